@@ -1,0 +1,48 @@
+"""Finds a component by its folder and file name: objective "mlm" is the one Objective in objectives/mlm.py."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+from osbert.errors import UserError, nearest
+
+
+def names(folder: str) -> list[str]:
+    """Return the names a folder offers, from its file names alone: nothing is imported but the folder."""
+    package = importlib.import_module(f"osbert.{folder}")
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+def find(folder: str, name: str, *, base: type) -> type:
+    """Return the one public subclass of `base` defined in osbert/<folder>/<name>.py.
+
+    A dotted name ("mypackage.span_masking") is imported as it stands, so a user's own code needs no registration.
+
+    Raises UserError when there is no such file, naming the nearest one, or when the file does not define exactly one.
+    """
+    if "." in name:
+        path = name
+    elif name in names(folder):
+        path = f"osbert.{folder}.{name}"
+    else:
+        known = names(folder)
+        raise UserError(f"There is no '{name}' in {folder} (there are: {', '.join(known)}).{nearest(name, known)}")
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not path.startswith(error.name):
+            raise
+        raise UserError(f"Cannot import '{path}': no module named '{error.name}'. Is it on PYTHONPATH?") from error
+    found = [
+        value
+        for key, value in vars(module).items()
+        if inspect.isclass(value)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+        and not key.startswith("_")
+    ]
+    if len(found) != 1:
+        raise UserError(f"{path} must define exactly one public {base.__name__}; it defines {len(found)}.")
+    return found[0]

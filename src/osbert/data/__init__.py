@@ -1,0 +1,1 @@
+"""Shards and records -> batches: examples, packing, corruption, collation, loaders."""

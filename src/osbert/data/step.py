@@ -1,0 +1,37 @@
+"""What a loader hands to the trainer: the micro-batches of one optimiser step, and where the next step begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from osbert.data.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cursor:
+    """A place in the endless stream of samples: sample `index` of pool `pool` of epoch `epoch`.
+
+    Three integers resume a run.
+    """
+
+    epoch: int = 0
+    pool: int = 0
+    index: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One optimiser step: its micro-batches, whose losses add up exactly, and where the next step begins."""
+
+    batches: Sequence[Batch]
+    cursor: Cursor
+
+
+class Loader(Protocol):
+    """An endless, repeatable stream of steps: the same cursor always gives the same steps."""
+
+    def steps(self, cursor: Cursor) -> Iterator[Step]:
+        """Yield the steps from `cursor` on."""
+        ...

@@ -1,0 +1,45 @@
+"""The one exception whose text is meant for the user: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """Something the user can mend. The command line prints its text without a traceback and exits with 1."""
+
+
+class Problems:
+    """Collects every problem of an input, so that all are told at once and before the expensive work.
+
+    At most `shown` are spelt out; the rest are counted.
+    """
+
+    def __init__(self, *, heading: str, shown: int = 20) -> None:
+        """Collect problems under `heading`, a phrase such as "reviews.csv cannot be used"."""
+        self.heading = heading
+        self.shown = shown
+        self.messages: list[str] = []
+        self.count = 0
+
+    def add(self, message: str) -> None:
+        """Note one problem; the message says what, where (file, line, value) and what to do."""
+        self.count += 1
+        if len(self.messages) < self.shown:
+            self.messages.append(message)
+
+    def stop_if_any(self) -> None:
+        """Raise a UserError that lists what was noted, if anything was."""
+        if not self.count:
+            return
+        lines = [f"{self.heading}:", *(f"  - {message}" for message in self.messages)]
+        if self.count > len(self.messages):
+            lines.append(f"  ... and {self.count - len(self.messages):,} more")
+        raise UserError("\n".join(lines))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the known name closest to `name`, or "" when none is close."""
+    matches = get_close_matches(str(name), [str(other) for other in known], n=1, cutoff=0.5)
+    return f" Did you mean '{matches[0]}'?" if matches else ""

@@ -1,0 +1,1 @@
+"""Others' formats, in and out: the only place where others' names appear."""

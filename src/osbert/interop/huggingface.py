@@ -1,0 +1,272 @@
+"""Hugging Face folders: config.json and weights -> a backbone and its heads, and back.
+
+BERT is the same on both sides. A rotary encoder is written as their RoFormer, which has no pooler and no next-sentence
+head, and whose classifier is another one. What their model cannot hold (also a second classifier) is kept in the same
+file, a head's under "heads.<name>.", where this module finds it again and Hugging Face passes over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from osbert.errors import Problems, UserError
+from osbert.interop import huggingface_names as names
+from osbert.interop.weight_files import SAFE, read_json, read_tensors, write_json, write_tensors
+from osbert.models.heads import Head, Learner
+from osbert.models.positions import rotation
+from osbert.models.predictions import SequenceHead
+from osbert.models.transformer import Architecture, Transformer, initialise
+
+Status = Literal["loaded", "new", "unused"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What became of one tensor, named as in the file without the backbone's prefix.
+
+    A "new" one was not in the file and starts afresh; an "unused" one was not needed. `expected` is False where the
+    user should look twice; `remark` says why it is so.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    status: Status
+    expected: bool = True
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The table of all tensors that were read, made new, or left aside."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def problems(self) -> tuple[Row, ...]:
+        """Return the rows that are not as expected."""
+        return tuple(row for row in self.rows if not row.expected)
+
+    def named(self, status: Status) -> tuple[str, ...]:
+        """Return the names of the rows with a status."""
+        return tuple(row.name for row in self.rows if row.status == status)
+
+    def require_complete(self, where: str) -> None:
+        """Raise UserError if anything had to be made new: `where`, the folder, is then no finished model."""
+        problems = Problems(heading=f"{where} lacks weights that a finished model has")
+        for row in self.rows:
+            if row.status == "new":
+                problems.add(f"{row.name} {row.shape}{f': {row.remark}' if row.remark else ''}")
+        problems.stop_if_any()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A backbone from a folder, and what became of the folder's tensors."""
+
+    backbone: Transformer
+    report: Report
+
+
+def read_backbone(folder: str | Path) -> Transformer:
+    """Return the backbone in a Hugging Face folder, in float32 on the CPU, in training mode. `load` also reports."""
+    return load(folder).backbone
+
+
+def load(folder: str | Path) -> Loaded:
+    """Read the backbone in a Hugging Face folder, BERT or RoFormer, and report on every tensor.
+
+    Raises UserError when the config asks for what is not supported, or when weights are missing, misshapen or damaged.
+    Only the pooler may be missing (models trained on masked pieces alone have none): it starts afresh, and the report
+    says so.
+    """
+    folder = Path(folder)
+    architecture = names.architecture(read_json(folder / "config.json"), where=str(folder / "config.json"))
+    try:
+        backbone = architecture.empty()
+    except ValueError as error:
+        raise UserError(f"{folder / 'config.json'}: {error}.") from error
+    tensors = _named(read_tensors(folder))
+    state, rows = _backbone_state(backbone, tensors, where=folder)
+    if any(row.status == "new" for row in rows):
+        backbone.pooler.to_empty(device="cpu")
+        initialise(backbone.pooler, architecture.deviation)
+    backbone.load_state_dict(state, strict=False, assign=True)
+    return Loaded(backbone=backbone, report=Report(rows=tuple(rows + _leftovers(backbone, tensors))))
+
+
+def read_heads(folder: str | Path, learner: Learner) -> Report:
+    """Fill the learner's heads from a folder, each by the name it was written under, else by its kind's published one.
+
+    A head whose tensors are not there, or are of other shapes (another number of labels), keeps its fresh weights and
+    is reported as new; `Report.require_complete` makes that an error.
+    """
+    return Report(rows=tuple(_fill_heads(_named(read_tensors(Path(folder))), learner)))
+
+
+def read_learner_weights(folder: str | Path, learner: Learner) -> Report:
+    """Fill a whole learner from a folder: the backbone, which must fit (else UserError), then heads as `read_heads`."""
+    tensors = _named(read_tensors(Path(folder)))
+    state, rows = _backbone_state(learner.backbone, tensors, where=Path(folder))
+    learner.backbone.load_state_dict(state, strict=False)
+    return Report(rows=tuple(rows + _fill_heads(tensors, learner)))
+
+
+def write_model(learner: Learner, folder: str | Path, *, labels: Sequence[str] | None = None) -> None:
+    """Write config.json and model.safetensors so that Hugging Face's AutoModel classes open them with equal outputs.
+
+    `labels` name the outputs of the classification head, in order; None for Hugging Face's own LABEL_0, LABEL_1, ...
+    Each file is replaced in one step. Tied weights are stored once, as Hugging Face does.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = names.config(learner.backbone.architecture) | _head_config(learner, labels)
+    prefix = f"{config['model_type']}." if learner.heads else ""
+    tensors: dict[str, Tensor] = {}
+    state = learner.backbone.state_dict()
+    for ours, theirs in names.backbone(learner.backbone.architecture).items():
+        tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
+    if learner.backbone.architecture.positions == "rotary":
+        tensors[f"{prefix}{names.SINES}"] = _sines(learner.backbone.architecture)
+    published = _published(learner)
+    for name, head in _heads(learner):
+        for ours, tensor in head.state_dict().items():
+            tensors[published[name].get(ours, f"heads.{name}.{ours}")] = tensor
+    write_tensors(tensors, folder / SAFE)
+    write_json(config, folder / "config.json")
+
+
+def _sines(architecture: Architecture) -> Tensor:
+    """Return RoFormer's table of angles (length, K): the sines of each pair's angle, then the cosines."""
+    turns = rotation(torch.arange(architecture.length), architecture.width // architecture.heads)  # (length, K/2)
+    return torch.cat([turns.imag, turns.real], dim=1)
+
+
+def _named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    named = {names.plain(name): tensor for name, tensor in tensors.items()}
+    if names.DECODER_BIAS in named:  # some writers keep the tied bias under this name alone
+        named.setdefault(names.BIAS, named[names.DECODER_BIAS])
+        del named[names.DECODER_BIAS]
+    return named
+
+
+def _backbone_state(
+    backbone: Transformer, tensors: Mapping[str, Tensor], *, where: Path
+) -> tuple[dict[str, Tensor], list[Row]]:
+    """Return the backbone's state as far as the tensors go, and their rows. All misfits at once are a UserError."""
+    problems = Problems(heading=f"{where} does not hold the weights that its config.json promises")
+    shapes = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
+    state: dict[str, Tensor] = {}
+    rows: list[Row] = []
+    for ours, theirs in names.backbone(backbone.architecture).items():
+        shape = (shapes[ours][0] // len(theirs), *shapes[ours][1:])
+        if ours.startswith("pooler.") and theirs[0] not in tensors:
+            rows.append(Row(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
+            continue
+        misfits = [misfit for name in theirs if (misfit := _misfit(name, tensors, shape))]
+        for misfit in misfits:
+            problems.add(misfit)
+        if not misfits:
+            rows += [_loaded(name, tensors[name]) for name in theirs]
+            state[ours] = torch.cat([tensors[name].float() for name in theirs])
+    problems.stop_if_any()
+    return state, rows
+
+
+def _misfit(name: str, tensors: Mapping[str, Tensor], shape: tuple[int, ...]) -> str:
+    """Return what keeps a tensor from being used, or "" when it fits."""
+    if name not in tensors:
+        return f"{name} {shape} is missing."
+    tensor = tensors[name]
+    if tuple(tensor.shape) != shape:
+        return f"{name} has shape {tuple(tensor.shape)}, wanted is {shape}."
+    return "" if tensor.is_floating_point() else f"{name} holds {tensor.dtype}, not real numbers."
+
+
+def _loaded(name: str, tensor: Tensor) -> Row:
+    remark = "" if tensor.dtype == torch.float32 else f"{tensor.dtype} made float32"
+    return Row(name=name, shape=tuple(tensor.shape), status="loaded", remark=remark)
+
+
+def _leftovers(backbone: Transformer, tensors: Mapping[str, Tensor]) -> list[Row]:
+    """Return a row for each tensor that is not the backbone's."""
+    used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
+    return [_unused(name, tensors) for name in tensors if name not in used]
+
+
+def _unused(name: str, tensors: Mapping[str, Tensor]) -> Row:
+    shape = tuple(tensors[name].shape)
+    if name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
+        remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
+        return Row(name=name, shape=shape, status="unused", expected=False, remark=remark)
+    if name in names.BUFFERS:
+        return Row(name=name, shape=shape, status="unused", remark="holds nothing learned")
+    if name.startswith(names.HEAD_PREFIXES):
+        return Row(name=name, shape=shape, status="unused", remark="a head's")
+    return Row(name=name, shape=shape, status="unused", expected=False, remark="unknown")
+
+
+def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
+    for name, head in learner.heads.items():
+        if not isinstance(head, Head):
+            raise TypeError(f"the learner's head '{name}' is no Head but a {type(head).__name__}")
+        yield name, head
+
+
+def _fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
+    rows: list[Row] = []
+    for name, head in _heads(learner):
+        state: dict[str, Tensor] = {}
+        found: list[Row] = []
+        for ours, tensor in head.state_dict().items():
+            own = f"heads.{name}.{ours}"
+            theirs = own if own in tensors else names.HEADS.get(head.kind, {}).get(ours, own)
+            if misfit := _misfit(theirs, tensors, tuple(tensor.shape)):
+                remark = f"the head '{name}' starts afresh: {misfit}"
+                found.append(Row(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
+            else:
+                found.append(_loaded(theirs, tensors[theirs]))
+                state[ours] = tensors[theirs].float()
+        rows += found
+        if all(row.status == "loaded" for row in found):
+            head.load_state_dict(state)
+        if head.kind == "mlm" and names.DECODER in tensors and not (row := _unused(names.DECODER, tensors)).expected:
+            rows.append(row)
+    return rows
+
+
+def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
+    """Return the published names of each head's parameters: none where their model has no such head, or it is taken."""
+    rotary = learner.backbone.architecture.positions == "rotary"
+    taken: set[str] = set()
+    published: dict[str, Mapping[str, str]] = {}
+    for name, head in _heads(learner):
+        theirs = names.HEADS.get(head.kind, {})
+        free = taken.isdisjoint(theirs.values()) and (head.kind == "mlm" or not rotary)
+        published[name] = theirs if free else {}
+        taken.update(published[name].values())
+    return published
+
+
+def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, Any]:
+    """Return the config.json fields that tell which heads there are."""
+    published = _published(learner)
+    heads = {head.kind: head for name, head in _heads(learner) if published[name]}
+    fields: dict[str, Any] = {"architectures": [names.model_class(heads, learner.backbone.architecture)]}
+    head = heads.get("classify") or heads.get("regress")
+    if isinstance(head, SequenceHead):
+        count = head.linear.out_features
+        labels = labels or [f"LABEL_{place}" for place in range(count)]
+        if len(labels) != count:
+            raise ValueError(f"{len(labels)} label names for {count} outputs")
+        fields["problem_type"] = "regression" if head.kind == "regress" else "single_label_classification"
+        fields["classifier_dropout"] = head.dropout.share
+    if labels:
+        fields["id2label"] = {str(place): label for place, label in enumerate(labels)}
+        fields["label2id"] = {label: place for place, label in enumerate(labels)}
+    return fields

@@ -1,0 +1,188 @@
+"""Hugging Face's names: which of their tensors and config fields are which of ours, for BERT and RoFormer."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from osbert.errors import Problems, nearest
+from osbert.models.transformer import Architecture
+
+PREFIXES = {"learned": "bert", "rotary": "roformer"}
+"""Their model type, which is also the prefix of the backbone's tensors, by our kind of positions."""
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
+"""Their names of activations -> ours; the first of several names for one curve is the one written."""
+
+SIZES = {
+    "hidden_size": "width",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "intermediate_size": "feedforward",
+    "vocab_size": "vocabulary",
+    "max_position_embeddings": "length",
+}
+"""Their config fields that must be there -> our sizes."""
+
+SEGMENTS = "type_vocab_size"
+
+NUMBERS = {
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "layer_norm_eps": "epsilon",
+    "initializer_range": "deviation",
+}
+"""Their config fields that may be absent, with our defaults, which are theirs."""
+
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "position_embedding_type": (None, "absolute", "rotary"),
+    "is_decoder": (None, False),
+    "add_cross_attention": (None, False),
+    "is_encoder_decoder": (None, False),
+    "rotary_value": (None, False),
+    "pruned_heads": (None, {}, []),
+    "quantization_config": (None, {}),
+}
+"""Config fields that change the mathematics, with the only values that leave it as ours is."""
+
+HEADS: Mapping[str, Mapping[str, str]] = {
+    "mlm": {
+        "dense.weight": "cls.predictions.transform.dense.weight",
+        "dense.bias": "cls.predictions.transform.dense.bias",
+        "norm.weight": "cls.predictions.transform.LayerNorm.weight",
+        "norm.bias": "cls.predictions.transform.LayerNorm.bias",
+        "bias": "cls.predictions.bias",
+    },
+    "nsp": {"linear.weight": "cls.seq_relationship.weight", "linear.bias": "cls.seq_relationship.bias"},
+    "classify": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
+    "regress": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
+}
+"""Our parameters of a head -> their tensors, by the head's kind."""
+
+HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.")
+"""How the names of tensors begin that belong to heads."""
+
+BIAS = "cls.predictions.bias"
+DECODER_BIAS = "cls.predictions.decoder.bias"
+DECODER = "cls.predictions.decoder.weight"
+"""The masked-LM head's vocabulary product: the piece embeddings again when tied, as they always are with us."""
+
+PIECES = "embeddings.word_embeddings.weight"
+
+SINES = "encoder.embed_positions.weight"
+BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids", SINES)
+"""Backbone tensors that hold no learned numbers: counters and the table of sines."""
+
+_BLOCK = {
+    "attention.inward": (
+        "attention.self.query",
+        "attention.self.key",
+        "attention.self.value",
+    ),
+    "attention.outward": ("attention.output.dense",),
+    "attention_norm": ("attention.output.LayerNorm",),
+    "up": ("intermediate.dense",),
+    "down": ("output.dense",),
+    "feedforward_norm": ("output.LayerNorm",),
+}
+
+
+def backbone(architecture: Architecture) -> dict[str, tuple[str, ...]]:
+    """Return our backbone's tensors -> theirs without prefix; of several, ours holds the rows of all in turn."""
+    names: dict[str, tuple[str, ...]] = {
+        "embeddings.pieces.weight": (PIECES,),
+        "embeddings.segments.weight": ("embeddings.token_type_embeddings.weight",),
+    }
+    if architecture.positions == "learned":
+        names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
+    names |= _both("embeddings.norm", ("embeddings.LayerNorm",))
+    for layer in range(architecture.layers):
+        for ours, theirs in _BLOCK.items():
+            names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+    return names | _both("pooler", ("pooler.dense",))
+
+
+def plain(name: str) -> str:
+    """Return a tensor's name without the backbone's prefix and with today's words for TensorFlow's gamma and beta."""
+    for prefix in PREFIXES.values():
+        name = name.removeprefix(f"{prefix}.")
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
+    """Return the Architecture a config.json describes; `where` names the file in errors.
+
+    A config without `model_type` is taken for BERT: those of the first releases have none. Raises UserError that lists
+    every field that is missing, mistyped, or asks for mathematics other than ours.
+    """
+    problems = Problems(heading=f"{where} does not describe a model that can be opened")
+    kind = config.get("model_type", "bert")
+    positions = {theirs: ours for ours, theirs in PREFIXES.items()}.get(kind)
+    if positions is None:
+        problems.add(f"model_type is {kind!r}; only {' and '.join(PREFIXES.values())} can be read.")
+        problems.stop_if_any()
+    for message in _refusals(config):
+        problems.add(message)
+    settings: dict[str, Any] = {"positions": positions, "segments": config.get(SEGMENTS, 2)}
+    for theirs, ours in SIZES.items():
+        if not isinstance(config.get(theirs), int):
+            problems.add(f"{theirs} must be a whole number, but is {config.get(theirs, 'missing')!r}.")
+        settings[ours] = config.get(theirs)
+    for theirs, ours in NUMBERS.items():
+        value = config.get(theirs, getattr(Architecture, ours))
+        if not isinstance(value, float | int):
+            problems.add(f"{theirs} must be a number, but is {value!r}.")
+        settings[ours] = value
+    settings["activation"] = ACTIVATIONS.get(config.get("hidden_act", "gelu"))
+    problems.stop_if_any()
+    return Architecture(**settings)
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """Return the config.json fields that describe an Architecture."""
+    kind = PREFIXES[architecture.positions]
+    fields: dict[str, Any] = {"model_type": kind, "hidden_act": _written(architecture.activation)}
+    names = {**SIZES, SEGMENTS: "segments", **NUMBERS}
+    fields |= {theirs: getattr(architecture, ours) for theirs, ours in names.items()}
+    if kind == "bert":
+        return fields | {"position_embedding_type": "absolute"}
+    return fields | {"embedding_size": architecture.width, "rotary_value": False}
+
+
+def model_class(kinds: Container[str], architecture: Architecture) -> str:
+    """Return the name of their class that holds a backbone with heads of these kinds."""
+    if architecture.positions == "rotary":
+        return "RoFormerForMaskedLM" if "mlm" in kinds else "RoFormerModel"
+    if "classify" in kinds or "regress" in kinds:
+        return "BertForSequenceClassification"
+    if "mlm" in kinds:
+        return "BertForPreTraining" if "nsp" in kinds else "BertForMaskedLM"
+    return "BertForNextSentencePrediction" if "nsp" in kinds else "BertModel"
+
+
+def _written(activation: str) -> str:
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
+
+
+def _refusals(config: Mapping[str, Any]) -> Iterator[str]:
+    for field, accepted in REFUSED.items():
+        if config.get(field) not in accepted:
+            yield f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported."
+    activation = config.get("hidden_act", "gelu")
+    if activation not in ACTIVATIONS:
+        yield (
+            f"hidden_act is {activation!r}; known are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}"
+        )
+    if config.get("embedding_size") not in (None, config.get("hidden_size")):
+        yield f"embedding_size {config['embedding_size']} differs from hidden_size {config.get('hidden_size')}."
+
+
+def _both(ours: str, theirs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {f"{ours}.{part}": tuple(f"{name}.{part}" for name in theirs) for part in ("weight", "bias")}

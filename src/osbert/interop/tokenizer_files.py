@@ -1,0 +1,198 @@
+"""Tokenizer folders: reads vocab.txt and tokenizer.json, ours and Hugging Face's, and writes what both read.
+
+Where files disagree, tokenizer.json gives the pieces, and tokenizer_config.json what is said there about case, accents
+and CJK, as in transformers. One difference stays: transformers may take a word of over 100 characters for [UNK]; here,
+as in google-research/bert, the limit is 200.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from osbert.corpus.files import sync_folder, write_json
+from osbert.errors import UserError
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert.text.wordpiece import LONGEST_WORD
+
+_NAMES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
+_FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
+_INSTEAD = "osbert reads BERT's WordPiece tokenizers; give one of those, or train one: osbert tokenizer train"
+
+
+def read_tokenizer(folder: Path | str) -> Tokenizer:
+    """Return the tokenizer that a folder, or a vocab.txt by itself, describes.
+
+    Where nothing is said about case, a vocabulary with a capital letter in a piece, specials apart, is a cased one.
+
+    Raises UserError that says what is missing, or which part of a tokenizer.json is not BERT's.
+    """
+    path = Path(folder)
+    if path.is_dir():
+        files = {name: path / name for name in ("tokenizer.json", "vocab.txt", "tokenizer_config.json")}
+    elif path.is_file():
+        ours = "tokenizer.json" if path.suffix == ".json" else "vocab.txt"
+        files = {ours: path, "tokenizer_config.json": path.parent / "tokenizer_config.json"}
+    else:
+        raise UserError(f"{path}: there is no such folder or file; a tokenizer was expected here.")
+    flags: dict[str, bool | None] = {}
+    if "tokenizer.json" in files and files["tokenizer.json"].is_file():
+        vocabulary, flags = _from_tokenizer_json(files["tokenizer.json"])
+    elif "vocab.txt" in files and files["vocab.txt"].is_file():
+        vocabulary = _read_vocabulary(files["vocab.txt"])
+    else:
+        inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "nothing"
+        raise UserError(
+            f"{path}: neither tokenizer.json nor vocab.txt is in this folder (it has {inside}). {_INSTEAD}."
+        )
+    if files["tokenizer_config.json"].is_file():
+        config = _read_json(files["tokenizer_config.json"])
+        flags |= {ours: config[theirs] for ours, theirs in _FLAGS.items() if config.get(theirs) is not None}
+    lowercase = flags.get("lowercase")
+    try:
+        return Tokenizer(
+            vocabulary,
+            lowercase=_looks_uncased(vocabulary) if lowercase is None else lowercase,
+            strip_accents=flags.get("strip_accents"),
+            cjk=flags.get("handle_chinese_chars") is not False,
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 512) -> None:
+    """Write tokenizer.json, vocab.txt, tokenizer_config.json and special_tokens_map.json; each whole or not at all.
+
+    transformers' AutoTokenizer loads the folder. `length` is what it cuts sequences to.
+    """
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    flags = {
+        "do_lower_case": tokenizer.lowercase,
+        "strip_accents": tokenizer.strip_accents,
+        "tokenize_chinese_chars": tokenizer.cjk,
+    }
+    config = {"tokenizer_class": "BertTokenizer", "model_max_length": length, **flags, **_NAMES}
+    _write_lines(path / "vocab.txt", tokenizer.vocabulary)
+    write_json(path / "tokenizer.json", _description(tokenizer))
+    write_json(path / "tokenizer_config.json", config)
+    write_json(path / "special_tokens_map.json", _NAMES)
+
+
+def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]:
+    content = _read_json(path)
+    model = content.get("model") or {}
+    vocabulary = model.get("vocab")
+    kind = model.get("type") or ("WordPiece" if "max_input_chars_per_word" in model else "unknown")
+    normalizer = content.get("normalizer") or {}
+    splitter = content.get("pre_tokenizer") or {}
+    for part, found, wanted in (
+        ("model", kind, "WordPiece"),
+        ("prefix of pieces inside words", model.get("continuing_subword_prefix", "##"), "##"),
+        ("normalizer", normalizer.get("type"), "BertNormalizer"),
+        ("pre-tokenizer", splitter.get("type"), "BertPreTokenizer"),
+        ("cleaning of control characters", normalizer.get("clean_text", True), True),
+    ):
+        if found != wanted:
+            raise UserError(f"{path}: the {part} is {found}, where BERT has {wanted}. {_INSTEAD}.")
+    if not isinstance(vocabulary, dict):
+        raise UserError(f"{path}: the model has no vocabulary of pieces and ids. The file is damaged or incomplete.")
+    ids = dict(vocabulary)
+    ids |= {added["content"]: added["id"] for added in content.get("added_tokens") or ()}
+    return _in_order(ids, path), {ours: normalizer.get(ours) for ours in _FLAGS}
+
+
+def _in_order(ids: dict[str, int], path: Path) -> list[str]:
+    pieces = sorted(ids, key=ids.__getitem__)
+    for expected, piece in enumerate(pieces):
+        if ids[piece] != expected:
+            raise UserError(f"{path}: the ids have a gap or a double at {expected} (next is {piece!r}, {ids[piece]}).")
+    return pieces
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    try:
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: not UTF-8 at byte {error.start:,}. A vocabulary has a piece a line, in UTF-8."
+        ) from None
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise UserError(f"{path}: the file is empty. A vocabulary has a piece a line.")
+    return [line.strip() or line for line in lines]
+
+
+def _looks_uncased(vocabulary: list[str]) -> bool:
+    return not any(piece != piece.lower() for piece in vocabulary if not (piece[:1] == "[" and piece[-1:] == "]"))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON in UTF-8 ({error}). The file is damaged or incomplete.") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: a JSON object was expected, not {type(content).__name__}.")
+    return content
+
+
+def _description(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return what the `tokenizers` library keeps in a tokenizer.json."""
+    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    first, second = ({"Sequence": {"id": name, "type_id": index}} for index, name in enumerate("AB"))
+    opening, closing, last = (
+        {"SpecialToken": {"id": special, "type_id": index}}
+        for special, index in (("[CLS]", 0), ("[SEP]", 0), ("[SEP]", 1))
+    )
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": index, "content": special, **plain} for index, special in sorted((ids[s], s) for s in SPECIALS)
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": tokenizer.cjk,
+            "strip_accents": tokenizer.strip_accents,
+            "lowercase": tokenizer.lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [opening, first, closing],
+            "pair": [opening, first, closing, second, last],
+            "special_tokens": {
+                special: {"id": special, "ids": [ids[special]], "tokens": [special]} for special in ("[CLS]", "[SEP]")
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": LONGEST_WORD,
+            "vocab": ids,
+        },
+    }
+
+
+def _write_lines(path: Path, lines: tuple[str, ...]) -> None:
+    """Write a text file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.part")
+    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)

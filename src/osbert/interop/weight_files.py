@@ -1,0 +1,143 @@
+"""Weight files: tensors by name from safetensors or PyTorch files, whole or in shards, and back, atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from osbert.errors import UserError
+
+SAFE = "model.safetensors"
+PICKLED = "pytorch_model.bin"
+FOREIGN = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises UserError when the file is missing or is not one JSON object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing. Is {path.parent} a model's folder?") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: expected a JSON object, found {type(value).__name__}.")
+    return value
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """Return all tensors of a folder's weights, on the CPU.
+
+    Looks for model.safetensors, its shards, pytorch_model.bin, its shards, in this order. Raises UserError when there
+    are none, when a shard is missing, or when a file is cut short or otherwise unreadable.
+    """
+    for name in (SAFE, PICKLED):
+        whole, index = folder / name, folder / f"{name}.index.json"
+        if whole.is_file():
+            return read_file(whole)
+        if index.is_file():
+            return _read_shards(index)
+    foreign = [name for name in FOREIGN if (folder / name).is_file()]
+    found = f" ({foreign[0]} is another framework's.)" if foreign else ""
+    raise UserError(f"{folder} holds no weights: neither {SAFE} nor {PICKLED}, whole or in shards.{found}")
+
+
+def read_file(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of one .safetensors or .bin file. Raises UserError when it is cut short or unreadable."""
+    if path.suffix == ".safetensors":
+        _check_size(path)
+        try:
+            return dict(load_file(path))
+        except (SafetensorError, ValueError, KeyError) as error:
+            raise UserError(f"{path}: not a readable safetensors file: {error}. Copy or download it again.") from error
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{path}: cannot be read as weights alone: {reason}. It is damaged or holds code; "
+            f"copy it again, or convert it to {SAFE} where it is trusted."
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UserError(f"{path}: expected a dictionary of tensors.")
+    return dict(state)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a .safetensors file that is either there whole or not at all."""
+    whole = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    replace_file(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
+
+
+def write_json(value: Mapping[str, Any], path: Path) -> None:
+    """Write a JSON file that is either there whole or not at all."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    replace_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file, force it to disk, and put it in the place of `path` in one step."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        _force(temporary)
+        os.replace(temporary, path)
+        _force(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _force(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict):
+        raise UserError(f"{index}: has no weight_map that says which file holds which tensor.")
+    names = sorted(set(shards.values()))
+    missing = [name for name in names if not (index.parent / name).is_file()]
+    if missing:
+        raise UserError(f"{index.parent} lacks {', '.join(missing)}, named in {index.name}. Copy or download them.")
+    tensors = {}
+    for name in names:
+        tensors.update(read_file(index.parent / name))
+    absent = sorted(set(shards) - set(tensors))
+    if absent:
+        raise UserError(f"{index} promises {len(absent)} tensors that its files do not hold, first {absent[0]}.")
+    return tensors
+
+
+def _check_size(path: Path) -> None:
+    """Compare the size with what the header promises, so that a broken copy is called that, with its numbers."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(length) if length + 8 <= size else b""
+    try:
+        tensors = json.loads(header)
+        ends = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
+        promised = 8 + length + max(ends, default=0)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: the file is cut short, or no safetensors file: its {size:,} bytes hold no whole header. "
+            "Copy or download it again."
+        ) from error
+    if size < promised:
+        raise UserError(
+            f"{path}: the file is cut short: its header promises {promised:,} bytes, there are {size:,}. "
+            "Copy or download it again."
+        )

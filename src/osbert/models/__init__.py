@@ -1,0 +1,1 @@
+"""Batches -> states: embeddings, positions, attention, blocks, the Transformer and its heads."""

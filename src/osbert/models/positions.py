@@ -1,0 +1,25 @@
+"""Rotary positions: queries and keys turned by an angle that grows with the position (RoFormer, section 3.4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+BASE = 10000.0
+
+
+def rotation(positions: Tensor, width: int) -> Tensor:
+    """Return (N, K/2) complex turns for `positions` (N,), heads being `width` = K wide.
+
+    Pair i turns by position / BASE^(2i/K) radians (Su et al. 2021, arXiv 2104.09864, equation 15). Angles are taken in
+    double precision: in float32 an angle of hundreds of radians is off by more than the sine's own rounding.
+    """
+    frequencies = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width)  # (K/2,)
+    angles = positions.to(torch.float64)[:, None] * frequencies  # (N, K/2)
+    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
+
+
+def rotate(heads: Tensor, turns: Tensor) -> Tensor:
+    """Return `heads` (N, H, K), its pairs (2i, 2i + 1) along K turned as complex numbers by `turns` (N, K/2)."""
+    pairs = torch.view_as_complex(heads.float().unflatten(-1, (-1, 2)))  # (N, H, K/2)
+    return torch.view_as_real(pairs * turns[:, None]).flatten(-2).to(heads.dtype)  # (N, H, K)

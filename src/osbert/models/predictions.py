@@ -1,0 +1,110 @@
+"""Heads that predict: masked pieces from token states, and labels or numbers from a sequence's pooled state."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from osbert.data.batch import Batch, Target
+from osbert.models.block import ACTIVATIONS
+from osbert.models.dropout import Dropout
+from osbert.models.heads import Head, Loss
+from osbert.models.transformer import States, Transformer, initialise
+
+
+class MaskedLanguageHead(Head):
+    """States of masked tokens -> scores over the vocabulary (BERT, section 3.1).
+
+    Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece.
+    Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
+    """
+
+    kind = "mlm"
+
+    def __init__(self, backbone: Transformer, *, target: str = "mlm", start: Tensor | None = None) -> None:
+        """Stand on `backbone`, sharing its piece embeddings; learn from the batch's targets named `target`.
+
+        `start` (V,): log unigram probabilities for the bias to start from, so that the first loss is close to the
+        unigram entropy; None for zeros.
+        """
+        super().__init__()
+        sizes = backbone.architecture
+        self.target = target
+        self.dense = nn.Linear(sizes.width, sizes.width)
+        self.activation = ACTIVATIONS[sizes.activation]
+        self.norm = nn.LayerNorm(sizes.width, eps=sizes.epsilon)
+        self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
+        # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
+        self.tied = (backbone.embeddings.pieces,)
+        initialise(self, sizes.deviation)
+        if start is not None:
+            self.bias.data.copy_(start)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (M, V) at the labelled positions."""
+        return self.scores(states.hidden[batch.targets[self.target].index])
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Return the scores (M, V) of any token states (M, D)."""
+        return functional.linear(self.norm(self.activation(self.dense(hidden))), self.tied[0].weight, self.bias)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed cross-entropy in nats over the labelled positions."""
+        return classification_loss(self.outputs(states, batch), batch.targets[self.target])
+
+
+class SequenceHead(Head):
+    """Pooled states -> K scores a sequence by one linear layer, for next sentences, classes or a number."""
+
+    def __init__(
+        self,
+        backbone: Transformer,
+        *,
+        kind: Literal["nsp", "classify", "regress"],
+        target: str,
+        labels: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        """Stand on `backbone` with `labels` = K outputs (1 for "regress"); learn from the batch's targets `target`.
+
+        `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
+        fine-tuning (appendix A.3).
+        """
+        super().__init__()
+        if kind == "regress" and labels != 1:
+            raise ValueError(f"regression has one output, not {labels}")
+        self.kind = kind
+        self.target = target
+        self.dropout = Dropout(dropout)
+        self.linear = nn.Linear(backbone.architecture.width, labels)
+        initialise(self, backbone.architecture.deviation)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (B, K) of every sequence; for "regress" (B, 1) numbers."""
+        return self.linear(self.dropout(states.pooled))
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed cross-entropy in nats, or the summed squared error for "regress"."""
+        target = batch.targets[self.target]
+        scores = self.outputs(states, batch)[target.index]  # (M, K)
+        return regression_loss(scores, target) if self.kind == "regress" else classification_loss(scores, target)
+
+
+def classification_loss(scores: Tensor, target: Target) -> Loss:
+    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right."""
+    hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
+    if target.weights is None:
+        total = functional.cross_entropy(scores.float(), target.labels, reduction="sum")
+    else:
+        total = (functional.cross_entropy(scores.float(), target.labels, reduction="none") * target.weights).sum()
+    return Loss(total=total, count=target.count, hits=hits)
+
+
+def regression_loss(scores: Tensor, target: Target) -> Loss:
+    """Return the (weighted) sum of squared errors of `scores` (M, 1), taken in float32."""
+    errors = (scores.squeeze(-1).float() - target.labels.float()).square()
+    total = errors.sum() if target.weights is None else (errors * target.weights).sum()
+    return Loss(total=total, count=target.count)

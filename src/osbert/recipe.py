@@ -1,0 +1,307 @@
+"""Settings: TOML and the command line become frozen dataclasses, strictly.
+
+A recipe is a TOML file of names and numbers. Each table is one dataclass, defined beside the code that obeys it; the
+string under a field is its help text. An unknown or mistyped setting is an error that names the nearest one.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib.resources
+import inspect
+import itertools
+import json
+import textwrap
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+from osbert.errors import Problems, UserError, nearest
+
+Settings = TypeVar("Settings")
+Table = dict[str, Any]
+
+
+def packaged() -> list[str]:
+    """Return the names of the recipes that come with osbert."""
+    folder = importlib.resources.files("osbert.recipes")
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def read(name_or_path: str | Path) -> Table:
+    """Read a recipe: a path to a TOML file, or the name of a packaged recipe such as "bert-base".
+
+    Raises UserError when there is none, or when the TOML does not parse.
+    """
+    path = Path(name_or_path)
+    if path.is_file():
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: not a recipe: it is not text in UTF-8 ({error.reason} at byte {error.start})") from error
+    elif str(name_or_path) in packaged():
+        text = (importlib.resources.files("osbert.recipes") / f"{name_or_path}.toml").read_text(encoding="utf-8")
+    else:
+        known = packaged()
+        hint = nearest(str(name_or_path), known)
+        raise UserError(f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(known)}.{hint}")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{name_or_path}: not valid TOML: {error}") from error
+
+
+def build(schema: type[Settings], table: Mapping[str, Any], *, where: str) -> Settings:
+    """Make a `schema` from a table, checking every name and type.
+
+    Raises UserError listing all unknown names (with the nearest known one), wrong types and missing settings at once.
+    """
+    problems = Problems(heading=f"{where} has settings that cannot be used")
+    built = _build(schema, table, "", problems)
+    problems.stop_if_any()
+    return typing.cast(Settings, built)
+
+
+def override(table: Table, tokens: Iterable[str], *, schema: type) -> Table:
+    """Return the table with command-line settings laid over it.
+
+    Tokens are `--model.layers 4`, `--layers 4` (where only one table has that name), `--key=value`, and for booleans
+    `--key` or `--no-key`.
+    """
+    result = _copy(table)
+    known = {path: kind for path, kind, _ in fields(schema)}
+    for key, value in _pairs(tokens, known):
+        *parents, leaf = key.split(".")
+        target = result
+        for parent in parents:
+            below = target.get(parent)
+            target[parent] = target = below if isinstance(below, dict) else {}
+        target[leaf] = _parse(value, known[key])
+    return result
+
+
+def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (dotted name, type, default) for each setting of a schema, nested tables included."""
+    hints = _hints(schema)
+    for field in dataclasses.fields(schema):
+        if not field.init:
+            continue
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind):
+            yield from fields(typing.cast(type, kind), f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", kind, _default(field)
+
+
+def describe(schema: type) -> str:
+    """Return the help text of all settings, one a line: name, type, default, and the string under the field."""
+    lines = []
+    documents = dict(_documents(schema))
+    for path, kind, default in fields(schema):
+        shown = "" if default is dataclasses.MISSING else f" (default {_toml(default)})"
+        lines.append(f"--{path.replace('_', '-')} {_name(kind)}{shown}  {documents.get(path, '')}".rstrip())
+    return "\n".join(lines)
+
+
+def as_table(settings: Any) -> Table:
+    """Return settings as a plain nested table, as `read` would give it."""
+    return typing.cast(Table, json.loads(json.dumps(dataclasses.asdict(settings))))
+
+
+def dump(table: Mapping[str, Any]) -> str:
+    """Return a table as TOML: plain values first, then one section a nested table."""
+    lines = [
+        f"{key} = {_toml(value)}"
+        for key, value in table.items()
+        if not isinstance(value, Mapping) and value is not None
+    ]
+    for name, section in table.items():
+        if isinstance(section, Mapping):
+            lines += ["", f"[{name}]"]
+            lines += [f"{key} = {_toml(value)}" for key, value in section.items() if value is not None]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return one line for each setting whose value differs: "model.layers: 2 -> 4"."""
+    lines = []
+    for key in sorted({*old, *new}):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before or {}, Mapping) and isinstance(after or {}, Mapping) and (before or after):
+            lines += difference(before or {}, after or {}, f"{prefix}{key}.")
+        elif before != after:
+            lines.append(f"{prefix}{key}: {_toml(before)} -> {_toml(after)}")
+    return lines
+
+
+def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Problems) -> Any:
+    hints = _hints(schema)
+    known = {field.name: field for field in dataclasses.fields(schema) if field.init}
+    noted = problems.count
+    values = {}
+    for key, value in table.items():
+        if key not in known:
+            problems.add(f"unknown setting '{prefix}{key}'.{nearest(key, known)}")
+        elif dataclasses.is_dataclass(hints[key]):
+            if isinstance(value, Mapping):
+                values[key] = _build(typing.cast(type, hints[key]), value, f"{prefix}{key}.", problems)
+            else:
+                problems.add(f"'{prefix}{key}' must be a table, not {value!r}")
+        else:
+            values[key] = _coerce(value, hints[key], f"{prefix}{key}", problems)
+    for name, field in known.items():
+        if name not in table and _default(field) is dataclasses.MISSING:
+            if dataclasses.is_dataclass(hints[name]):
+                values[name] = _build(typing.cast(type, hints[name]), {}, f"{prefix}{name}.", problems)
+            else:
+                problems.add(f"'{prefix}{name}' is missing")
+    if problems.count > noted:
+        return None
+    try:
+        return schema(**values)
+    except ValueError as error:
+        problems.add(f"{prefix.rstrip('.') or 'the recipe'}: {error}")
+        return None
+
+
+def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        if any(value == argument and type(value) is type(argument) for argument in arguments):
+            return value
+        problems.add(
+            f"'{name}' must be one of {', '.join(map(repr, arguments))}, not {value!r}.{nearest(value, arguments)}"
+        )
+    elif origin in (Union, types.UnionType):
+        return (
+            None if value is None else _coerce(value, next(a for a in arguments if a is not type(None)), name, problems)
+        )
+    elif origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(_coerce(item, arguments[0], name, problems) for item in value)
+    elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif kind in (int, bool, str) and type(value) is kind:
+        return value
+    else:
+        problems.add(f"'{name}' must be {_name(kind)}, not {value!r}")
+    return None
+
+
+def _pairs(tokens: Iterable[str], known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    waiting = list(tokens)
+    while waiting:
+        token = waiting.pop(0)
+        if not token.startswith("--"):
+            raise UserError(f"'{token}' is not a setting: settings look like --steps 1000.")
+        name, equals, value = token[2:].partition("=")
+        key, negated = _resolve(name.replace("-", "_"), known)
+        if negated and (equals or known[key] is not bool):
+            raise UserError(f"--{name} cannot be: only settings that are true or false have a --no- form, without a value.")
+        if equals:
+            yield key, value
+        elif negated:
+            yield key, "false"
+        elif known[key] is bool and not (waiting and waiting[0].lower() in ("true", "false")):
+            yield key, "true"
+        elif waiting and not waiting[0].startswith("--"):
+            yield key, waiting.pop(0)
+        else:
+            raise UserError(f"--{name} needs a value ({_name(known[key])}).")
+
+
+def _resolve(name: str, known: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the dotted setting that a command-line name means, and whether "no-" negated it."""
+    for candidate, negated in ((name, False), (name.removeprefix("no_"), True)):
+        matches = [key for key in known if key == candidate or key.endswith(f".{candidate}")]
+        if candidate in matches:
+            return candidate, negated
+        if len(matches) == 1:
+            return matches[0], negated
+        if matches:
+            raise UserError(f"--{name} could be {' or '.join(f'--{match}' for match in matches)}: give the full name.")
+    leaves = {key.rpartition(".")[2]: key for key in known}
+    raise UserError(f"Unknown setting --{name}.{nearest(name, [*known, *leaves])}")
+
+
+def _parse(text: str, kind: Any) -> Any:
+    """Return the TOML value a command-line string stands for; `build` then checks it."""
+    if typing.get_origin(kind) is tuple:
+        (item, *_) = typing.get_args(kind)
+        return [_parse(part.strip(), item) for part in text.strip("[]").split(",") if part.strip()]
+    if typing.get_origin(kind) in (Union, types.UnionType):
+        if text.lower() == "none":
+            return None
+        kind = next(argument for argument in typing.get_args(kind) if argument is not type(None))
+    if kind is bool:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if kind in (int, float):
+        try:
+            return kind(text.replace("_", ""))
+        except ValueError:
+            return text
+    return text.strip("\"'")
+
+
+def _copy(table: Mapping[str, Any]) -> Table:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in table.items()}
+
+
+@functools.cache
+def _hints(schema: type) -> dict[str, Any]:
+    return typing.get_type_hints(schema)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _documents(schema: type, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (dotted name, help text): the string literal that stands under each field in the source."""
+    hints = _hints(schema)
+    for field in dataclasses.fields(schema):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _documents(typing.cast(type, hints[field.name]), f"{prefix}{field.name}.")
+    for cls in reversed(schema.__mro__):
+        if not dataclasses.is_dataclass(cls) or cls.__module__ == "types":
+            continue
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        except (OSError, TypeError):  # a schema made at run time has no source; its nested tables have
+            continue
+        statements = body.body if isinstance(body, ast.ClassDef) else []
+        for statement, following in itertools.pairwise(statements):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and _is_text(following):
+                text = typing.cast(ast.Constant, typing.cast(ast.Expr, following).value).value
+                yield f"{prefix}{statement.target.id}", " ".join(str(text).split())
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _name(kind: Any) -> str:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return "|".join(map(str, arguments))
+    if origin is tuple:
+        return f"a list of {_name(arguments[0])}"
+    if origin in (Union, types.UnionType):
+        return " or ".join(_name(argument) for argument in arguments)
+    return {int: "integer", float: "number", bool: "true|false", str: "text", type(None): "none"}.get(kind, str(kind))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return repr(value) if value is not None else "none"

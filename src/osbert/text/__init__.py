@@ -1,0 +1,1 @@
+"""Characters -> pieces: normalisation, WordPiece training and encoding, sentences, offsets."""

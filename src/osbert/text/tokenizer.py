@@ -1,0 +1,230 @@
+"""Tokenizer: text -> ids and back, exactly as google-research/bert, with caches that make it fast.
+
+What stands between two spaces always gives the same ids, and a few hundred thousand such chunks make up nearly all of
+any text. So a text is split at spaces by str.split, each chunk is looked up, and the bytes of the ids found are joined:
+three calls for a text of any length. A chunk not met before is normalised and cut into words, which have a cache of
+their own. Caches hold a bounded number of entries; those not asked for in a long while go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import Problems
+from osbert.text.normalize import Normalizer, chunks
+from osbert.text.wordpiece import WordPiece, continues
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+CHUNKS = 1 << 18
+"""Chunks in a generation of the cache: two generations are about 100 MB a process at most."""
+WORDS = 1 << 16
+"""The same for words, and for chunks with their offsets."""
+CACHED = 32
+"""Characters of the longest chunk that is kept: longer ones hardly come again."""
+
+_CHUNK = re.compile(r"[^ \t\n\r]+")
+# Ideographs that no normalisation changes: each is a word, so that a run of them needs no further look.
+_IDEOGRAPHS = re.compile("([\u3400-\u4dbf\u4e00-\u9fff]+)")
+
+Value = TypeVar("Value")
+
+ChunkPieces = tuple[list[int], list[int], list[int], list[int]]
+"""ids, starts, ends, words; places and words counted from the beginning of the chunk."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The n pieces of a text and where they lie in it.
+
+    `ids` (n,). `starts`, `ends` (n,): characters of the original text, starts and ends never decreasing. `words` (n,):
+    the word (between spaces and punctuation) that each piece is of, from 0. All int32.
+    """
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    ends: NDArray[np.int32]
+    words: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Return the number of pieces."""
+        return len(self.ids)
+
+
+class _Cache(dict[str, Value]):
+    """Computes what is missing and keeps it, in two generations of at most `most` entries each.
+
+    When the young generation is full it becomes the old one; what is found there moves back to the young.
+    """
+
+    def __init__(self, compute: Callable[[str], Value], *, most: int) -> None:
+        self.compute = compute
+        self.most = most
+        self.old: dict[str, Value] = {}
+
+    def __missing__(self, key: str) -> Value:
+        value = self.old.get(key)
+        if value is None:
+            value = self.compute(key)
+        if len(key) <= CACHED:
+            if len(self) >= self.most:
+                self.old = dict(self)
+                self.clear()
+            self[key] = value
+        return value
+
+
+class Tokenizer:
+    """A vocabulary and the way text is cut into its pieces. Two are equal when their fingerprints are."""
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        cjk: bool = True,
+    ) -> None:
+        """Take the pieces in the order of their ids.
+
+        `strip_accents` None means the same as `lowercase`; `cjk` sets each ideograph apart as a word.
+
+        Raises UserError when a special piece is missing or a piece stands twice.
+        """
+        self.vocabulary = tuple(vocabulary)
+        self.lowercase = lowercase
+        self.strip_accents = lowercase if strip_accents is None else strip_accents
+        self.cjk = cjk
+        self._ids = _checked_ids(self.vocabulary)
+        self.pad, self.unknown, self.cls, self.sep, self.mask = (self._ids[special] for special in SPECIALS)
+        self.continuation: NDArray[np.bool_] = np.array([continues(piece) for piece in self.vocabulary])
+        self.id_type = np.dtype("<u2" if len(self.vocabulary) <= 1 << 16 else "<u4")
+        self._id_bytes = [index.to_bytes(self.id_type.itemsize, "little") for index in range(len(self.vocabulary))]
+        self.fingerprint = _fingerprint(self)
+        self._normalizer = Normalizer(lowercase=lowercase, strip_accents=self.strip_accents, cjk=cjk)
+        self._wordpiece = WordPiece(self.vocabulary, unknown=self.unknown)
+        self._word_bytes = _Cache(self._encode_word, most=WORDS).__getitem__
+        self._chunk_bytes = _Cache(self._encode_chunk, most=CHUNKS).__getitem__
+        self._chunk_pieces = _Cache(self._trace_chunk, most=WORDS).__getitem__
+
+    def __len__(self) -> int:
+        """Return the number of pieces in the vocabulary."""
+        return len(self.vocabulary)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other cuts every text in the same way into the same ids."""
+        return isinstance(other, Tokenizer) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        """Return a hash that agrees with equality."""
+        return hash(self.fingerprint)
+
+    def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[object, ...]]:
+        """Pickle the vocabulary and settings; caches stay behind."""
+        return _restored, (self.vocabulary, self.lowercase, self.strip_accents, self.cjk)
+
+    def encode(self, text: str) -> NDArray[np.int32]:
+        """Return the ids of a text (n,), without specials: google-research/bert's FullTokenizer, piece for piece.
+
+        "[MASK]" and the like written in the text are cut as any text is.
+        """
+        return np.frombuffer(self.encode_bytes(text), self.id_type).astype(np.int32)
+
+    def encode_bytes(self, text: str) -> bytes:
+        """Return the same ids as little-endian bytes of `id_type`: the fastest way, as building a corpus needs it."""
+        return b"".join(map(self._chunk_bytes, chunks(text)))
+
+    def encode_with_offsets(self, text: str) -> Encoding:
+        """Return the same ids with the place of each piece in the text as it was given.
+
+        text[start:end] normalises to the piece, unless the piece is [UNK] (then it is the word) or a border between two
+        pieces falls within what was one character (the jamo of a Hangul syllable; then both have that character).
+        """
+        ids: list[int] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        words: list[int] = []
+        word = 0
+        for chunk in _CHUNK.finditer(text):
+            place = chunk.start()
+            chunk_ids, chunk_starts, chunk_ends, chunk_words = self._chunk_pieces(chunk[0])
+            ids += chunk_ids
+            starts += [place + start for start in chunk_starts]
+            ends += [place + end for end in chunk_ends]
+            words += [word + index for index in chunk_words]
+            if chunk_words:
+                word += chunk_words[-1] + 1
+        return Encoding(*(np.array(column, np.int32) for column in (ids, starts, ends, words)))
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Return the piece of each id."""
+        return [self.vocabulary[index] for index in ids]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the pieces as text: those that continue a word joined to it, words and punctuation a space apart."""
+        tokens = self.tokens(ids)
+        return "".join(token[2:] if continues(token) else f" {token}" for token in tokens).removeprefix(" ")
+
+    def _encode_word(self, word: str) -> bytes:
+        return b"".join([self._id_bytes[index] for index, _ in self._wordpiece.cut(word)])
+
+    def _encode_chunk(self, chunk: str) -> bytes:
+        if self.cjk and not chunk.isascii():
+            runs = _IDEOGRAPHS.split(chunk)  # runs of ideographs are at the odd places
+            if len(runs) > 1:
+                return b"".join(self._encode_runs(runs))
+        return b"".join(map(self._word_bytes, self._normalizer.words(chunk)))
+
+    def _encode_runs(self, runs: Sequence[str]) -> Iterator[bytes]:
+        for place, run in enumerate(runs):
+            if place % 2:
+                yield from map(self._word_bytes, run)
+            elif run:
+                yield self._chunk_bytes(run)
+
+    def _trace_chunk(self, chunk: str) -> ChunkPieces:
+        ids: list[int] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        words: list[int] = []
+        for number, word in enumerate(self._normalizer.traced(chunk)):
+            begin = 0
+            for index, end in self._wordpiece.cut(word.text):
+                ids.append(index)
+                starts.append(word.starts[begin])
+                ends.append(word.ends[end - 1])
+                words.append(number)
+                begin = end
+        return ids, starts, ends, words
+
+
+def _restored(vocabulary: Sequence[str], lowercase: bool, strip_accents: bool, cjk: bool) -> Tokenizer:
+    return Tokenizer(vocabulary, lowercase=lowercase, strip_accents=strip_accents, cjk=cjk)
+
+
+def _checked_ids(vocabulary: Sequence[str]) -> dict[str, int]:
+    ids = {piece: index for index, piece in enumerate(vocabulary)}
+    problems = Problems(heading=f"A vocabulary of {len(vocabulary):,} pieces cannot be used")
+    for special in SPECIALS:
+        if special not in ids:
+            problems.add(f"the special piece {special} is missing: add it as a line of its own")
+    if len(ids) < len(vocabulary):
+        for piece, count in Counter(vocabulary).items():
+            if count > 1:
+                problems.add(f"the piece {piece!r} stands {count} times, lastly as id {ids[piece]}: keep one")
+    problems.stop_if_any()
+    return ids
+
+
+def _fingerprint(tokenizer: Tokenizer) -> str:
+    settings = [tokenizer.lowercase, tokenizer.strip_accents, tokenizer.cjk, tokenizer.vocabulary]
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()

@@ -1,0 +1,172 @@
+"""Texts -> a vocabulary: words are counted here in bounded memory, and the `tokenizers` library learns the pieces.
+
+The library joins the most frequent pair of neighbouring pieces, again and again, as byte-pair encoding does. The
+trainer that made the published BERT vocabularies chose pairs by likelihood and was never published.
+
+The same texts give the same vocabulary, byte for byte, in every process and with any number of threads. The library
+numbers single characters in the order of a hash table, and breaks ties between pairs by these numbers; so all
+characters go in first, sorted, as if they were special pieces, and the real special pieces are put before them at the
+end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from osbert.errors import UserError
+from osbert.text.normalize import Normalizer, chunks, is_cjk
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert.text.wordpiece import LONGEST_WORD
+
+MOST_WORDS = 1_000_000
+"""Distinct words that are counted at a time; beyond, the rarer half is forgotten. About 200 MB."""
+MOST_CHUNKS = 500_000
+MOST_CHARACTERS = 1 << 25
+"""Characters of text after which the chunks counted so far become words, however few there are."""
+MOST_OCCURRENCES = 20_000_000
+"""Occurrences of words that the library is given; beyond, all counts are scaled down to this sum."""
+_LINE = 1 << 16
+
+
+class WordCounter:
+    """Counts the words of texts in bounded memory.
+
+    Chunks between spaces are counted as they are, which is fast, and are cut into words together from time to time.
+    """
+
+    def __init__(self, normalizer: Normalizer, *, most: int = MOST_WORDS) -> None:
+        """Count what the normalizer makes of texts, at most `most` distinct words at a time."""
+        self.normalizer = normalizer
+        self.most = most
+        self.forgotten = 0
+        """Occurrences of words that were forgotten because they were rare."""
+        self._words: Counter[str] = Counter()
+        self._chunks: Counter[str] = Counter()
+        self._characters = 0
+
+    def add(self, text: str) -> None:
+        """Count the words of one more text."""
+        self._chunks.update(chunks(text))
+        self._characters += len(text)
+        if len(self._chunks) > MOST_CHUNKS or self._characters > MOST_CHARACTERS:
+            self._cut_chunks()
+
+    def words(self) -> Counter[str]:
+        """Return the occurrences of each word so far. Words over 200 characters, which are [UNK], are not counted."""
+        self._cut_chunks()
+        return self._words
+
+    def _cut_chunks(self) -> None:
+        for chunk, count in self._chunks.items():
+            for word in self.normalizer.words(chunk):
+                if len(word) <= LONGEST_WORD:
+                    self._words[word] += count
+            if len(self._words) > self.most:
+                self._forget()
+        self._chunks.clear()
+        self._characters = 0
+
+    def _forget(self) -> None:
+        before = self._words.total()
+        ranked = sorted(self._words.items(), key=_by_count)
+        self._words = Counter(dict(ranked[: self.most // 2]))
+        self.forgotten += before - self._words.total()
+
+
+def train(
+    texts: Iterable[str],
+    *,
+    vocabulary: int = 30522,
+    lowercase: bool = True,
+    alphabet: int = 1000,
+    minimum: int = 2,
+) -> Tokenizer:
+    """Return a tokenizer with a vocabulary learnt from texts; `lowercase` also strips accents, as in BERT.
+
+    See `learn` for the other settings. Memory does not grow with the amount of text.
+    """
+    counter = WordCounter(Normalizer(lowercase=lowercase, strip_accents=lowercase, cjk=True))
+    for text in texts:
+        counter.add(text)
+    pieces = learn(counter.words(), vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
+    return Tokenizer(pieces, lowercase=lowercase)
+
+
+def learn(words: Mapping[str, int], *, vocabulary: int = 30522, alphabet: int = 1000, minimum: int = 2) -> list[str]:
+    """Return a vocabulary of at most `vocabulary` pieces for words and their counts.
+
+    First the five special pieces, then the characters, then what was learnt. There are fewer pieces than asked for when
+    no pair of pieces occurs `minimum` times any more. `alphabet` bounds the characters, the most frequent being kept;
+    a word with any other is [UNK]. Ideographs, each of which is a word, do not count towards it, but must themselves
+    occur `minimum` times. All characters together take at most three quarters of the vocabulary.
+
+    Raises UserError when there are no words, or no room for pieces beside the special ones.
+    """
+    room = vocabulary - len(SPECIALS)
+    if room < 1:
+        raise UserError(
+            f"A vocabulary of {vocabulary} has no room for pieces beside {', '.join(SPECIALS)}: ask for more."
+        )
+    if not words:
+        raise UserError("There is no text to learn a vocabulary from: the input has no words.")
+    characters = choose_characters(words, room=max(1, room * 3 // 4), alphabet=alphabet, minimum=minimum)
+    known = set(characters)
+    usable = {word: count for word, count in words.items() if len(word) > 1 and known.issuperset(word)}
+    return [*SPECIALS, *_join_pairs(usable, characters, room=room, minimum=minimum)]
+
+
+def choose_characters(words: Mapping[str, int], *, room: int, alphabet: int, minimum: int) -> dict[str, bool]:
+    """Return the characters to keep, sorted, each with whether it needs a form that continues a word.
+
+    That is the case when it was seen in a word of several characters. At most `room` forms.
+    """
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+        if len(word) > 1:
+            inside.update(word)
+    chosen: dict[str, bool] = {}
+    letters = 0
+    for character, count in sorted(counts.items(), key=_by_count):
+        cjk = is_cjk(ord(character))
+        forms = 1 + (character in inside)
+        if "\ud800" <= character <= "\udfff" or (count < minimum if cjk else letters >= alphabet) or forms > room:
+            continue
+        chosen[character] = character in inside
+        letters += not cjk
+        room -= forms
+    return dict(sorted(chosen.items()))
+
+
+def _join_pairs(words: Mapping[str, int], characters: Mapping[str, bool], *, room: int, minimum: int) -> list[str]:
+    """Return the pieces in the order of their ids: the characters' forms as given, then what the library learns."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers.models import WordPiece
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from tokenizers.trainers import WordPieceTrainer
+
+    forms = [*characters, *(f"##{character}" for character, continues in characters.items() if continues)]
+    library = Library(WordPiece(unk_token="[UNK]"))
+    library.pre_tokenizer = WhitespaceSplit()
+    trainer = WordPieceTrainer(vocab_size=room, min_frequency=minimum, special_tokens=forms, show_progress=False)
+    library.train_from_iterator(_repeated(words), trainer)
+    ids = library.get_vocab(with_added_tokens=False)
+    return sorted(ids, key=ids.__getitem__)
+
+
+def _repeated(words: Mapping[str, int]) -> Iterator[str]:
+    """Yield lines in which each word stands as often as it was counted: the library takes no counts."""
+    total = sum(words.values())
+    for word, count in sorted(words.items()):
+        if total > MOST_OCCURRENCES:
+            count = max(1, (count * MOST_OCCURRENCES + total // 2) // total)
+        line = max(1, _LINE // len(word))
+        for begin in range(0, count, line):
+            yield f"{word} " * min(line, count - begin)
+
+
+def _by_count(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]

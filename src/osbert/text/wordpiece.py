@@ -1,0 +1,47 @@
+"""Words -> pieces: the longest piece that fits, again and again from the left (greedy longest match)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+LONGEST_WORD = 200
+"""Characters of the longest word that is cut into pieces; a longer one is [UNK], as in google-research/bert."""
+
+
+class WordPiece:
+    """The second half of tokenization: a word's pieces."""
+
+    def __init__(self, vocabulary: Sequence[str], *, unknown: int) -> None:
+        """Prepare for a vocabulary whose pieces inside words begin with "##"; `unknown` is the id of [UNK]."""
+        self.unknown = unknown
+        self._first = {piece: index for index, piece in enumerate(vocabulary)}
+        self._following = {piece[2:]: index for piece, index in self._first.items() if continues(piece)}
+        self._longest = max(map(len, vocabulary))
+
+    def cut(self, word: str) -> list[tuple[int, int]]:
+        """Return the (id, end) of each piece, `end` being the place in the word after it.
+
+        A word with a part that no piece fits is [UNK] as a whole.
+        """
+        length = len(word)
+        if length > LONGEST_WORD:
+            return [(self.unknown, length)]
+        pieces: list[tuple[int, int]] = []
+        known = self._first
+        start = 0
+        while start < length:
+            for end in range(min(length, start + self._longest), start, -1):
+                index = known.get(word[start:end])
+                if index is not None:
+                    break
+            else:
+                return [(self.unknown, length)]
+            pieces.append((index, end))
+            known = self._following
+            start = end
+        return pieces
+
+
+def continues(piece: str) -> bool:
+    """Return whether a piece continues a word; "##" itself does not."""
+    return len(piece) > 2 and piece.startswith("##")

@@ -1,0 +1,124 @@
+"""Every attention kernel equals `reference`, in values and gradients, for any lengths and any order."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from osbert.data.batch import Batch
+from osbert.models.attention import Kernel, Layout, lay_out, reference, sdpa
+from osbert.models.positions import rotation
+
+KERNELS = {
+    "sdpa": sdpa,
+    # With dropout the CPU goes another way; so small a share rounds to none, which leaves that way comparable.
+    "sdpa-with-dropout": partial(sdpa, dropout=1e-9),
+}
+HEADS, WIDTH = 2, 4
+
+lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+orders = st.sampled_from(["none", "causal", "random", "memory"])
+
+
+def make_layout(lengths: list[int], order: str, generator: torch.Generator) -> Layout:
+    sizes = torch.tensor(lengths)
+    starts = sizes.cumsum(0) - sizes
+    positions = torch.arange(int(sizes.sum())) - starts.repeat_interleave(sizes)
+    ranks = {
+        "none": None,
+        "causal": positions.clone(),
+        "random": torch.randint(0, 9, positions.shape, generator=generator),
+        "memory": torch.where(positions < 2, -1, positions),
+    }[order]
+    zeros = torch.zeros_like(positions)
+    return lay_out(
+        Batch(
+            ids=zeros,
+            positions=positions,
+            segments=zeros,
+            order=ranks,
+            lengths=tuple(lengths),
+            starts=starts,
+            records=starts,
+        )
+    )
+
+
+def draw(layout: Layout, generator: torch.Generator) -> list[torch.Tensor]:
+    shape = (sum(layout.lengths), HEADS, WIDTH)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+@settings(deadline=None, max_examples=60)
+@given(lengths=lengths, order=orders, seed=st.integers(0, 2**16))
+def test_values_and_gradients_equal_the_reference(kernel: Kernel, lengths: list[int], order: str, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    layout = make_layout(lengths, order, generator)
+    columns = draw(layout, generator)
+    expected = reference(*columns, layout)
+    found = kernel(*columns, layout)
+    torch.testing.assert_close(found, expected)
+    towards = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    wanted = torch.autograd.grad((expected * towards).sum(), columns)
+    given_ = torch.autograd.grad((found * towards).sum(), columns)
+    for one, other in zip(given_, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("kernel", [reference, *KERNELS.values()], ids=["reference", *KERNELS.keys()])
+@settings(deadline=None, max_examples=40)
+@given(lengths=lengths, order=orders, seed=st.integers(0, 2**16), data=st.data())
+def test_what_cannot_be_seen_changes_nothing(kernel: Kernel, lengths, order, seed, data) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    layout = make_layout(lengths, order, generator)
+    query, key, value = draw(layout, generator)
+    changed = data.draw(st.integers(0, len(query) - 1))
+    with torch.no_grad():
+        before = kernel(query, key, value, layout)
+        key[changed] += 1
+        value[changed] += 1
+        after = kernel(query, key, value, layout)
+    sequence = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    ranks = torch.zeros(len(query)) if layout.order is None else layout.order
+    sees = (sequence == sequence[changed]) & (ranks[changed] <= ranks)
+    assert torch.equal(before[~sees], after[~sees])
+    assert torch.all((before[sees] - after[sees]).abs().amax(dim=(1, 2)) > 0)
+
+
+@pytest.mark.parametrize("kernel", [reference, sdpa])
+def test_dropout_keeps_the_mean_and_repeats_with_the_seed(kernel: Kernel) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layout = make_layout([6, 6, 3], "none", generator)
+    columns = [column.detach() for column in draw(layout, generator)]
+    torch.manual_seed(7)
+    first = kernel(*columns, layout, dropout=0.3)
+    torch.manual_seed(7)
+    assert torch.equal(first, kernel(*columns, layout, dropout=0.3))
+    mean = torch.stack([kernel(*columns, layout, dropout=0.3) for _ in range(600)]).mean(dim=0)
+    exact = kernel(*columns, layout)
+    assert not torch.allclose(first, exact)
+    torch.testing.assert_close(mean, exact, rtol=0, atol=0.15)
+
+
+def test_runs_of_equal_lengths_are_joined() -> None:
+    layout = make_layout([9, 9, 9, 4, 4, 1], "none", torch.Generator())
+    assert [(run.count, run.length, run.visible) for run in layout.runs] == [(3, 9, None), (2, 4, None), (1, 1, None)]
+
+
+def test_a_causal_order_needs_no_mask_and_another_one_does() -> None:
+    causal = make_layout([5, 5, 2], "causal", torch.Generator())
+    assert causal.causal and all(run.visible is None for run in causal.runs)
+    other = make_layout([5, 5, 2], "memory", torch.Generator())
+    assert not other.causal
+    assert other.runs[0].visible.shape == (2, 1, 5, 5)
+    assert other.runs[0].visible[0, 0, :, :2].all()
+    assert not other.runs[0].visible[0, 0, 2, 3]
+
+
+def test_rotation_is_one_number_a_pair() -> None:
+    assert rotation(torch.arange(5), WIDTH).shape == (5, WIDTH // 2)

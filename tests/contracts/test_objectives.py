@@ -1,0 +1,145 @@
+"""What every objective in the folder keeps to: light, repeatable, valid examples, and a head that learns from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from osbert import components
+from osbert.data.batch import collate
+from osbert.data.example import Example
+from osbert.data.pack import Packer
+from osbert.models.heads import Learner
+from osbert.models.transformer import Architecture
+from osbert.objectives import Objective
+from osbert.text.document import Document
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+NAMES = components.names("objectives")
+VOCABULARY = 300
+
+
+@pytest.fixture(params=NAMES)
+def objective(request: pytest.FixtureRequest) -> Objective:
+    """Return each objective with its usual settings."""
+    return components.find("objectives", request.param, base=Objective)()
+
+
+@pytest.fixture(scope="module")
+def packer() -> Packer:
+    pieces = [f"w{number}" if number % 3 else f"##w{number}" for number in range(VOCABULARY - len(SPECIALS))]
+    return Packer(tokenizer=Tokenizer([*SPECIALS, *pieces]), length=48)
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[Document]:
+    rng, found = np.random.default_rng(0), []
+    for _ in range(12):
+        bounds = np.concatenate([[0], np.cumsum(rng.integers(1, 30, size=rng.integers(2, 20)))])
+        ids = rng.integers(len(SPECIALS), VOCABULARY, size=bounds[-1]).astype(np.uint16)
+        found.append(Document(ids=ids, sentences=bounds, words=(ids - len(SPECIALS)) % 3 > 0))
+    return found
+
+
+def examples(objective: Objective, documents: list[Document], packer: Packer, seed: int = 0) -> list[Example]:
+    """Return what the loader makes of the documents with this objective alone."""
+    rng = np.random.default_rng(seed)
+    laid_out = objective.examples(documents, packer, rng)
+    spans = packer.spans(documents, rng) if laid_out is None else laid_out
+    return [objective.corrupt(example, packer, rng) for example in spans]
+
+
+def plain(example: Example) -> list[Any]:
+    """Return everything an example holds as plain values."""
+    columns = [example.ids, example.segments, example.words, example.special, example.order]
+    targets = {
+        name: [None if part is None else part.tolist() for part in (target.labels, target.index, target.weights)]
+        for name, target in example.targets.items()
+    }
+    return [[None if column is None else column.tolist() for column in columns], targets, example.truncated]
+
+
+def test_there_are_objectives() -> None:
+    assert {"mlm", "nsp"} <= set(NAMES)
+
+
+def test_it_is_frozen_has_keyword_settings_with_help_and_is_named_for_its_file(objective: Objective) -> None:
+    assert f"osbert.objectives.{objective.name}" == type(objective).__module__
+    for field in dataclasses.fields(objective):
+        assert field.kw_only
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(objective, field.name, getattr(objective, field.name))
+    assert type(objective)() == objective
+
+
+def test_it_can_be_pickled_and_stays_equal(objective: Objective) -> None:
+    again = pickle.loads(pickle.dumps(objective))
+    assert again == objective
+    assert again.name == objective.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_data_side_imports_no_torch(name: str) -> None:
+    program = f"import sys, osbert.objectives.{name}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_it_does_the_same_with_the_same_generator(
+    objective: Objective, documents: list[Document], packer: Packer
+) -> None:
+    one, same, other = ([plain(e) for e in examples(objective, documents, packer, seed)] for seed in (0, 0, 1))
+    assert one == same != other
+
+
+def test_its_examples_are_valid(objective: Objective, documents: list[Document], packer: Packer) -> None:
+    found = examples(objective, documents, packer)
+    assert found
+    for example in found:
+        n = len(example)
+        assert 3 <= n <= packer.length
+        columns = (example.ids, example.segments, example.words, example.special)
+        assert {column.shape for column in columns} == {(n,)}
+        assert example.ids.min() >= 0 and example.ids.max() < VOCABULARY
+        assert example.special[0] and example.ids[0] == packer.tokenizer.cls
+        assert example.special[-1] and (example.ids[example.special][1:] == packer.tokenizer.sep).all()
+        assert not example.words[example.special].any()
+        assert example.order is None or example.order.shape == (n,)
+        assert set(example.targets) == {objective.name}
+        target = example.targets[objective.name]
+        assert target.labels.ndim == 1 and len(target.labels)
+        assert target.weights is None or target.weights.shape == target.labels.shape
+        if target.index is None:
+            assert len(target.labels) == 1
+        else:
+            assert target.index.shape == target.labels.shape
+            assert target.index.min() >= 0 and target.index.max() < n
+        assert plain(pickle.loads(pickle.dumps(example))) == plain(example)
+
+
+def test_its_head_gives_a_finite_loss_and_gradients(
+    objective: Objective, documents: list[Document], packer: Packer
+) -> None:
+    torch.manual_seed(0)
+    backbone = Architecture(layers=1, heads=2, width=16, vocabulary=VOCABULARY, length=packer.length).build()
+    head = objective.head(backbone)
+    assert head.kind
+    objective.begin(head, np.arange(VOCABULARY))
+    learner = Learner(backbone, {objective.name: head})
+    batch = collate(examples(objective, documents, packer)[:8])
+    losses = learner(batch)
+    assert set(losses) == {objective.name}
+    loss = losses[objective.name]
+    assert loss.count == batch.targets[objective.name].count
+    assert loss.hits is None or 0 <= int(loss.hits) <= len(batch.targets[objective.name].labels)
+    (loss.total / loss.count).backward()
+    assert torch.isfinite(loss.total)
+    for name, parameter in [*head.named_parameters(), ("pieces", backbone.embeddings.pieces.weight)]:
+        assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+        assert parameter.grad.abs().sum() > 0, name

@@ -1,0 +1,99 @@
+"""A tokenizer, documents whose every piece is unique, and a corpus in memory for the tests of packing and loading."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from osbert.corpus.shards import Block
+from osbert.text.document import Document
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+VOCABULARY = 60_000
+
+# A busy machine is no failure.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
+
+
+class FakeCorpus:
+    """Documents in memory, one shard, cut at sentence starts as the real corpus is."""
+
+    folder = Path("fake")
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self.sources = documents
+        self.documents = len(documents)
+        self.tokens = sum(map(len, documents))
+        self.places = [
+            (number, sentence) for number, source in enumerate(documents) for sentence in range(_sentences(source))
+        ]
+
+    def blocks(self, tokens: int = 65536) -> list[Block]:
+        blocks, first, size = [], 0, 0
+        for place, (number, sentence) in enumerate(self.places):
+            length = int(np.diff(self.sources[number].sentences)[sentence])
+            if place > first and size + length > tokens:
+                blocks.append(Block(0, first, place))
+                first, size = place, 0
+            size += length
+        return [*blocks, Block(0, first, len(self.places))] if self.places else []
+
+    def read(self, block: Block) -> list[Document]:
+        parts = itertools.groupby(self.places[block.first : block.last], key=lambda place: place[0])
+        return [_part(self.sources[number], [sentence for _, sentence in group]) for number, group in parts]
+
+
+def _sentences(document: Document) -> int:
+    return len(document.sentences) - 1
+
+
+def _part(document: Document, sentences: list[int]) -> Document:
+    bounds = document.sentences[sentences[0] : sentences[-1] + 2]
+    pieces = slice(bounds[0], bounds[-1])
+    return Document(ids=document.ids[pieces], sentences=bounds - bounds[0], words=document.words[pieces])
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    """Return a tokenizer of so many pieces that the documents below never use one twice."""
+    return Tokenizer([*SPECIALS, *(f"w{number}" for number in range(VOCABULARY - len(SPECIALS)))])
+
+
+@pytest.fixture(scope="session")
+def make_documents() -> Callable[..., list[Document]]:
+    """Return a maker of documents from the lengths of their sentences; every piece in them is another one.
+
+    So a run of pieces tells where it came from. Half of the pieces start a word.
+    """
+
+    def make(lengths: Sequence[Sequence[int]], *, seed: int = 0) -> list[Document]:
+        rng = np.random.default_rng(seed)
+        documents, first = [], len(SPECIALS)
+        for sentences in lengths:
+            bounds = np.concatenate([[0], np.cumsum(sentences)]).astype(np.int64)
+            ids = np.arange(first, first + bounds[-1], dtype=np.uint16)
+            documents.append(Document(ids=ids, sentences=bounds, words=rng.random(len(ids)) < 0.5))
+            first += len(ids)
+        assert first <= VOCABULARY
+        return documents
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def text(make_documents: Callable[..., list[Document]]) -> list[Document]:
+    """Return some 60 documents of mixed sizes, about 30,000 pieces."""
+    rng = np.random.default_rng(1)
+    return make_documents([rng.integers(1, 50, size=rng.integers(5, 40)).tolist() for _ in range(60)])
+
+
+@pytest.fixture(scope="session")
+def make_corpus() -> Callable[[Sequence[Document]], FakeCorpus]:
+    """Return a maker of corpora in memory."""
+    return FakeCorpus

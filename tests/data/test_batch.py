@@ -1,0 +1,101 @@
+"""Collation: what lies where in a batch, and that micro-batches are the batch in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert.data.batch import Batch, collate, split
+from osbert.data.example import Example, Target
+
+
+@st.composite
+def example(draw: st.DrawFn, record: int = 0) -> Example:
+    size = draw(st.integers(1, 12))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    ids = rng.integers(0, 1000, size)
+    targets = {"whole": Target(labels=np.array([record % 2]))}
+    if draw(st.booleans()):
+        index = np.flatnonzero(rng.random(size) < 0.5)
+        targets["pieces"] = Target(labels=ids[index].astype(np.int32), index=index)
+    if draw(st.booleans()):
+        targets["number"] = Target(labels=np.array([record / 2]), weights=np.array([record + 1.0]))
+    return Example(
+        ids=ids,
+        segments=rng.integers(0, 2, size),
+        words=np.ones(size, dtype=bool),
+        special=np.zeros(size, dtype=bool),
+        order=np.arange(size) if draw(st.booleans()) else None,
+        targets=targets,
+        record=record,
+    )
+
+
+@st.composite
+def some_examples(draw: st.DrawFn) -> list[Example]:
+    return [draw(example(record)) for record in range(draw(st.integers(1, 8)))]
+
+
+@given(examples=some_examples())
+def test_every_sequence_lies_whole_at_its_start(examples: list[Example]) -> None:
+    batch = collate(examples)
+    by_record = {example.record: example for example in examples}
+    assert sorted(batch.records.tolist()) == sorted(by_record)
+    assert list(batch.lengths) == sorted(batch.lengths, reverse=True)
+    assert batch.tokens == len(batch.ids) == sum(map(len, examples))
+    for record, start, length in zip(batch.records.tolist(), batch.starts.tolist(), batch.lengths):
+        source, run = by_record[record], slice(start, start + length)
+        assert batch.ids[run].tolist() == source.ids.tolist()
+        assert batch.segments[run].tolist() == source.segments.tolist()
+        assert batch.positions[run].tolist() == list(range(len(source)))
+        order = np.zeros(len(source)) if source.order is None else source.order
+        assert batch.order is None or batch.order[run].tolist() == order.tolist()
+    assert (batch.order is None) == all(example.order is None for example in examples)
+
+
+@given(examples=some_examples())
+def test_indices_of_targets_point_to_what_the_labels_label(examples: list[Example]) -> None:
+    batch = collate(examples)
+    whole = batch.targets["whole"]
+    assert not whole.per_token
+    assert whole.labels.dtype == torch.int64
+    assert whole.labels.tolist() == (batch.records[whole.index] % 2).tolist()
+    assert whole.count == len(examples)
+    if "pieces" in batch.targets:
+        pieces = batch.targets["pieces"]
+        assert pieces.per_token
+        assert pieces.labels.dtype == torch.int64
+        assert batch.ids[pieces.index].tolist() == pieces.labels.tolist()
+    if "number" in batch.targets:
+        number = batch.targets["number"]
+        records = batch.records[number.index]
+        assert number.labels.dtype == torch.float32
+        assert number.labels.tolist() == (records / 2).tolist()
+        assert number.weights is not None
+        assert number.weights.tolist() == (records + 1.0).tolist()
+        assert number.count == float(number.weights.sum())
+
+
+@given(examples=some_examples(), tokens=st.integers(1, 40))
+def test_micro_batches_are_the_batch_in_parts(examples: list[Example], tokens: int) -> None:
+    groups = list(split(examples, tokens=tokens))
+    assert all(sum(map(len, group)) <= tokens or len(group) == 1 for group in groups)
+    assert sorted(e.record for group in groups for e in group) == sorted(e.record for e in examples)
+    parts, whole = [collate(group) for group in groups], collate(examples)
+    assert _contents(parts) == _contents([whole])
+
+
+def _contents(batches: list[Batch]) -> tuple[list, dict]:
+    sequences = sorted(
+        (record, batch.ids[start : start + length].tolist())
+        for batch in batches
+        for record, start, length in zip(batch.records.tolist(), batch.starts.tolist(), batch.lengths)
+    )
+    totals: dict[str, tuple[float, list]] = {}
+    for batch in batches:
+        for name, target in batch.targets.items():
+            count, labels = totals.get(name, (0.0, []))
+            totals[name] = (count + target.count, sorted(labels + target.labels.tolist()))
+    return sequences, totals

@@ -1,0 +1,239 @@
+"""Loaders: streams are pure functions of seed and cursor, epochs cover the corpus, problems are told before work."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from osbert.corpus.shards import Block
+from osbert.data.batch import Batch
+from osbert.data.example import Example, Target
+from osbert.data.loader import ExampleLoader, LoaderSettings, PretrainingLoader, joined
+from osbert.data.pack import Packer
+from osbert.data.step import Cursor, Step
+from osbert.errors import UserError
+from osbert.objectives.mlm import MaskedLanguage
+from osbert.objectives.nsp import NextSentence
+from osbert.text.document import Document
+from osbert.text.tokenizer import Tokenizer
+
+SMALL = LoaderSettings(batch=8, pool=5_000, held_out=0.05)
+Make = Callable[..., PretrainingLoader]
+
+
+@pytest.fixture(scope="module")
+def make(tokenizer: Tokenizer, text: list[Document], make_corpus: Callable) -> Make:
+    """Return a maker of loaders over the small text."""
+
+    def loader(
+        settings: LoaderSettings = SMALL,
+        *,
+        documents: list[Document] = text,
+        objectives: Mapping[str, Any] | None = None,
+        length: int = 32,
+    ) -> PretrainingLoader:
+        chosen = {"mlm": MaskedLanguage(), "nsp": NextSentence()} if objectives is None else objectives
+        return PretrainingLoader(make_corpus(documents), chosen, Packer(tokenizer=tokenizer, length=length), settings)
+
+    return loader
+
+
+def contents(batch: Batch) -> list[Any]:
+    """Return everything a batch holds as plain values."""
+    columns = [batch.ids, batch.positions, batch.segments, batch.starts, batch.records]
+    targets = [[name, target.labels.tolist(), target.index.tolist()] for name, target in batch.targets.items()]
+    return [[column.tolist() for column in columns], batch.lengths, batch.order, targets]
+
+
+def plain(steps: Iterator[Step], count: int) -> list[Any]:
+    return [[[contents(b) for b in step.batches], step.cursor] for step in itertools.islice(steps, count)]
+
+
+def epoch_of(loader: PretrainingLoader, epoch: int) -> list[Step]:
+    """Return the steps that end in an epoch: all of it when the batch size is 1."""
+    steps = loader.steps(Cursor(epoch=epoch))
+    return list(itertools.takewhile(lambda step: step.cursor.epoch == epoch, steps))
+
+
+def originals(batch: Batch) -> torch.Tensor:
+    """Return the pieces as they were before the masks."""
+    ids = batch.ids.clone()
+    ids[batch.targets["mlm"].index] = batch.targets["mlm"].labels
+    return ids
+
+
+@settings(max_examples=15, deadline=None)
+@given(start=st.integers(0, 60), batch=st.sampled_from([1, 7, 64]), seed=st.integers(0, 3))
+def test_the_steps_from_a_cursor_are_the_rest_of_the_stream(make: Make, start: int, batch: int, seed: int) -> None:
+    chosen = replace(SMALL, batch=batch, seed=seed)
+    stream = make(chosen).steps(Cursor())
+    cursor = ([Cursor()] + [step.cursor for step in itertools.islice(stream, start)])[-1]
+    assert plain(stream, 3) == plain(make(chosen).steps(cursor), 3)
+
+
+def test_steps_are_of_equal_size_across_pools_and_epochs(make: Make) -> None:
+    steps = list(itertools.islice(make().steps(Cursor()), 300))
+    assert {sum(len(batch.lengths) for batch in step.batches) for step in steps} == {8}
+    cursors = [step.cursor for step in steps]
+    assert {cursor.epoch for cursor in cursors} >= {0, 1}
+    assert {cursor.pool for cursor in cursors} >= {0, 1, 2, 3, 4}
+    places = [(cursor.epoch, cursor.pool, cursor.index) for cursor in cursors]
+    assert places == sorted(set(places))
+
+
+def test_an_epoch_of_spans_is_every_training_piece_once(make: Make, text: list[Document]) -> None:
+    loader = make(replace(SMALL, batch=1), objectives={"mlm": MaskedLanguage()})
+    orders = []
+    kept_out = {int(piece) for batch in loader.held_out() for piece in originals(batch)}
+    for epoch in (0, 1):
+        seen = torch.cat([originals(step.batches[0])[1:-1] for step in epoch_of(loader, epoch)]).tolist()
+        everything = {int(piece) for document in text for piece in document.ids}
+        assert len(seen) == len(set(seen))
+        assert set(seen) == everything - kept_out
+        orders.append(seen)
+    assert orders[0] != orders[1]
+
+
+def test_an_epoch_of_pairs_uses_no_piece_twice_in_its_walk(make: Make, text: list[Document]) -> None:
+    loader = make(replace(SMALL, batch=1, held_out=0.0))
+    pairs = [step.batches[0] for step in epoch_of(loader, 0)]
+    firsts = torch.cat([originals(pair)[pair.segments == 0][1:-1] for pair in pairs])
+    seconds = [originals(pair)[pair.segments == 1][:-1] for pair in pairs if pair.targets["nsp"].labels == 0]
+    seen = torch.cat([firsts, *seconds]).tolist()
+    assert len(seen) == len(set(seen))
+    assert len(seen) > 0.6 * sum(map(len, text))
+
+
+def test_masks_differ_between_epochs_and_repeat_for_the_same_seed(make: Make) -> None:
+    chosen = replace(SMALL, pool=10**6, held_out=0.0)
+    objectives = {"mlm": MaskedLanguage()}
+
+    def masked(seed: int, epoch: int) -> set[int]:
+        loader = make(replace(chosen, seed=seed), objectives=objectives)
+        steps = itertools.islice(loader.steps(Cursor(epoch=epoch)), 60)
+        return {int(label) for step in steps for batch in step.batches for label in batch.targets["mlm"].labels}
+
+    assert masked(0, 0) == masked(0, 0)
+    for other in (masked(0, 1), masked(1, 0)):
+        # Independent draws of 15% have 15% in common.
+        assert 0.05 < len(masked(0, 0) & other) / len(other) < 0.25
+
+
+def test_held_out_batches_are_always_the_same_and_never_trained_on(make: Make) -> None:
+    loader = make()
+    held = loader.held_out()
+    assert [contents(batch) for batch in held] == [contents(batch) for batch in make().held_out()]
+    kept_out = {int(piece) for batch in held for piece in originals(batch)} - {2, 3}
+    trained = {int(piece) for step in epoch_of(loader, 0) for batch in step.batches for piece in originals(batch)}
+    assert kept_out and not kept_out & trained
+    assert all(set(batch.targets) == {"mlm", "nsp"} for batch in held)
+    other = make(replace(SMALL, seed=1)).held_out()
+    assert [contents(batch) for batch in held] != [contents(batch) for batch in other]
+
+
+def test_the_share_held_out_is_the_one_asked_for_up_to_a_pool(make: Make, text: list[Document]) -> None:
+    total = sum(map(len, text))
+
+    def share(held_out: float, pool: int = 10**6) -> float:
+        loader = make(replace(SMALL, held_out=held_out, pool=pool), objectives={"mlm": MaskedLanguage()})
+        return sum(len(batch.ids) - 2 * len(batch.lengths) for batch in loader.held_out()) / total
+
+    assert share(0.0) == 0
+    assert 0 < share(1e-6) < 0.02
+    assert abs(share(0.3) - 0.3) < 0.05
+    assert share(0.3, pool=2_000) < 0.1
+
+
+@pytest.mark.parametrize(
+    "change", [{"batch": 9}, {"micro_tokens": 100}, {"pool": 50_000}, {"held_out": 0.2}, {"seed": 1}]
+)
+def test_every_setting_changes_the_stream(make: Make, change: dict[str, Any]) -> None:
+    assert set(asdict(SMALL)) >= set(change)
+    assert plain(make().steps(Cursor()), 20) != plain(make(replace(SMALL, **change)).steps(Cursor()), 20)
+
+
+def test_micro_batches_hold_what_the_whole_step_holds(make: Make) -> None:
+    whole = next(make().steps(Cursor()))
+    parts = next(make(replace(SMALL, micro_tokens=70)).steps(Cursor()))
+    assert len(whole.batches) == 1 < len(parts.batches)
+    assert all(batch.tokens <= 70 for batch in parts.batches)
+    assert torch.equal(torch.cat([batch.ids for batch in parts.batches]), whole.batches[0].ids)
+    for name, target in whole.batches[0].targets.items():
+        assert torch.equal(torch.cat([batch.targets[name].labels for batch in parts.batches]), target.labels)
+        assert sum(batch.targets[name].count for batch in parts.batches) == target.count
+    assert parts.cursor == whole.cursor
+    assert len(make(replace(SMALL, micro_tokens=70)).held_out()) > len(make().held_out())
+
+
+def test_a_pool_reads_on_until_the_objective_has_its_documents(
+    make: Make, make_documents: Callable[..., list[Document]]
+) -> None:
+    documents = make_documents([[10] * 300, [10] * 300])
+    loader = make(LoaderSettings(batch=1, pool=1, held_out=0.0), documents=documents)
+    steps = list(itertools.islice(loader.steps(Cursor()), 50))
+    assert {int(step.batches[0].targets["nsp"].labels) for step in steps} == {0, 1}
+    assert len({step.cursor.pool for step in steps}) > 3
+
+
+def test_neighbouring_blocks_are_read_as_one() -> None:
+    blocks = [Block(1, 4, 6), Block(0, 5, 9), Block(0, 0, 2), Block(0, 2, 5), Block(1, 0, 3)]
+    assert joined(blocks) == [Block(0, 0, 9), Block(1, 0, 3), Block(1, 4, 6)]
+
+
+def test_too_little_text_is_said_before_any_work(make: Make, make_documents: Callable[..., list[Document]]) -> None:
+    with pytest.raises(UserError, match=r'1 document.*nsp needs 2.*objectives = \["mlm"\]'):
+        make(documents=make_documents([[10] * 50]))
+    with pytest.raises(UserError, match="mlm needs 1 "):
+        make(documents=[], objectives={"mlm": MaskedLanguage()})
+    with pytest.raises(UserError, match="held_out = 0"):
+        make(documents=make_documents([[5]]), objectives={"mlm": MaskedLanguage()})
+    make(replace(SMALL, held_out=0.0), documents=make_documents([[5]]), objectives={"mlm": MaskedLanguage()})
+
+
+@pytest.mark.parametrize("wrong", [{"batch": 0}, {"micro_tokens": -1}, {"pool": 0}, {"held_out": 1.0}, {"seed": -1}])
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        LoaderSettings(**wrong)
+
+
+def records(count: int) -> list[Example]:
+    rows = [np.full(1 + number % 5, number) for number in range(count)]
+    flags = [np.zeros(len(row), dtype=bool) for row in rows]
+    return [
+        Example(ids=row, segments=row * 0, words=flag, special=flag, record=n, targets={"x": Target(labels=row[:1])})
+        for n, (row, flag) in enumerate(zip(rows, flags))
+    ]
+
+
+@given(count=st.integers(1, 40), batch=st.integers(1, 12), epoch=st.integers(0, 3), skipped=st.integers(0, 9))
+def test_fine_tuning_sees_every_example_once_an_epoch(count: int, batch: int, epoch: int, skipped: int) -> None:
+    loader = ExampleLoader(records(count), batch=batch)
+    steps = list(itertools.islice(loader.steps(Cursor(epoch=epoch)), loader.steps_per_epoch))
+    sizes = [len(step.batches[0].lengths) for step in steps]
+    assert sizes[:-1] == [batch] * (len(sizes) - 1)
+    assert sorted(int(r) for step in steps for r in step.batches[0].records) == list(range(count))
+    assert steps[-1].cursor == Cursor(epoch=epoch + 1)
+    stream = loader.steps(Cursor())
+    cursor = ([Cursor()] + [step.cursor for step in itertools.islice(stream, skipped)])[-1]
+    again = ExampleLoader(records(count), batch=batch).steps(cursor)
+    assert plain(stream, 3) == plain(again, 3)
+
+
+def test_fine_tuning_orders_differ_by_epoch_and_seed() -> None:
+    def order(epoch: int, seed: int, micro_tokens: int = 0) -> list[int]:
+        steps = ExampleLoader(records(30), batch=1, seed=seed, micro_tokens=micro_tokens).steps(Cursor(epoch=epoch))
+        return [int(step.batches[0].records) for step in itertools.islice(steps, 30)]
+
+    assert order(0, 0) == order(0, 0) != order(1, 0) != order(0, 1)
+    step = next(ExampleLoader(records(30), batch=10, micro_tokens=8).steps(Cursor()))
+    assert len(step.batches) > 1 and max(batch.tokens for batch in step.batches) <= 8
+    with pytest.raises(ValueError, match="no examples"):
+        ExampleLoader([], batch=1)

@@ -1,0 +1,112 @@
+"""Masked language modelling: rates, the mix, the labels and the limit, by law and by count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert.data.example import Example
+from osbert.data.pack import Packer
+from osbert.models.transformer import Architecture
+from osbert.objectives.mlm import MaskedLanguage
+from osbert.text.document import Document
+
+
+@pytest.fixture(scope="module")
+def spans(packer: Packer, text: list[Document]) -> list[Example]:
+    return list(packer.spans(text, np.random.default_rng(0)))
+
+
+def corrupted(objective: MaskedLanguage, spans: list[Example], packer: Packer, seed: int = 0) -> list[Example]:
+    rng = np.random.default_rng(seed)
+    return [objective.corrupt(span, packer, rng) for span in spans]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 20), min_size=1, max_size=6),
+    rate=st.floats(0.01, 1.0),
+    limit=st.integers(0, 12),
+    seed=st.integers(0, 9),
+)
+def test_only_chosen_positions_change_and_the_labels_are_what_stood_there(
+    packer: Packer,
+    make_documents: Callable[..., list[Document]],
+    lengths: list[int],
+    rate: float,
+    limit: int,
+    seed: int,
+) -> None:
+    objective, rng = MaskedLanguage(rate=rate, limit=limit), np.random.default_rng(seed)
+    for span in packer.spans(make_documents([lengths]), rng):
+        before = span.ids.copy()
+        example = objective.corrupt(span, packer, rng)
+        target = example.targets["mlm"]
+        assert (span.ids == before).all() and not span.targets
+        kept = {field.name for field in fields(Example)} - {"ids", "targets"}
+        assert all(getattr(example, name) is getattr(span, name) for name in kept)
+        assert target.index is not None
+        assert (target.labels == before[target.index]).all()
+        assert not example.special[target.index].any()
+        untouched = np.delete(np.arange(len(before)), target.index)
+        assert (example.ids[untouched] == before[untouched]).all()
+        expected = max(1, round(len(before) * rate))
+        assert len(target.index) == min(expected, limit or expected, len(before) - 2)
+
+
+def test_fifteen_percent_are_chosen_and_mixed_80_10_10(packer: Packer, spans: list[Example]) -> None:
+    examples = corrupted(MaskedLanguage(), spans, packer) + corrupted(MaskedLanguage(), spans, packer, seed=1)
+    shown = np.concatenate([example.ids[example.targets["mlm"].index] for example in examples])
+    labels = np.concatenate([example.targets["mlm"].labels for example in examples])
+    tokens = sum(map(len, examples))
+    # The quota is rounded in each sequence, so over many the share is 15% to within half a token a sequence.
+    assert abs(len(labels) / tokens - 0.15) < 0.005
+    assert len(labels) > 15_000
+    for share, hits in ((0.8, shown == packer.tokenizer.mask), (0.1, shown == labels)):
+        assert abs(hits.mean() - share) < 4 * np.sqrt(share * (1 - share) / len(labels))
+
+
+def test_masks_are_drawn_anew_and_repeat_for_the_same_generator(packer: Packer, spans: list[Example]) -> None:
+    first, again, other = (corrupted(MaskedLanguage(), spans[:50], packer, seed) for seed in (0, 0, 1))
+    for one, same in zip(first, again):
+        assert (one.ids == same.ids).all()
+        assert one.targets["mlm"].index.tolist() == same.targets["mlm"].index.tolist()
+    assert any(o.targets["mlm"].index.tolist() != d.targets["mlm"].index.tolist() for o, d in zip(first, other))
+
+
+@pytest.mark.parametrize(
+    "change", [{"rate": 0.4}, {"mask": 0.2}, {"random": 0.2}, {"limit": 2}], ids=lambda change: next(iter(change))
+)
+def test_every_setting_of_the_noise_changes_the_noise(
+    packer: Packer, spans: list[Example], change: dict[str, Any]
+) -> None:
+    usual = corrupted(MaskedLanguage(), spans[:200], packer)
+    changed = corrupted(MaskedLanguage(**change), spans[:200], packer)
+    assert any(a.ids.tolist() != b.ids.tolist() for a, b in zip(usual, changed))
+
+
+def test_the_bias_starts_at_the_unigram_probabilities_when_asked() -> None:
+    counts = np.array([0, 9, 90, 0, 897])
+    backbone = Architecture(layers=1, heads=1, width=8, vocabulary=5, length=8).build()
+    for objective in (MaskedLanguage(), MaskedLanguage(unigram_start=True)):
+        head = objective.head(backbone)
+        objective.begin(head, counts)
+        bias = head.get_parameter("bias")
+        if objective.unigram_start:
+            torch.testing.assert_close(bias.exp(), torch.tensor([1, 10, 91, 1, 898]) / 1001)
+        else:
+            assert not bias.any()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"), [({"rate": 0.0}, "rate"), ({"mask": 0.8, "random": 0.3}, "random"), ({"limit": -1}, "limit")]
+)
+def test_impossible_settings_are_refused(wrong: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        MaskedLanguage(**wrong)
