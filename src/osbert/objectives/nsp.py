@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from osbert.data.example import Example, Target
+from osbert.data.example import Example, Integers, Target
 from osbert.data.pack import PAIR_SPECIALS, Packer, Run, boundaries
 from osbert.objectives import Objective
 from osbert.text.document import Document
@@ -44,6 +44,9 @@ class NextSentence(Objective):
         Sentences are gathered up to the length aimed at and parted at a random sentence into A and B; when B is drawn
         from another document, the sentences it displaced are put back and start the next pair. A sentence of more than
         half a sequence counts as several, so that a full gathering can always be parted.
+
+        Where google-research/bert fills every random B up to the length aimed at, ours is about as long as the text it
+        displaces: else a short pair at a document's end gives away that B follows.
         """
         longest = (packer.length - PAIR_SPECIALS) // 2
         pool = [_Sentences(document, longest) for document in documents if len(document)]
@@ -60,6 +63,7 @@ class NextSentence(Objective):
     def _pairs(self, pool: Sequence[_Sentences], packer: Packer, rng: np.random.Generator) -> Iterator[Example]:
         room = packer.length - PAIR_SPECIALS
         labels = [{self.name: Target(labels=np.array([label]))} for label in (FOLLOWS, ELSEWHERE)]
+        firsts = np.cumsum([0, *(document.count for document in pool)])
         owed = 0
         for number, document in enumerate(pool):
             place = 0
@@ -73,8 +77,12 @@ class NextSentence(Objective):
                 elif owed and not follows:
                     owed, follows = owed - 1, True
                 middle = int(rng.integers(place + 1, end)) if end - place > 1 else end
-                first = document.run(place, middle)
-                second = document.run(middle, end) if follows else _elsewhere(pool, number, aim - len(first.ids), rng)
+                first, second = document.run(place, middle), document.run(middle, end)
+                if not follows:
+                    other, sentence = _elsewhere(firsts, number, rng)
+                    second = pool[other].run(
+                        sentence, pool[other].reach(sentence, len(second.ids) or aim - len(first.ids))
+                    )
                 place = end if follows else middle
                 yield packer.random_pair(first, second, rng, labels[FOLLOWS if follows else ELSEWHERE])
 
@@ -97,9 +105,14 @@ class _Sentences:
         return min(max(first + 1, bisect_left(self.bounds, self.bounds[first] + pieces)), self.count)
 
 
-def _elsewhere(pool: Sequence[_Sentences], number: int, pieces: int, rng: np.random.Generator) -> Run:
-    """Return sentences from a random place of a random document other than `number`, about so many pieces."""
-    other = int(rng.integers(len(pool) - 1))
-    document = pool[other + (other >= number)]
-    first = int(rng.integers(document.count))
-    return document.run(first, document.reach(first, pieces))
+def _elsewhere(firsts: Integers, number: int, rng: np.random.Generator) -> tuple[int, int]:
+    """Return a random sentence of the pool that is not of document `number`, as its document and its place there.
+
+    `firsts` (documents + 1,): how many sentences stand before each document. Each sentence is as likely as any other
+    ("a random sentence from the corpus", section 3.1), so a collection of titles does not fill half of all pairs.
+    """
+    before, after = int(firsts[number]), int(firsts[number + 1])
+    drawn = int(rng.integers(int(firsts[-1]) - (after - before)))
+    sentence = drawn if drawn < before else drawn + after - before
+    other = int(np.searchsorted(firsts, sentence, side="right")) - 1
+    return other, sentence - int(firsts[other])
