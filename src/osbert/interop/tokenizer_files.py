@@ -8,12 +8,11 @@ as in google-research/bert, the limit is 200.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from osbert.corpus.files import sync_folder, write_json
 from osbert.errors import UserError
+from osbert.files import write_json, write_text
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert.text.wordpiece import LONGEST_WORD
 
@@ -79,7 +78,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 5
         "tokenize_chinese_chars": tokenizer.cjk,
     }
     config = {"tokenizer_class": "BertTokenizer", "model_max_length": length, **flags, **_NAMES}
-    _write_lines(path / "vocab.txt", tokenizer.vocabulary)
+    write_text(path / "vocab.txt", "".join(f"{piece}\n" for piece in tokenizer.vocabulary))
     write_json(path / "tokenizer.json", _description(tokenizer))
     write_json(path / "tokenizer_config.json", config)
     write_json(path / "special_tokens_map.json", _NAMES)
@@ -185,14 +184,3 @@ def _description(tokenizer: Tokenizer) -> dict[str, Any]:
             "vocab": ids,
         },
     }
-
-
-def _write_lines(path: Path, lines: tuple[str, ...]) -> None:
-    """Write a text file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.part")
-    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)

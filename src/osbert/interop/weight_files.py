@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from osbert.errors import UserError
+from osbert.files import replace_file
 
 SAFE = "model.safetensors"
 PICKLED = "pytorch_model.bin"
@@ -76,32 +76,6 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write a .safetensors file that is either there whole or not at all."""
     whole = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     replace_file(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
-
-
-def write_json(value: Mapping[str, Any], path: Path) -> None:
-    """Write a JSON file that is either there whole or not at all."""
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    replace_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file, force it to disk, and put it in the place of `path` in one step."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        _force(temporary)
-        os.replace(temporary, path)
-        _force(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _force(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.models.dropout import dropout as drop
-from osbert.models.positions import rotate, rotation
+from osbert.models.positions import neighbours, rotate, rotation
 
 if TYPE_CHECKING:
     from osbert.models.transformer import Architecture
@@ -158,6 +158,12 @@ class Attention(nn.Module):
         """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
         query, key, _ = self._project(hidden, layout)
         return weights(query, key, layout)
+
+    @torch.no_grad()
+    def face_neighbours(self, strength: float) -> None:
+        """Start the query and key biases so that each head looks at the token before or after (rotary positions)."""
+        biases = neighbours(self.heads, self.outward.in_features // self.heads, strength)
+        self.inward.bias[: biases.numel()] = biases.flatten()
 
     def _project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = self.inward(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)  # 3 x (N, H, K)

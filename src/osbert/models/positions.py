@@ -19,6 +19,19 @@ def rotation(positions: Tensor, width: int) -> Tensor:
     return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
 
 
+def neighbours(heads: int, width: int, strength: float) -> Tensor:
+    """Return biases (2, H, K) of queries and keys with which heads look at a neighbour, whatever the tokens are.
+
+    Even heads then score the token before highest, odd heads the one after, more sharply the higher the `strength`: to
+    rotary positions a bias is a function of the distance alone. Started at 0, these biases stay near 0 for long, since
+    each is the other's gradient; and until heads find their neighbours, a model knows only which words are about.
+    """
+    query = torch.full((heads, width), strength)
+    turns = rotation(torch.arange(heads) % 2 * -2 + 1, width)  # one to the right for even heads, one to the left
+    key = rotate(query[:, None], turns).squeeze(1)  # (H, K): a key so turned fits a query one place further on
+    return torch.stack([query, key])
+
+
 def rotate(heads: Tensor, turns: Tensor) -> Tensor:
     """Return `heads` (N, H, K), its pairs (2i, 2i + 1) along K turned as complex numbers by `turns` (N, K/2)."""
     pairs = torch.view_as_complex(heads.float().unflatten(-1, (-1, 2)))  # (N, H, K/2)

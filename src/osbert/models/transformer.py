@@ -46,6 +46,9 @@ class Architecture:
     deviation: float = 0.02
     """Standard deviation of the normal the weights start from, before it is cut at two deviations."""
 
+    neighbours: float = 0.0
+    """Above 0, attention heads start by looking at the token before or after, the more sharply the higher (rotary)."""
+
     def build(self) -> Transformer:
         """Return a Transformer with fresh weights, drawn from torch's global generator.
 
@@ -54,6 +57,9 @@ class Architecture:
         model = self.empty()
         model.to_empty(device="cpu")
         initialise(model, self.deviation)
+        if self.neighbours:
+            for block in model.blocks:
+                block.attention.face_neighbours(self.neighbours)  # type: ignore[operator, union-attr]
         return model
 
     def empty(self) -> Transformer:
@@ -160,6 +166,8 @@ def _problems(sizes: Architecture) -> Iterator[str]:
     for name in ("epsilon", "deviation"):
         if not getattr(sizes, name) > 0:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
+    if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
+        yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
     if sizes.heads >= 1:
         yield from _uneven(sizes)
 

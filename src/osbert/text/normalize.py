@@ -23,6 +23,9 @@ CJK = (
 )
 """First and last code points of the blocks whose characters each stand alone as a word."""
 
+IDEOGRAPHS = re.compile("([\u3400-\u4dbf\u4e00-\u9fff]+)")
+"""Runs of ideographs that no normalisation changes: each is a word, so that such a run needs no further look."""
+
 _PLAIN_WORDS = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall  # complete for printable ASCII
 # str.split takes these for spaces; BERT removes them, so that what they stand between becomes one word.
 _NOT_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import Problems
-from osbert.text.normalize import Normalizer, chunks
+from osbert.text.normalize import IDEOGRAPHS, Normalizer, chunks
 from osbert.text.wordpiece import WordPiece, continues
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -33,8 +33,6 @@ CACHED = 32
 """Characters of the longest chunk that is kept: longer ones hardly come again."""
 
 _CHUNK = re.compile(r"[^ \t\n\r]+")
-# Ideographs that no normalisation changes: each is a word, so that a run of them needs no further look.
-_IDEOGRAPHS = re.compile("([\u3400-\u4dbf\u4e00-\u9fff]+)")
 
 Value = TypeVar("Value")
 
@@ -179,7 +177,7 @@ class Tokenizer:
 
     def _encode_chunk(self, chunk: str) -> bytes:
         if self.cjk and not chunk.isascii():
-            runs = _IDEOGRAPHS.split(chunk)  # runs of ideographs are at the odd places
+            runs = IDEOGRAPHS.split(chunk)  # runs of ideographs are at the odd places
             if len(runs) > 1:
                 return b"".join(self._encode_runs(runs))
         return b"".join(map(self._word_bytes, self._normalizer.words(chunk)))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from osbert.errors import UserError
-from osbert.text.normalize import Normalizer, chunks, is_cjk
+from osbert.text.normalize import IDEOGRAPHS, Normalizer, chunks, is_cjk
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert.text.wordpiece import LONGEST_WORD
 
@@ -35,9 +35,9 @@ class WordCounter:
     Chunks between spaces are counted as they are, which is fast, and are cut into words together from time to time.
     """
 
-    def __init__(self, normalizer: Normalizer, *, most: int = MOST_WORDS) -> None:
-        """Count what the normalizer makes of texts, at most `most` distinct words at a time."""
-        self.normalizer = normalizer
+    def __init__(self, *, lowercase: bool, most: int = MOST_WORDS) -> None:
+        """Count at most `most` distinct words at a time; `lowercase` also strips accents."""
+        self.normalizer = Normalizer(lowercase=lowercase, strip_accents=lowercase, cjk=True)
         self.most = most
         self.forgotten = 0
         """Occurrences of words that were forgotten because they were rare."""
@@ -47,7 +47,9 @@ class WordCounter:
 
     def add(self, text: str) -> None:
         """Count the words of one more text."""
-        self._chunks.update(chunks(text))
+        parts = [text] if text.isascii() else IDEOGRAPHS.split(text)  # runs of ideographs are at the odd places
+        self._words.update("".join(parts[1::2]))
+        self._chunks.update(chunks(" ".join(parts[::2])))
         self._characters += len(text)
         if len(self._chunks) > MOST_CHUNKS or self._characters > MOST_CHARACTERS:
             self._cut_chunks()
@@ -86,7 +88,7 @@ def train(
 
     See `learn` for the other settings. Memory does not grow with the amount of text.
     """
-    counter = WordCounter(Normalizer(lowercase=lowercase, strip_accents=lowercase, cjk=True))
+    counter = WordCounter(lowercase=lowercase)
     for text in texts:
         counter.add(text)
     pieces = learn(counter.words(), vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)

@@ -1,0 +1,182 @@
+"""osbert tokenizer: train a WordPiece vocabulary on text files; look at how a text is cut into pieces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from osbert.corpus.inputs import Input, OpenInput, Repairs, find_inputs
+from osbert.corpus.readers import Reading, probe, read_input
+from osbert.errors import UserError
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.text.tokenizer import Tokenizer
+from osbert.text.train import WordCounter, learn
+
+LENGTH = 512
+"""Pieces that other programs are told a sequence may have: BERT's longest."""
+
+
+def train(
+    files: list[Path],
+    /,
+    *,
+    out: Path,
+    vocabulary: int = 30522,
+    lowercase: bool = True,
+    alphabet: int = 1000,
+    minimum: int = 2,
+    field: str = "text",
+    encoding: str = "utf-8",
+    errors: Literal["strict", "replace"] = "strict",
+) -> None:
+    """Train a WordPiece vocabulary on text files.
+
+    Reads .txt, .jsonl, both also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of these. The same text gives
+    the same vocabulary, byte for byte, and memory does not grow with it. What is written loads in Hugging Face too.
+
+    Parameters
+    ----------
+    files
+        Text files, archives and folders.
+    out
+        The folder for tokenizer.json, vocab.txt and two small files beside them.
+    vocabulary
+        Pieces to learn, the five special ones among them.
+    lowercase
+        Take capitals for small letters and strip accents; --no-lowercase keeps both.
+    alphabet
+        Most characters besides Chinese ones; words with rarer characters become [UNK].
+    minimum
+        Occurrences that a pair of pieces must have to become one piece.
+    field
+        The field of a JSON line, or the column of a Parquet file, that holds the text.
+    encoding
+        The encoding of text and JSON files.
+    errors
+        Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted.
+    """
+    begin = time.monotonic()
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: this is a file, and a folder is to be written. Give another --out.")
+    inputs = find_inputs(files)
+    reading = Reading(field=field, encoding=encoding, errors=errors)
+    probe(inputs, reading)
+    repairs = Repairs()
+    counter = WordCounter(lowercase=lowercase)
+    with _progress() as progress:
+        task = progress.add_task("counting words", total=sum(source.size for source in inputs))
+        for text in _texts(inputs, reading, repairs, progress, task):
+            counter.add(text)
+        words = counter.words()
+        progress.update(task, description="learning pieces")
+        pieces = learn(words, vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
+    tokenizer = Tokenizer(pieces, lowercase=lowercase)
+    write_tokenizer(tokenizer, out, length=LENGTH)
+    if len(pieces) < vocabulary:
+        print(f"{vocabulary:,} pieces were asked for, but no further pair of pieces occurs {minimum:,} times.")
+    for remark in _remarks(repairs, counter):
+        print(remark)
+    print(f"fingerprint {tokenizer.fingerprint}")
+    print(
+        f"{out}: {len(pieces):,} pieces learnt from {words.total() + counter.forgotten:,} words "
+        f"({len(words):,} different) in {time.monotonic() - begin:.1f} s"
+    )
+
+
+def encode(folder: Path, text: Annotated[str, Parameter(allow_leading_hyphen=True)], /) -> None:
+    """Show the pieces of a text: their ids, and the characters of the text that each stands for.
+
+    Parameters
+    ----------
+    folder
+        A tokenizer: a folder that osbert or Hugging Face wrote, or a vocab.txt.
+    text
+        The text; quote it.
+    """
+    tokenizer = read_tokenizer(folder)
+    encoding = tokenizer.encode_with_offsets(text)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "id", "start", "end"):
+        table.add_column(heading, justify="right")
+    table.add_column("piece", overflow="fold")
+    table.add_column("in the text", overflow="fold")
+    rows = zip(tokenizer.tokens(encoding.ids), encoding.ids, encoding.starts, encoding.ends)
+    for number, (piece, index, start, end) in enumerate(rows):
+        cells = (str(number), str(index), str(start), str(end), piece, _visible(text[start:end]))
+        table.add_row(*map(Text, cells))  # as Text: "[UNK]" is no mark-up
+    console = Console(highlight=False)
+    console.print(table)
+    words = int(encoding.words[-1]) + 1 if len(encoding) else 0
+    console.print(f"{_many(len(encoding), 'piece')}, {_many(words, 'word')}, {_many(len(text), 'character')}")
+
+
+def _texts(
+    inputs: Sequence[Input], reading: Reading, repairs: Repairs, progress: Progress, task: TaskID
+) -> Iterator[str]:
+    """Yield the text of all inputs, chunk by chunk, and tell the progress how many bytes of the files were read."""
+    before = 0
+    for source in inputs:
+        opened = OpenInput(source, repairs=repairs)
+        for chunk in read_input(opened, reading):
+            yield chunk.text
+            progress.update(task, completed=before + opened.position())
+        before += source.size
+        progress.update(task, completed=before)
+
+
+def _progress() -> Progress:
+    """Return a progress line on standard error, with the time left; nothing where that is no terminal."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _remarks(repairs: Repairs, counter: WordCounter) -> Iterator[str]:
+    counts = {
+        "byte-order marks removed": repairs.boms,
+        "runs of bad bytes replaced": repairs.replaced,
+        "records without usable text left out": repairs.records,
+        "files without any text": repairs.empty,
+        "files in archives with an unknown ending left out": repairs.skipped,
+        "occurrences of rare words forgotten to bound the memory": counter.forgotten,
+    }
+    for what, count in counts.items():
+        if count:
+            yield f"{count:,} {what}"
+    yield from (f"  {example}" for example in repairs.examples)
+
+
+def _visible(text: str) -> str:
+    """Return the text with characters that cannot be shown written as escapes."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Files -> token shards: readers, repairs, shards, the build and its report."""

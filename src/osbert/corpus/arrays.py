@@ -1,0 +1,83 @@
+"""Writes the arrays of a corpus, whole or not at all, with their sizes and hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from osbert.errors import UserError
+from osbert.files import replace_file, sync
+
+Written = dict[str, dict[str, Any]]
+"""File name -> {"bytes": its size, "sha256": the hash of its content}."""
+
+
+class _Hashing:
+    """A file being written whose content is hashed on the way."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.hash = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.hash.update(data)
+        written = self.file.write(data)
+        self.size += written
+        return written
+
+
+def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> Written:
+    """Write a folder of .npy files, whole or not at all; one that is there already is replaced.
+
+    Returns each file's size and hash, as the manifest keeps them.
+    """
+    temporary = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    written = {f"{name}.npy": _write_array(temporary / f"{name}.npy", array) for name, array in arrays.items()}
+    sync(temporary)
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.rename(folder)
+    sync(folder.parent)
+    return written
+
+
+def write_array(path: Path, array: np.ndarray) -> dict[str, Any]:
+    """Write one .npy file, whole or not at all, and return its size and hash."""
+    facts: dict[str, Any] = {}
+    replace_file(path, lambda aside: facts.update(_write_array(aside, array)))
+    return facts
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`, where the system has such locks; UserError when another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    with open(path, "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{path.parent.parent}: another build is at work in this folder.") from error
+        yield
+
+
+def _write_array(path: Path, array: np.ndarray) -> dict[str, Any]:
+    with open(path, "wb") as file:
+        hashing = _Hashing(file)
+        np.save(hashing, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"bytes": hashing.size, "sha256": hashing.hash.hexdigest()}

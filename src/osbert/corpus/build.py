@@ -1,0 +1,271 @@
+"""Builds a corpus: reads, encodes on all cores, writes shards in order, settles duplicates, reports.
+
+What is finished stays: a build that was stopped at any moment goes on after its last finished shard, and ends in the
+same bytes whatever the number of workers and however often it was stopped.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from osbert.corpus.arrays import exclusive, write_array, write_arrays
+from osbert.corpus.duplicates import Lines, Thinning, document_hashes, first_occurrences
+from osbert.corpus.encode import PORTION, Portion
+from osbert.corpus.inputs import Input, OpenInput, Repairs, find_inputs
+from osbert.corpus.readers import probe, read_input
+from osbert.corpus.report import make_report
+from osbert.corpus.shards import COUNTS, FORMAT, MANIFEST, Shard, read_manifest
+from osbert.corpus.state import STATE, BuildSettings, Position, State, identity, refuse_other
+from osbert.corpus.workers import encode_in_order
+from osbert.corpus.writer import ShardWriter, read_counts, read_lines, shard_name
+from osbert.errors import UserError
+from osbert.files import write_json
+from osbert.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a build is: bytes of the input files read so far and in all, and the pieces encoded in this run."""
+
+    phase: Literal["encoding", "duplicates", "rewriting"]
+    done: int
+    total: int
+    text_bytes: int = 0
+    tokens: int = 0
+
+
+BLOCK = 1 << 20
+"""Pieces counted at a time."""
+
+Watcher = Callable[[Progress], None]
+
+
+class Build:
+    """A corpus being built into a folder. `prepare` checks everything that can be checked before the work."""
+
+    def __init__(self, folder: Path, inputs: Sequence[Input], tokenizer: Tokenizer, settings: BuildSettings) -> None:
+        """Use `prepare` instead."""
+        self.folder = folder
+        self.building = folder / "building"
+        self.inputs = inputs
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.identity = identity(inputs, settings, tokenizer.fingerprint)
+        self.state = State(identity=self.identity)
+        self.report: dict[str, Any] | None = None
+        """The report, once the corpus is finished."""
+        self._repairs = Repairs()
+        self._read = 0
+        # Shards that will be thinned out are kept apart, so that the corpus folder only ever holds final ones.
+        self._shards = self.building if settings.deduplicate else folder
+
+    @classmethod
+    def prepare(
+        cls, files: Sequence[Path | str], *, tokenizer: Tokenizer, folder: Path, settings: BuildSettings
+    ) -> Build:
+        """Find and look into the inputs, and see what the folder holds: nothing, a part of this corpus, or all of it.
+
+        Raises UserError for inputs that cannot be used (all at once) and for a folder with something else in it.
+        """
+        build = cls(Path(folder), find_inputs(files), tokenizer, settings)
+        if (build.folder / MANIFEST).is_file():
+            manifest = read_manifest(build.folder)
+            refuse_other(build.folder, manifest["identity"], build.identity)
+            build.report = manifest["report"]
+            build._remove_temporary()
+            return build
+        state = State.load(build.folder)
+        if state is not None and state.shards:
+            read = None if state.complete else state.position.input + 1
+            refuse_other(build.folder, state.identity, build.identity, inputs_read=read)
+            build.state = replace(state, identity=build.identity)
+        elif (
+            state is None and build.folder.is_dir() and any(not p.name.startswith(".") for p in build.folder.iterdir())
+        ):
+            raise UserError(f"{folder}: the folder holds something else than a corpus; give another --out.")
+        probe(inputs=build.inputs, reading=settings.reading)
+        build.folder.mkdir(parents=True, exist_ok=True)
+        build.state.save(build.folder)
+        return build
+
+    def run(self, *, workers: int = 1, watch: Watcher = lambda progress: None) -> dict[str, Any]:
+        """Build what is missing and return the report; `watch` is told of progress.
+
+        Raises UserError for what cannot be read, a full disk, or a worker that was ended. Finished shards stay.
+        """
+        if self.report is not None:
+            return self.report
+        began = time.monotonic() - self.state.seconds
+        with exclusive(self.building / "lock"), self._disk_errors():
+            if not self.state.complete:
+                self._remove_unfinished()
+                self._encode(workers, watch, began)
+            if not self.state.shards:
+                raise UserError(f"There is no text in the input ({len(self.inputs):,} files): nothing to build from.")
+            self.report = self._finish(watch, began)
+            self._remove_temporary()
+        return self.report
+
+    def _encode(self, workers: int, watch: Watcher, began: float) -> None:
+        writer = ShardWriter(
+            shards=self._shards,
+            building=self.building,
+            id_type=self.tokenizer.id_type,
+            opened=self.state.opened,
+        )
+        total = sum(source.size for source in self.inputs)
+        text_bytes = tokens = 0
+        position = self.state.position
+        for encoded, after in encode_in_order(self._portions(), self.tokenizer, workers=workers):
+            if writer.tokens and writer.tokens + encoded.tokens > self.settings.shard_tokens:
+                self._write_shard(writer, position, began)
+            writer.add(encoded)
+            position = after
+            text_bytes += encoded.text_bytes
+            tokens += encoded.tokens
+            watch(Progress(phase="encoding", done=self._read, total=total, text_bytes=text_bytes, tokens=tokens))
+        self.state.complete = True
+        position = Position(input=len(self.inputs), repairs=asdict(self._repairs))
+        if writer.tokens:
+            self._write_shard(writer, position, began)
+        else:
+            self.state.position = position
+            self.state.save(self.folder)
+
+    def _portions(self) -> Iterator[tuple[Portion, Position]]:
+        """Yield the text from the state's position on in portions, each with the position after it."""
+        begin = self.state.position
+        self._repairs = Repairs(**begin.repairs)
+        portion: list[tuple[str, bool]] = []
+        size = 0
+        position = begin
+        sizes = np.cumsum([0, *(source.size for source in self.inputs)])
+        for number in range(begin.input, len(self.inputs)):
+            before = asdict(self._repairs)
+            source = OpenInput(self.inputs[number], repairs=self._repairs)
+            skipped = begin.chunks if number == begin.input else 0
+            for chunks, chunk in enumerate(read_input(source, self.settings.reading), 1):
+                if chunks <= skipped:
+                    continue
+                portion.append((chunk.text, chunk.opens))
+                size += len(chunk.text)
+                position = Position(input=number, chunks=chunks, repairs=before)
+                if size >= PORTION:
+                    self._read = int(sizes[number]) + source.position()
+                    yield portion, position
+                    portion, size = [], 0
+        self._read = int(sizes[-1])
+        if portion:
+            yield portion, position
+
+    def _write_shard(self, writer: ShardWriter, position: Position, began: float) -> None:
+        self.state.shards.append(writer.write(len(self.state.shards)))
+        self.state.opened = writer.opened
+        self.state.position = position
+        self.state.seconds = time.monotonic() - began
+        self.state.save(self.folder)
+
+    def _finish(self, watch: Watcher, began: float) -> dict[str, Any]:
+        """Settle duplicates, drop them if asked to, and write counts and manifest."""
+        entries = self.state.shards
+        watch(Progress(phase="duplicates", done=0, total=2))
+        lines = sum(entry["lines"] for entry in entries)
+        documents = sum(entry["documents"] for entry in entries)
+        settling = self.building / "settling"
+        shutil.rmtree(settling, ignore_errors=True)
+        keep = first_occurrences((part.hashes for part in self._lines()), lines, settling / "lines")
+        watch(Progress(phase="duplicates", done=1, total=2))
+        kept = first_occurrences(document_hashes(self._lines()), documents, settling / "documents")
+        watch(Progress(phase="duplicates", done=2, total=2))
+        rest = {
+            "inputs": len(self.inputs),
+            "text_bytes": sum(entry["text_bytes"] for entry in entries),
+            "lines": lines,
+            "duplicate_lines": lines - int(np.count_nonzero(keep)),
+            "duplicate_documents": documents - int(np.count_nonzero(kept)),
+            "deduplicated": self.settings.deduplicate,
+            "sentence_ends": any(entry["sentence_ends"] for entry in entries),
+        }
+        if self.settings.deduplicate:
+            shards, counts = self._without_duplicates(keep, watch)
+        else:
+            shards = [_manifest_entry(entry) for entry in entries]
+            counts = np.zeros(len(self.tokenizer), np.int64)
+            for number in range(len(entries)):
+                counts += read_counts(self.building, number)
+        rest["seconds"] = round(time.monotonic() - began, 3)
+        repairs = Repairs(**self.state.position.repairs)
+        report = make_report(shards, counts, tokenizer=self.tokenizer, repairs=repairs, rest=rest)
+        written = write_array(self.folder / COUNTS, counts)
+        manifest = {
+            "format": FORMAT,
+            "vocabulary": len(self.tokenizer),
+            "identity": self.identity,
+            "shards": shards,
+            "counts": written,
+            "report": report,
+        }
+        write_json(self.folder / MANIFEST, manifest)
+        return report
+
+    def _without_duplicates(self, keep: np.ndarray, watch: Watcher) -> tuple[list[dict[str, Any]], np.ndarray]:
+        """Write the final shards without the lines whose `keep` is False; return their entries and the counts (V,)."""
+        counts = np.zeros(len(self.tokenizer), np.int64)
+        shards: list[dict[str, Any]] = []
+        thinning = Thinning()
+        place = 0
+        for number, lines in enumerate(self._lines()):
+            watch(Progress(phase="rewriting", done=number + 1, total=len(self.state.shards)))
+            shard = Shard.open(self._shards / shard_name(number))
+            arrays = thinning.apply(shard, lines, keep[place : place + len(lines.hashes)])
+            place += len(lines.hashes)
+            if not len(arrays["ids"]):
+                continue
+            for start in range(0, len(arrays["ids"]), BLOCK):  # bincount makes 64-bit numbers of all it is given
+                counts += np.bincount(arrays["ids"][start : start + BLOCK], minlength=len(counts))
+            name = shard_name(len(shards))
+            sizes = {"documents": len(arrays["documents"]), "sentences": len(arrays["sentences"]) - 1}
+            files = write_arrays(self.folder / name, arrays)
+            shards.append({"name": name, **sizes, "tokens": len(arrays["ids"]), "files": files})
+        return shards, counts
+
+    def _lines(self) -> Iterator[Lines]:
+        for number in range(len(self.state.shards)):
+            shard = Shard.open(self._shards / shard_name(number))
+            yield read_lines(self.building, number, shard.documents)
+
+    def _remove_unfinished(self) -> None:
+        """Remove shards that the state does not know: they were being written when the build was stopped."""
+        known = {entry["name"] for entry in self.state.shards}
+        for path in [*self.folder.glob("shard-*"), *self.folder.glob(".*.part"), *self._shards.glob("shard-*")]:
+            if path.name not in known and path.is_dir():
+                shutil.rmtree(path)
+
+    def _remove_temporary(self) -> None:
+        (self.folder / STATE).unlink(missing_ok=True)
+        shutil.rmtree(self.building, ignore_errors=True)
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise UserError(
+                f"{self.folder}: the disk is full. {len(self.state.shards)} finished shards are kept: make room and "
+                "give the same command again."
+            ) from error
+
+
+def _manifest_entry(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: entry[name] for name in ("name", "documents", "sentences", "tokens", "files")}

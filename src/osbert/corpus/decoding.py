@@ -1,0 +1,136 @@
+"""Bytes -> characters in blocks of bounded size; bytes of another encoding are found, guessed at and told."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import Iterator
+from typing import Literal
+
+from osbert.corpus.inputs import Repairs, Stream
+from osbert.errors import UserError
+
+BLOCK = 1 << 20
+"""Bytes read at a time: all that is held of a file, however long its lines are."""
+
+Errors = Literal["strict", "replace"]
+
+# The characters that make up much of the non-ASCII text in these encodings.
+_COMMON = {
+    "gb18030": "的一是不了在人有我他这个们中来上大为和国，。、",
+    "big5": "的一是不了在人有我他這個們中來上大為和國，。、",
+    "shift_jis": "のにはをたがでてとしれさあいうかなるっこすまもーンスルトラ、。",
+    "euc_jp": "のにはをたがでてとしれさあいうかなるっこすまもーンスルトラ、。",
+    "euc_kr": "이다는에의을를가고하지도로사한은기서리어아나",
+    "cp1251": "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъё",
+    "koi8_r": "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъё",
+    "cp1252": "éèàêçùôîûâëïäöüßÄÖÜñáíóúåæøØÅ’‘“”–—…•«»£€°©®½ãõ",
+}
+_ONE_BYTE = ("cp1251", "koi8_r", "cp1252")
+GUESSED = tuple(_COMMON)
+"""The legacy encodings that can be guessed."""
+
+
+def decode_blocks(stream: Stream, *, encoding: str, errors: Errors, repairs: Repairs) -> Iterator[str]:
+    """Yield the text of a stream in blocks, with \\r\\n and \\r made \\n and a byte-order mark removed.
+
+    Raises UserError with offset, line and likely encoding at the first bytes that do not decode, unless `errors` is
+    "replace": then they become U+FFFD and are counted.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    start = lines = 0
+    first = True
+    while True:
+        data = stream.read(BLOCK)
+        if first and encoding.lower().replace("-", "") in ("utf8", "ascii"):
+            _refuse_other_unicode(data, stream.name)
+        waiting = decoder.getstate()[0]
+        try:
+            text = decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise _undecodable(stream.name, waiting + data, error, start - len(waiting), lines) from error
+        if errors == "replace":
+            _count_replaced(text, data, stream.name, repairs)
+        text = newlines.decode(text, final=not data)
+        if first and text:
+            first = False
+            if text[0] == "\ufeff":
+                text = text[1:]
+                repairs.boms += 1
+                repairs.note(f"{stream.name}: byte-order mark removed")
+        if text:
+            yield text
+        if not data:
+            return
+        start += len(data)
+        lines += data.count(b"\n")
+
+
+def guess_encoding(data: bytes) -> str | None:
+    """Return the likely encoding of bytes that are not UTF-8; "utf-8" when only a few of them are damaged.
+
+    A byte-order mark decides, then zero bytes (UTF-16), then which legacy encoding decodes all of it into the letters
+    most common in its languages. None when nothing is plausible.
+    """
+    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if data.count(0) * 10 > len(data):
+        return "utf-16-le" if data[1::2].count(0) > data[::2].count(0) else "utf-16-be"
+    text = data.decode("utf-8", "replace")
+    damaged = text.count("\ufffd")
+    if damaged * 4 <= sum(character > "\x7f" and character != "\ufffd" for character in text):
+        return "utf-8"
+    scores = {encoding: _plausibility(data, encoding) for encoding in _COMMON}
+    best = max(scores, key=lambda encoding: scores[encoding])
+    least = 0.6 if best in _ONE_BYTE else 0.2  # common characters are half of all in the former, and few in the latter
+    return best if scores[best] > least else None
+
+
+def _plausibility(data: bytes, encoding: str) -> float:
+    """Return the share of the non-ASCII characters that are common ones in `encoding`, 0 when it does not decode."""
+    try:
+        text = codecs.getincrementaldecoder(encoding)("strict").decode(data)
+    except UnicodeDecodeError:
+        return 0.0
+    foreign = [character for character in text if character > "\x7f"]
+    common = set(_COMMON[encoding])
+    # A legacy text of one byte a letter also decodes as some two-byte encoding, but into rare characters.
+    return sum(character in common for character in foreign) / len(foreign) if foreign else 0.0
+
+
+def _refuse_other_unicode(data: bytes, name: str) -> None:
+    """Raise when a file read as UTF-8 begins like UTF-16 or UTF-32: ASCII in UTF-16 decodes as UTF-8 with zeros."""
+    sample = data[: 1 << 16]
+    marked = sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))
+    if marked or sample.count(0) * 10 > len(sample):
+        guess = guess_encoding(sample)
+        raise UserError(f"{name}: not UTF-8 from byte 0 (line 1) on. It looks like {guess}: give --encoding {guess}.")
+
+
+def _undecodable(name: str, data: bytes, error: UnicodeDecodeError, offset: int, lines: int) -> UserError:
+    line = lines + data.count(b"\n", 0, error.start) + 1
+    bad = data[error.start : max(error.end, error.start + 1)].hex(" ")
+    # The sample begins at a line break, so that it begins with a whole character.
+    begin = data.find(b"\n", max(0, error.start - (1 << 15)), error.start) + 1
+    sample = data[begin : error.start + (1 << 15)]
+    guess = guess_encoding(sample)
+    if guess == "utf-8":
+        advice = "The text around it is UTF-8, so it is damaged there: --errors replace puts U+FFFD and counts"
+    elif guess is None:
+        advice = "Its encoding is not plain: name it with --encoding, or --errors replace puts U+FFFD and counts"
+    else:
+        advice = f"It looks like {guess}: give --encoding {guess}; or --errors replace puts U+FFFD and counts"
+    place = f"{name}: byte {offset + error.start:,} (line {line:,})"
+    return UserError(f"{place} is not {error.encoding}: {bad} ({error.reason}). {advice}.")
+
+
+def _count_replaced(text: str, data: bytes, name: str, repairs: Repairs) -> None:
+    found = text.count("\ufffd")
+    if found:
+        found -= data.count("\ufffd".encode())  # those that the text brings along
+    if found > 0:
+        repairs.replaced += found
+        repairs.note(f"{name}: undecodable bytes replaced")

@@ -1,0 +1,148 @@
+"""Exact duplicates: which lines and documents of a corpus are repeats of earlier ones, and shards without them.
+
+Lines are compared by the 64-bit hashes that encoding left, documents by a hash over their lines' hashes. Both are
+settled on the disk, a partition of the hashes at a time, so memory does not grow with the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.corpus.shards import Shard
+
+PARTITION = 1 << 22
+"""Hashes settled at a time: about 200 MB of memory."""
+
+_RECORD = np.dtype([("hash", "<u8"), ("place", "<u8")])
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+Hashes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """The lines of one shard: `hashes` (l,), `starts` (l,) the sentence each begins at, and the shard's `documents`."""
+
+    hashes: Hashes
+    starts: NDArray[np.uint32]
+    documents: NDArray[np.uint32]
+
+
+def first_occurrences(hashes: Iterable[Hashes], total: int, folder: Path) -> NDArray[np.bool_]:
+    """Return (total,) True where a hash occurs for the first time, as an array that lies on the disk in `folder`.
+
+    The hashes come in several arrays, `total` in all; they are spread over files by their value, each small enough to
+    sort in memory.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    partitions = -(-total // PARTITION) or 1
+    paths = [folder / f"partition-{number:05d}" for number in range(partitions)]
+    for path in paths:
+        path.write_bytes(b"")
+    place = 0
+    for array in hashes:
+        for start in range(0, len(array), PARTITION):
+            part = array[start : start + PARTITION]
+            _spread(part, place, paths)
+            place += len(part)
+    keep = np.lib.format.open_memmap(folder / "keep.npy", mode="w+", dtype=np.bool_, shape=(total,))
+    for path in paths:
+        records = np.fromfile(path, _RECORD)
+        order = np.argsort(records["hash"], kind="stable")  # stable: equal hashes stay in the order of their places
+        ordered = records["hash"][order]
+        first = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, bool)
+        keep[records["place"][order[first]]] = True
+        path.unlink()
+    return keep
+
+
+def document_hashes(shards: Iterable[Lines]) -> Iterator[Hashes]:
+    """Yield the hashes of the documents that end in each shard, and at last of the one that ends with the corpus."""
+    total = np.zeros(1, np.uint64)  # of the document that goes on into the next shard
+    count = np.zeros(1, np.uint64)
+    begun = False
+    for shard in shards:
+        if not len(shard.hashes):
+            continue
+        starts = np.searchsorted(shard.starts, shard.documents)
+        continues = not len(starts) or starts[0] > 0
+        if continues:
+            starts = np.concatenate([[0], starts])
+        lengths: NDArray[np.int64] = np.diff(np.append(starts, len(shard.hashes)))
+        places = (np.arange(len(shard.hashes)) - np.repeat(starts, lengths)).astype(np.uint64)
+        if continues:
+            places[: lengths[0]] += count
+        totals = np.add.reduceat(_mixed(shard.hashes + (places + np.uint64(1)) * _STEP), starts)
+        counts = lengths.astype(np.uint64)
+        if continues:
+            totals[:1] += total
+            counts[:1] += count
+        elif begun:
+            yield _mixed(total + count)
+        yield _mixed(totals[:-1] + counts[:-1])
+        total, count, begun = totals[-1:], counts[-1:], True
+    if begun:
+        yield _mixed(total + count)
+
+
+@dataclass
+class Thinning:
+    """Takes lines out of shards, one shard after the other, keeping track of documents that span them."""
+
+    documents: int = 0
+    """Documents begun so far, the dropped ones too."""
+    last: int = 0
+    """The number of the document that the last kept sentence belongs to; documents count from 1."""
+
+    def apply(self, shard: Shard, lines: Lines, keep: NDArray[np.bool_]) -> dict[str, np.ndarray]:
+        """Return the arrays of a shard without the lines whose `keep` (l,) is False.
+
+        A document begins at the first of its sentences that is kept; one of which nothing is kept is gone.
+        """
+        sentences = len(shard.sentences) - 1
+        kept = np.repeat(keep, np.append(lines.starts[1:], np.uint32(sentences)) - lines.starts)
+        lengths = shard.sentences[1:] - shard.sentences[:-1]
+        pieces = np.repeat(kept, lengths)
+        opens = np.zeros(sentences, np.int64)
+        opens[shard.documents] = 1
+        numbers = (np.cumsum(opens) + self.documents)[kept]
+        starts = np.flatnonzero(np.diff(numbers, prepend=self.last))
+        self.documents += len(shard.documents)
+        self.last = int(numbers[-1]) if len(numbers) else self.last
+        words = shard.word_starts(0, len(shard.ids))
+        return {
+            "ids": shard.ids[pieces],
+            "sentences": np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.uint32),
+            "documents": starts.astype(np.uint32),
+            "words": np.packbits(words[pieces]),
+        }
+
+
+def _spread(hashes: Hashes, place: int, paths: list[Path]) -> None:
+    """Append hashes, with their places from `place` on, to the files that their values belong to."""
+    records = np.empty(len(hashes), _RECORD)
+    records["hash"] = hashes
+    records["place"] = np.arange(place, place + len(hashes), dtype=np.uint64)
+    owner = (hashes % np.uint64(len(paths))).astype(np.int64)
+    records = records[np.argsort(owner, kind="stable")]
+    ends = np.cumsum(np.bincount(owner, minlength=len(paths)))
+    for path, start, end in zip(paths, np.concatenate([[0], ends[:-1]]), ends):
+        if start < end:
+            with open(path, "ab") as file:
+                records[start:end].tofile(file)
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """Return values whose every bit depends on every bit of the input (the finaliser of splitmix64)."""
+    values = values.copy()
+    values ^= values >> np.uint64(30)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values

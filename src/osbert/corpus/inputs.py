@@ -1,0 +1,260 @@
+"""Input files: finds them, names every one that cannot be used at once, and opens what is compressed or archived."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+from osbert.errors import Problems, UserError
+
+Kind = Literal["text", "json", "parquet"]
+KINDS: dict[str, Kind] = {".txt": "text", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+SHORT = {".tgz": ".tar.gz", ".txz": ".tar.xz", ".tbz2": ".tar.bz2", ".tzst": ".tar.zst"}
+KNOWN = ".txt, .jsonl, .json (an object a line), .parquet; these but Parquet also in .gz, .xz, .zst, .bz2 and .tar"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One input file as found on the disk; `mtime` in nanoseconds."""
+
+    path: Path
+    size: int
+    mtime: int
+
+
+@dataclass
+class Repairs:
+    """What was mended or left out while reading; the reader counts as it goes."""
+
+    boms: int = 0
+    """Files whose byte-order mark was removed."""
+    replaced: int = 0
+    """Runs of bytes that are not of the encoding, and lone surrogates in JSON, replaced by U+FFFD."""
+    records: int = 0
+    """Records (JSON lines, Parquet rows) left out because they hold no usable text."""
+    empty: int = 0
+    """Files, or files within archives, without any text."""
+    skipped: int = 0
+    """Files within archives whose ending is not known."""
+    examples: list[str] = field(default_factory=list)
+    """The first few places, in words."""
+
+    def note(self, place: str) -> None:
+        """Keep a place as an example, if there is still room for one."""
+        if len(self.examples) < 10:
+            self.examples.append(place)
+
+
+class Stream:
+    """Bytes of an open input; what is wrong in the compression becomes a UserError with file and offset."""
+
+    def __init__(self, raw: BinaryIO, *, name: str) -> None:
+        """Read from `raw`; `name` is what the user calls it."""
+        self.raw = raw
+        self.name = name
+        self.offset = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, b"" at the end."""
+        try:
+            data = self.raw.read(size)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.ReadError) as error:
+            raise self._damaged(error) from error
+        except Exception as error:
+            if type(error).__name__ == "ZstdError":  # its class lives in a library that is imported only when needed
+                raise self._damaged(error) from error
+            raise
+        self.offset += len(data)
+        return data
+
+    def _damaged(self, error: Exception) -> UserError:
+        return UserError(
+            f"{self.name}: cannot be read after byte {self.offset:,} of its content ({error}). "
+            "The file is damaged or incomplete: fetch or compress it again, or leave it out."
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """One text or JSON stream: an input itself, or one file within an archive."""
+
+    name: str
+    kind: Kind
+    stream: Stream
+
+
+def find_inputs(files: Sequence[Path | str]) -> list[Input]:
+    """Return the inputs that files and folders stand for, in order; a folder gives its known files, sorted.
+
+    Raises UserError that lists every missing, unreadable or unknown file at once.
+    """
+    problems = Problems(heading="These inputs cannot be used")
+    found: list[Input] = []
+    for path in map(Path, files):
+        if path.is_dir():
+            inside = _walk(path)
+            if not inside:
+                problems.add(f"{path}: the folder holds no file with a known ending ({KNOWN})")
+            found += [_input(inner) for inner in inside if _readable(inner, problems)]
+        elif not path.exists():
+            problems.add(f"{path}: there is no such file")
+        elif kind_of(path.name) is None:
+            problems.add(f"{path}: its ending is not a known one ({KNOWN}); rename or convert it")
+        elif _readable(path, problems):
+            found.append(_input(path))
+    problems.stop_if_any()
+    if not found:
+        raise UserError("No input files were given.")
+    return found
+
+
+def kind_of(name: str) -> Kind | Literal["tar"] | None:
+    """Return what a file name says the content is once uncompressed; None when it does not say."""
+    stem, packed = _unpacked(name)
+    ending = Path(stem).suffix.lower()
+    if ending == ".tar":
+        return "tar"
+    kind = KINDS.get(ending)
+    return None if packed and kind == "parquet" else kind
+
+
+class OpenInput:
+    """An input being read. `parts()` opens its streams one after the other; `position()` is for progress."""
+
+    def __init__(self, source: Input, *, repairs: Repairs) -> None:
+        """Prepare to read `source`, counting in `repairs`; nothing is opened yet."""
+        self.source = source
+        self.repairs = repairs
+        self._file: BinaryIO | None = None
+
+    def position(self) -> int:
+        """Return how many of the file's bytes on the disk have been read."""
+        return self._file.tell() if self._file is not None and not self._file.closed else 0
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the streams of the input: one, or one for each known file of an archive."""
+        name = str(self.source.path)
+        with open(self.source.path, "rb") as self._file:
+            yield from self._open(self._file, name, name)
+
+    def _open(self, raw: BinaryIO, name: str, shown: str) -> Iterator[Part]:
+        for ending in _unpacked(name)[1]:
+            raw = COMPRESSIONS[ending](raw)
+        stream = Stream(raw, name=shown)
+        kind = kind_of(name)
+        if kind == "tar":
+            yield from self._members(stream, shown)
+        elif kind in ("text", "json"):
+            yield Part(shown, cast(Kind, kind), stream)
+        else:
+            self.repairs.skipped += 1
+            self.repairs.note(f"{shown}: left out, its ending is not known")
+
+    def _members(self, stream: Stream, shown: str) -> Iterator[Part]:
+        try:
+            with tarfile.open(fileobj=cast(Any, stream), mode="r|") as archive:
+                yield from self._files(archive, shown)
+        except tarfile.TarError as error:
+            raise UserError(f"{shown}: not a tar archive that can be read ({error}).") from error
+
+    def _files(self, archive: tarfile.TarFile, shown: str) -> Iterator[Part]:
+        kept: list[tarfile.TarInfo] = vars(archive)["members"]
+        while (member := archive.next()) is not None:
+            kept.clear()  # the archive would keep a record of every file it has passed
+            hidden = any(piece.startswith(".") for piece in Path(member.name).parts)
+            handle = archive.extractfile(member) if member.isfile() and not hidden else None
+            if handle is not None:
+                yield from self._open(cast(BinaryIO, handle), member.name, f"{shown}:{member.name}")
+
+
+class _Zstandard:
+    """Reads .zst. The library's own reader takes a file cut short for a whole one; this one does not."""
+
+    FEED = 2048
+    """Compressed bytes taken at a time: few, for each can stand for tens of thousands."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        import zstandard
+
+        self.raw = raw
+        self.decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+        self.frame: Any = None
+        self.waiting = b""
+
+    def read(self, size: int) -> bytes:
+        pieces = [self.waiting]
+        found = len(self.waiting)
+        while found < size and (data := self.raw.read(self.FEED)):
+            for piece in self._decompress(data):
+                pieces.append(piece)
+                found += len(piece)
+        if found < size and self.frame is not None:
+            raise EOFError("the file ends within a frame")
+        whole = b"".join(pieces)
+        self.waiting = whole[size:]
+        return whole[:size]
+
+    def _decompress(self, data: bytes) -> Iterator[bytes]:
+        """Yield what `data` stands for; a file may be several frames one after the other."""
+        while data:
+            if self.frame is None:
+                self.frame = self.decompressor.decompressobj(write_size=1 << 15)
+            yield self.frame.decompress(data)
+            if not self.frame.eof:
+                return
+            data, self.frame = self.frame.unused_data, None
+
+
+COMPRESSIONS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw, mode="rb"),
+    ".xz": lzma.LZMAFile,
+    ".bz2": bz2.BZ2File,
+    ".zst": _Zstandard,
+}
+
+
+def _unpacked(name: str) -> tuple[str, list[str]]:
+    """Return the name without its compression endings, and these, the outermost first."""
+    packed: list[str] = []
+    while True:
+        stem, ending = os.path.splitext(name)
+        ending = ending.lower()
+        if ending in SHORT:
+            name = stem + SHORT[ending]
+        elif ending in COMPRESSIONS:
+            packed.append(ending)
+            name = stem
+        else:
+            return name, packed
+
+
+def _walk(folder: Path) -> list[Path]:
+    """Return the known files below a folder, sorted by path; hidden files and folders are left out."""
+    found: list[Path] = []
+    for root, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(root, name) for name in names if not name.startswith(".") and kind_of(name) is not None]
+    return sorted(found)
+
+
+def _readable(path: Path, problems: Problems) -> bool:
+    if not path.is_file():
+        problems.add(f"{path}: not a regular file")
+    elif not os.access(path, os.R_OK):
+        problems.add(f"{path}: no permission to read it")
+    else:
+        return True
+    return False
+
+
+def _input(path: Path) -> Input:
+    status = path.stat()
+    return Input(path=path, size=status.st_size, mtime=status.st_mtime_ns)

@@ -1,0 +1,261 @@
+"""Files -> chunks of text: documents are told apart and long ones are cut, in memory that no file's size can raise."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from osbert.corpus.decoding import GUESSED, Errors, decode_blocks
+from osbert.corpus.inputs import Input, OpenInput, Part, Repairs, find_inputs
+from osbert.errors import Problems, UserError, nearest
+
+CHUNK = 1 << 20
+"""Characters in a chunk at most."""
+JSON_LINE = 1 << 26
+"""Characters in a JSON line at most; the longest thing that is ever held whole."""
+
+Documents = Literal["file", "blank-line", "line"]
+
+_SEPARATORS = {"blank-line": re.compile(r"\n(?:[^\S\n]*\n)+"), "line": re.compile(r"\n")}
+_SENTENCE_ENDS = (". ", "! ", "? ", "。", "！", "？", "… ")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A run of text of at most CHUNK characters; `opens` when a document begins with it, else it continues one."""
+
+    text: str
+    opens: bool
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How input files become documents."""
+
+    documents: Documents = "blank-line"
+    """What a document is in a .txt file: the file, a run of lines between blank lines, or a line."""
+    field: str = "text"
+    """The field of a JSON line, or the column of a Parquet file, that holds the text."""
+    encoding: str = "utf-8"
+    """The encoding of text and JSON files."""
+    errors: Errors = "strict"
+    """Whether bad bytes and records stop the reading, or are replaced or left out, and counted."""
+
+    def __post_init__(self) -> None:
+        """Refuse an encoding that does not exist (UserError), before any file is opened."""
+        try:
+            codecs.getincrementaldecoder(self.encoding)
+            "x".encode(self.encoding)  # refuses codecs that are not of text
+        except LookupError as error:
+            hint = nearest(self.encoding, (*GUESSED, "utf-8", "utf-16", "latin-1"))
+            raise UserError(f"There is no text encoding '{self.encoding}'.{hint}") from error
+
+
+def read_chunks(
+    files: Sequence[Path | str],
+    *,
+    documents: Documents = "blank-line",
+    field: str = "text",
+    repairs: Repairs | None = None,
+    encoding: str = "utf-8",
+    errors: Errors = "strict",
+) -> Iterator[Chunk]:
+    """Return the chunks of all files, read as they are asked for, in bounded memory.
+
+    `files` may be folders and archives. `repairs` is counted into, if given. A chunk is cut where possible at a line
+    break, else after a sentence, else at a space; the same text is always cut at the same places.
+
+    Raises UserError at once for missing or unknown files, and while reading for what cannot be decoded.
+    """
+    inputs = find_inputs(files)
+    reading = Reading(documents=documents, field=field, encoding=encoding, errors=errors)
+    counted = Repairs() if repairs is None else repairs
+    return (chunk for source in inputs for chunk in read_input(OpenInput(source, repairs=counted), reading))
+
+
+def read_input(source: OpenInput, reading: Reading) -> Iterator[Chunk]:
+    """Yield the chunks of one input; the first chunk of each of its parts opens a document."""
+    if source.source.path.suffix.lower() == ".parquet":
+        from osbert.corpus.parquet import read_texts
+
+        texts = read_texts(source.source, reading.field, errors=reading.errors, repairs=source.repairs)
+        yield from _counting_empty(_document_chunks(texts, str(source.source.path)), source, str(source.source.path))
+        return
+    found = False
+    for part in source.parts() if source.source.size else ():
+        found = True
+        yield from _counting_empty(_read_part(part, reading, source.repairs), source, part.name)
+    if not found:
+        source.repairs.empty += 1
+        source.repairs.note(f"{source.source.path}: empty")
+
+
+def probe(inputs: Sequence[Input], reading: Reading, *, most: int = 1000) -> None:
+    """Look at the beginning of the first `most` inputs, so that what is wrong there is told at once and before work."""
+    problems = Problems(heading="These inputs cannot be read")
+    for source in inputs[:most]:
+        try:
+            next(read_input(OpenInput(source, repairs=Repairs()), reading), None)
+        except UserError as error:
+            problems.add(str(error))
+    problems.stop_if_any()
+
+
+def _counting_empty(chunks: Iterator[Chunk], source: OpenInput, name: str) -> Iterator[Chunk]:
+    empty = True
+    for chunk in chunks:
+        empty = False
+        yield chunk
+    if empty:
+        source.repairs.empty += 1
+        source.repairs.note(f"{name}: empty")
+
+
+def _read_part(part: Part, reading: Reading, repairs: Repairs) -> Iterator[Chunk]:
+    blocks = decode_blocks(part.stream, encoding=reading.encoding, errors=reading.errors, repairs=repairs)
+    if part.kind == "json":
+        return _document_chunks(_json_texts(blocks, part.name, reading, repairs), part.name)
+    return _text_chunks(blocks, reading.documents, part.name)
+
+
+def _document_chunks(texts: Iterable[str], name: str) -> Iterator[Chunk]:
+    for text in texts:
+        rest = text.strip()
+        opens = True
+        while len(rest) > CHUNK:
+            place = _cut(rest)
+            yield Chunk(rest[:place], opens, name)
+            rest, opens = rest[place:], False
+        if rest:
+            yield Chunk(rest, opens, name)
+
+
+def _text_chunks(blocks: Iterable[str], documents: Documents, name: str) -> Iterator[Chunk]:
+    """Split a stream of text into documents. What is held is the rest of a document, always under two blocks."""
+    separator = _SEPARATORS.get(documents)
+    rest, opens = "", True
+    for block in blocks:
+        rest += block
+        if separator is not None:
+            *whole, rest = separator.split(rest)
+            for text in whole:
+                if opens:
+                    yield from _document_chunks((text,), name)
+                else:
+                    yield from _continuation(text, name)
+                opens = True
+        if opens:
+            rest = rest.lstrip()
+        while len(rest) > CHUNK:
+            place = _cut(rest)
+            yield Chunk(rest[:place], opens, name)
+            rest, opens = rest[place:], False
+    yield from _document_chunks((rest,), name) if opens else _continuation(rest, name)
+
+
+def _continuation(text: str, name: str) -> Iterator[Chunk]:
+    """Yield the last chunks of a document that has begun before; spaces at its end do not count."""
+    while len(text) > CHUNK:
+        place = _cut(text)
+        yield Chunk(text[:place], False, name)
+        text = text[place:]
+    if text and not text.isspace():
+        yield Chunk(text.rstrip(), False, name)
+
+
+def _cut(text: str) -> int:
+    """Return where to cut a text longer than CHUNK: in its second half, and before a line break if there is one."""
+    middle = CHUNK // 2
+    place = text.rfind("\n", middle, CHUNK)
+    if place < 0:
+        place = max(text.rfind(end, middle, CHUNK) + len(end.rstrip()) for end in _SENTENCE_ENDS)
+    if place < middle:
+        place = text.rfind(" ", middle, CHUNK)
+    return place if place >= middle else CHUNK
+
+
+def _json_texts(blocks: Iterable[str], name: str, reading: Reading, repairs: Repairs) -> Iterator[str]:
+    """Yield the text of each JSON line. A bad line stops the reading, once further ones have been looked for."""
+    problems = Problems(heading=f"{name} has lines that cannot be used (--errors replace leaves them out)")
+    for number, line in enumerate(_lines(blocks), 1):
+        try:
+            text = _json_text(line, reading.field)
+        except ValueError as error:
+            if reading.errors == "replace":
+                repairs.records += 1
+                repairs.note(f"{name}, line {number:,}: left out, {error}")
+                continue
+            problems.add(f"line {number:,}: {error}")
+            if problems.count >= problems.shown:
+                break
+            continue
+        if problems.count or line is None or text is None:
+            continue
+        if "\\ud" in line or "\\uD" in line:
+            text = _without_surrogates(text, repairs, f"{name}, line {number:,}")
+        yield text
+    problems.stop_if_any()
+
+
+def _json_text(line: str | None, field: str) -> str | None:
+    """Return the text of a line, None for a blank line; ValueError says what is wrong with it."""
+    if line is None:
+        raise ValueError(f"longer than {JSON_LINE:,} characters")
+    if not line or line.isspace():
+        return None
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        hint = " (a JSON array? One object a line is needed)" if line.lstrip()[:1] == "[" else ""
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}{hint}") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"not an object with a field '{field}' but {_shown(record)}")
+    if field not in record:
+        raise ValueError(f"no field '{field}'; it has {', '.join(list(record)[:8]) or 'none'} (--field names another)")
+    text = record[field]
+    if not isinstance(text, str):
+        raise ValueError(f"field '{field}' is not a text but {_shown(text)}")
+    return text
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:40] + "..."
+
+
+def _without_surrogates(text: str, repairs: Repairs, place: str) -> str:
+    """Return the text with lone surrogates, which no encoding can write, replaced by U+FFFD and counted."""
+    mended = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    found = mended.count("\ufffd") - text.count("\ufffd")
+    if found > 0:
+        repairs.replaced += found
+        repairs.note(f"{place}: lone surrogate replaced")
+    return mended
+
+
+def _lines(blocks: Iterable[str]) -> Iterator[str | None]:
+    """Yield the lines of a stream of text; None stands for one longer than JSON_LINE, of which nothing is kept."""
+    pieces: list[str] = []
+    size = 0
+    for block in blocks:
+        first, *others = block.split("\n")
+        size += len(first)
+        if size <= JSON_LINE:
+            pieces.append(first)
+        else:
+            pieces.clear()
+        if not others:
+            continue
+        yield "".join(pieces) if size <= JSON_LINE else None
+        yield from others[:-1]
+        pieces, size = [others[-1]], len(others[-1])
+    if size:
+        yield "".join(pieces) if size <= JSON_LINE else None

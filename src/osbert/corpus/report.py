@@ -1,0 +1,79 @@
+"""What a build ends with: counts, rates, duplicates and repairs, and warnings about what will not work with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from osbert.corpus.inputs import Repairs
+from osbert.text.tokenizer import Tokenizer
+
+UNKNOWN_LIMIT = 0.05
+"""Share of [UNK] among the words above which the vocabulary hardly fits the text."""
+
+
+def make_report(
+    shards: Sequence[Mapping[str, Any]],
+    counts: np.ndarray,
+    *,
+    tokenizer: Tokenizer,
+    repairs: Repairs,
+    rest: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the report of a corpus as corpus.json keeps it.
+
+    `shards`: the manifest's entries. `counts` (V,). `rest`: what only the build knows: inputs, text_bytes, lines,
+    duplicate_lines, duplicate_documents, deduplicated, sentence_ends, seconds.
+    """
+    words = int(counts[~tokenizer.continuation].sum())
+    tokens = int(counts.sum())
+    unknown = int(counts[tokenizer.unknown])
+    report: dict[str, Any] = {
+        "documents": sum(shard["documents"] for shard in shards),
+        "sentences": sum(shard["sentences"] for shard in shards),
+        "tokens": tokens,
+        "words": words,
+        "tokens_per_word": round(tokens / words, 4) if words else 0.0,
+        "unknown": unknown,
+        "unknown_rate": round(unknown / words, 6) if words else 0.0,
+        **rest,
+        "bytes_on_disk": sum(file["bytes"] for shard in shards for file in shard["files"].values()),
+        "megabytes_per_second": round(rest["text_bytes"] / 1e6 / max(rest["seconds"], 1e-9), 2),
+        "repairs": asdict(repairs),
+    }
+    report["warnings"] = _warnings(report)
+    return report
+
+
+def _warnings(report: Mapping[str, Any]) -> list[str]:
+    warnings = []
+    if report["documents"] == 1:
+        warnings.append(
+            "There is one document only: next-sentence prediction takes its wrong sentences from other documents, so "
+            "it is impossible. Pretrain with mlm alone, or tell documents apart (--documents blank-line or line)."
+        )
+    if not report["sentence_ends"]:
+        warnings.append(
+            "No sentence ends (. ! ? 。) were found: each line counts as one sentence, and sentence objectives then "
+            "work on lines."
+        )
+    if report["unknown_rate"] > UNKNOWN_LIMIT:
+        warnings.append(
+            f"{report['unknown_rate']:.1%} of the words are [UNK]: the vocabulary hardly fits this text. "
+            "Train one on it: osbert tokenizer train."
+        )
+    return warnings + _repair_warnings(report["repairs"])
+
+
+def _repair_warnings(repairs: Mapping[str, Any]) -> list[str]:
+    said = {
+        "empty": "file(s) without any text",
+        "boms": "byte-order mark(s) removed",
+        "replaced": "run(s) of undecodable bytes replaced by U+FFFD",
+        "records": "record(s) without a usable text left out",
+        "skipped": "file(s) in archives left out, their ending is not known",
+    }
+    return [f"{repairs[name]:,} {what}." for name, what in said.items() if repairs[name]]

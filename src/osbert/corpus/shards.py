@@ -1,0 +1,172 @@
+"""Corpus: the finished shards, memory-mapped, cut into blocks of whole sentences that the loader reads.
+
+A shard is a folder of four arrays, n pieces in s sentences: `ids.npy` (n,) uint16 or uint32; `sentences.npy` (s + 1,)
+uint32, the piece each sentence begins at and n; `documents.npy` (d,) uint32, the sentence each document begins at (one
+that goes on from the shard before has no entry); `words.npy`, the bits of the word starts, eight to a byte.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import Problems, UserError
+from osbert.text.document import Document
+
+FORMAT = 1
+MANIFEST = "corpus.json"
+COUNTS = "counts.npy"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Sentences [first, last) of a shard."""
+
+    shard: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """The arrays of one shard as they lie on the disk (see the module); nothing is read before it is used."""
+
+    ids: NDArray[np.integer]
+    sentences: NDArray[np.uint32]
+    documents: NDArray[np.uint32]
+    words: NDArray[np.uint8]
+
+    @classmethod
+    def open(cls, folder: Path) -> Shard:
+        """Memory-map the arrays of a shard folder."""
+        arrays = {}
+        for name in ("ids", "sentences", "documents", "words"):
+            array = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            arrays[name] = array.view(np.ndarray)  # a plain view: slicing a memmap costs many times more
+        return cls(**arrays)
+
+    def word_starts(self, start: int, end: int) -> NDArray[np.bool_]:
+        """Return whether each of the pieces [start, end) begins a word."""
+        bits = np.unpackbits(self.words[start // 8 : -(-end // 8)])
+        return bits[start % 8 : start % 8 + end - start].view(np.bool_)
+
+
+class Corpus:
+    """A finished corpus folder. Cheap to open and to pickle; shards are mapped when first read."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        """Use `open` instead: it reads and checks the manifest."""
+        self.folder = folder
+        self.manifest = manifest
+        self.report: dict[str, Any] = manifest["report"]
+        self.documents: int = self.report["documents"]
+        self.sentences: int = self.report["sentences"]
+        self.tokens: int = self.report["tokens"]
+        self.vocabulary: int = manifest["vocabulary"]
+        self.fingerprint: str = manifest["identity"]["tokenizer"]
+        self._shards: dict[int, Shard] = {}
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Corpus:
+        """Open a corpus folder.
+
+        Raises UserError when it holds no finished corpus, or names each file that is missing or of another size.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        problems = Problems(heading=f"{folder}: the corpus is damaged; build it again from its files")
+        for shard in manifest["shards"]:
+            for name, written in shard["files"].items():
+                _check_size(folder / shard["name"] / name, written["bytes"], problems)
+        _check_size(folder / COUNTS, manifest["counts"]["bytes"], problems)
+        problems.stop_if_any()
+        return cls(folder, manifest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the folder's name: a loader worker maps the shards itself."""
+        return Corpus, (self.folder, self.manifest)
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each piece occurs, (V,)."""
+        counts: NDArray[np.int64] = np.load(self.folder / COUNTS, allow_pickle=False)
+        return counts
+
+    @property
+    def unigram_entropy(self) -> float:
+        """Return the entropy of a piece drawn from the corpus, in nats: the loss of a model that sees no context."""
+        shares = self.counts[self.counts > 0] / self.counts.sum()
+        return float(-(shares * np.log(shares)).sum())
+
+    def blocks(self, tokens: int = 65536) -> list[Block]:
+        """Cut the whole corpus, in order, at sentence starts into runs of at most `tokens` pieces within a shard.
+
+        A sentence that is longer stands alone.
+        """
+        if tokens < 1:
+            raise ValueError(f"tokens must be positive, not {tokens}")
+        blocks = []
+        for number in range(len(self.manifest["shards"])):
+            starts = self._shard(number).sentences
+            first, sentences = 0, len(starts) - 1
+            while first < sentences:
+                # The bound has the array's own type, else the search would first convert all of the array.
+                bound = np.uint32(min(int(starts[first]) + tokens, 2**32 - 1))
+                fitting = int(np.searchsorted(starts, bound, side="right")) - 1
+                last = max(fitting, first + 1)
+                blocks.append(Block(number, first, last))
+                first = last
+        return blocks
+
+    def read(self, block: Block) -> list[Document]:
+        """Return the documents of a block, in order; the first and the last may be parts of longer ones."""
+        shard = self._shard(block.shard)
+        starts = shard.sentences[block.first : block.last + 1].astype(np.int64)
+        begin, end = int(starts[0]), int(starts[-1])
+        starts -= begin
+        ids = shard.ids[begin:end].copy()
+        words = shard.word_starts(begin, end)
+        low, high = np.searchsorted(shard.documents, np.array([block.first, block.last], np.uint32))
+        cuts = [0, *(shard.documents[low:high].astype(np.int64) - block.first).tolist(), block.last - block.first]
+        documents = []
+        for first, last in pairwise(cuts):
+            if first < last:
+                piece = slice(int(starts[first]), int(starts[last]))
+                sentences = starts[first : last + 1] - starts[first]
+                documents.append(Document(ids=ids[piece], sentences=sentences, words=words[piece]))
+        return documents
+
+    def _shard(self, number: int) -> Shard:
+        if number not in self._shards:
+            self._shards[number] = Shard.open(self.folder / self.manifest["shards"][number]["name"])
+        return self._shards[number]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return what corpus.json says; UserError when there is none or it is not one of ours."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        begun = (folder / "building.json").is_file()
+        hint = "its build was not finished: give the same command again" if begun else "`osbert corpus build` makes one"
+        raise UserError(f"{folder}: no corpus here ({MANIFEST} is missing); {hint}.")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); the corpus is damaged, build it again.") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise UserError(f"{path}: not a corpus of format {FORMAT}; build it again with this version.")
+    return manifest
+
+
+def _check_size(path: Path, size: int, problems: Problems) -> None:
+    if not path.is_file():
+        problems.add(f"{path}: missing")
+    elif path.stat().st_size != size:
+        problems.add(f"{path}: {path.stat().st_size:,} bytes, must be {size:,}")

@@ -1,0 +1,116 @@
+"""Collects encoded portions into shards and writes each, with what settling duplicates needs, whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from osbert.corpus.arrays import write_arrays
+from osbert.corpus.duplicates import Lines
+from osbert.corpus.encode import Encoded
+
+
+def shard_name(number: int) -> str:
+    """Return the folder name of a shard."""
+    return f"shard-{number:05d}"
+
+
+def lines_folder(building: Path, number: int) -> Path:
+    """Return where the lines and counts of a shard are kept while the corpus is built."""
+    return building / f"lines-{number:05d}"
+
+
+def read_lines(building: Path, number: int, documents: np.ndarray) -> Lines:
+    """Return the lines of a written shard, memory-mapped."""
+    folder = lines_folder(building, number)
+    hashes, starts = (np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ("hashes", "starts"))
+    return Lines(hashes=hashes, starts=starts, documents=documents)
+
+
+def read_counts(building: Path, number: int) -> np.ndarray:
+    """Return the unigram counts (V,) int64 of a written shard."""
+    counts: np.ndarray = np.load(lines_folder(building, number) / "counts.npy")
+    return counts
+
+
+@dataclass
+class _Collected:
+    """What the portions of one shard gave, each array beside the others, places counted from the shard's start."""
+
+    tokens: int = 0
+    sentences: int = 0
+    text_bytes: int = 0
+    sentence_ends: bool = False
+    ids: list[bytes] = field(default_factory=list)
+    starts: list[np.ndarray] = field(default_factory=list)
+    documents: list[np.ndarray] = field(default_factory=list)
+    words: list[tuple[np.ndarray, int]] = field(default_factory=list)
+    hashes: list[np.ndarray] = field(default_factory=list)
+    lines: list[np.ndarray] = field(default_factory=list)
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+
+
+class ShardWriter:
+    """The shard being filled. Portions are added in order; `write` puts it on the disk and begins the next one."""
+
+    def __init__(self, *, shards: Path, building: Path, id_type: np.dtype, opened: bool) -> None:
+        """Write shards under `shards` and their lines under `building`.
+
+        `opened`: whether a document has been opened at the end of the shard before whose text comes only now.
+        """
+        self.shards = shards
+        self.building = building
+        self.id_type = id_type
+        self.opened = opened
+        self._collected = _Collected()
+
+    @property
+    def tokens(self) -> int:
+        """Return the pieces collected so far."""
+        return self._collected.tokens
+
+    def add(self, encoded: Encoded) -> None:
+        """Put a portion behind what is there."""
+        into = self._collected
+        into.ids.append(encoded.ids)
+        into.starts.append(encoded.sentences + np.uint32(into.tokens))
+        into.documents.append(encoded.documents + np.uint32(into.sentences))
+        into.words.append((encoded.words, encoded.tokens))
+        into.hashes.append(encoded.hashes)
+        into.lines.append(encoded.lines + np.uint32(into.sentences))
+        into.counts = into.counts + encoded.counts
+        into.text_bytes += encoded.text_bytes
+        into.sentence_ends |= encoded.sentence_ends
+        into.tokens += encoded.tokens
+        into.sentences += len(encoded.sentences)
+
+    def write(self, number: int) -> dict[str, Any]:
+        """Write what was collected as shard `number`, begin the next one, and return the entry for the state."""
+        found, self._collected = self._collected, _Collected()
+        documents = np.unique(np.concatenate([np.zeros(int(self.opened), np.uint32), *found.documents]))
+        self.opened = bool(len(documents)) and int(documents[-1]) == found.sentences
+        documents = documents[: len(documents) - int(self.opened)]
+        hashes = np.concatenate(found.hashes)
+        lines = {"hashes": hashes, "starts": np.concatenate(found.lines), "counts": found.counts}
+        write_arrays(lines_folder(self.building, number), lines)
+        ids = np.frombuffer(b"".join(found.ids), self.id_type)
+        found.ids.clear()
+        arrays = {
+            "ids": ids,
+            "sentences": np.concatenate([*found.starts, np.array([found.tokens], np.uint32)]),
+            "documents": documents,
+            "words": np.packbits(np.concatenate([np.unpackbits(bits, count=n) for bits, n in found.words])),
+        }
+        return {
+            "name": shard_name(number),
+            "documents": len(documents),
+            "sentences": found.sentences,
+            "tokens": found.tokens,
+            "lines": len(hashes),
+            "text_bytes": found.text_bytes,
+            "sentence_ends": found.sentence_ends,
+            "files": write_arrays(self.shards / shard_name(number), arrays),
+        }

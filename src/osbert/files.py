@@ -1,0 +1,53 @@
+"""Files that are there whole or not at all: written aside, forced to disk, then given their name in one step."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, force it to disk and put it in the place of `path`.
+
+    Whatever goes wrong (a full disk raises OSError), what stood at `path` before is untouched.
+    """
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        write(aside)
+        share(aside)
+        sync(aside)
+        os.replace(aside, path)
+        sync(path.parent)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 text file, whole or not at all; line ends stay as they are."""
+    replace_file(path, lambda aside: aside.write_text(text, encoding="utf-8", newline=""))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, whole or not at all."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def share(path: Path) -> None:
+    """Give a file the permissions that new files of this user have; some libraries write for their owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, has reached the disk, where the system can tell."""
+    if os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,74 @@
+"""The command line as a user meets it: help, versions, wrong usage and readable errors, in real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import osbert
+from osbert import cli
+from osbert.errors import Problems, UserError, nearest
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "osbert", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_help_names_every_verb() -> None:
+    result = run("--help")
+    assert result.returncode == 0
+    for verb in [*cli.VERBS, *cli.GROUPS]:
+        assert verb in result.stdout
+
+
+@pytest.mark.parametrize("command", [[*cli.VERBS], *[[group, *verbs] for group, (_, verbs) in cli.GROUPS.items()]])
+def test_every_verb_has_help(command: list[str]) -> None:
+    """Each verb's file exists, imports, and explains its options."""
+    app = cli.application()
+    commands = [[verb] for verb in command] if command[0] in cli.VERBS else [[command[0], verb] for verb in command[1:]]
+    for words in commands:
+        node = app
+        for word in words:
+            node = node[word]
+        assert node.default_command is not None
+        assert node.default_command.__doc__
+
+
+def test_version() -> None:
+    assert run("--version").stdout.strip() == osbert.__version__
+
+
+def test_an_unknown_verb_exits_with_2() -> None:
+    result = run("pretain")
+    assert result.returncode == 2
+    assert "pretain" in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_error_is_one_readable_line_and_status_1(tmp_path) -> None:
+    result = run("corpus", "show", str(tmp_path / "nowhere"))
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert "nowhere" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_problems_tells_all_at_once_and_counts_the_rest() -> None:
+    problems = Problems(heading="table.csv cannot be used", shown=2)
+    for line in range(5):
+        problems.add(f"line {line}: bad")
+    with pytest.raises(UserError, match=r"table\.csv cannot be used:\n  - line 0: bad\n  - line 1: bad\n  .* 3 more"):
+        problems.stop_if_any()
+
+
+def test_no_problems_pass() -> None:
+    problems = Problems(heading="fine")
+    problems.stop_if_any()
+    assert problems.count == 0
+
+
+def test_nearest_names_a_close_word_only() -> None:
+    assert nearest("learning_rat", ["learning_rate", "layers"]) == " Did you mean 'learning_rate'?"
+    assert nearest("zzz", ["learning_rate"]) == ""

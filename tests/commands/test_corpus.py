@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+
+import pytest
+
+from osbert.cli import main
+from osbert.corpus.shards import Corpus
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+
+@pytest.fixture()
+def tokenizer(tmp_path) -> Tokenizer:
+    letters = string.ascii_lowercase + ".,"
+    made = Tokenizer([*SPECIALS, *letters, *(f"##{letter}" for letter in letters), "river", "[shore]"])
+    write_tokenizer(made, tmp_path / "tokenizer")
+    return made
+
+
+@pytest.fixture()
+def osbert(tmp_path, monkeypatch, capsys, tokenizer):
+    """Return a function that runs a command in the test's folder and returns (status, output, errors)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        try:
+            status = main(words)
+        except SystemExit as ended:  # how the command line ends what went well
+            status = ended.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+BUILD = ("corpus", "build", "texts", "--tokenizer", "tokenizer", "--out", "corpus", "--workers", "1")
+
+
+@pytest.fixture()
+def texts(tmp_path) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("A river runs. It is wide.\n\nThe shore.\n", encoding="utf-8")
+    (folder / "b.jsonl").write_text('{"text": "The shore."}\n{"text": "Rivers, again."}\n', encoding="utf-8")
+    return folder
+
+
+def test_build_makes_a_corpus_that_stands_alone_and_reports(osbert, texts, tmp_path, tokenizer):
+    status, output, errors = osbert(*BUILD)
+    assert status == 0
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert (corpus.documents, corpus.sentences) == (4, 5)
+    assert corpus.fingerprint == tokenizer.fingerprint == read_tokenizer(tmp_path / "corpus").fingerprint
+    for line in ("documents", "sentences", "tokens a word", "[UNK] rate", "1 of 4, kept", "on disk", "MB/s"):
+        assert line in output
+    assert "encoding" in errors or "duplicates" in errors  # progress does not mix with the report
+
+
+def test_the_same_command_again_does_nothing_and_another_is_refused(osbert, texts, tmp_path):
+    osbert(*BUILD)
+    before = (tmp_path / "corpus" / "corpus.json").read_bytes()
+    status, output, _ = osbert(*BUILD)
+    assert status == 0 and "finished already" in output and "documents" in output
+    status, _, errors = osbert(*BUILD, "--documents", "line", "--deduplicate")
+    assert status == 1
+    assert 'documents: "blank-line" -> "line"' in errors and "deduplicate: false -> true" in errors
+    assert (tmp_path / "corpus" / "corpus.json").read_bytes() == before
+
+
+def test_a_build_that_was_stopped_says_where_it_goes_on(osbert, texts, tmp_path, monkeypatch):
+    monkeypatch.setattr("osbert.corpus.build.PORTION", 1000)
+    (texts / "c.jsonl").write_text('{"text": "Fine."}\n' * 1000 + "{\n", encoding="utf-8")
+    status, _, errors = osbert(*BUILD, "--shard-tokens", "3000")
+    assert status == 1 and "c.jsonl has lines" in errors
+    status, output, _ = osbert(*BUILD, "--shard-tokens", "3000", "--errors", "replace")
+    assert status == 0 and "Going on after" in output
+    assert "warning: 1 record(s) without a usable text left out." in output
+    assert Corpus.open(tmp_path / "corpus").documents == 4 + 1000
+
+
+def test_every_setting_of_reading_reaches_the_reader(osbert, tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_bytes("Été.\nEncore.".encode("cp1252"))
+    (tmp_path / "texts" / "b.jsonl").write_text(json.dumps({"body": "Done."}))
+    status, _, _ = osbert(*BUILD, "--documents", "line", "--encoding", "cp1252", "--field", "body", "--deduplicate")
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert status == 0 and corpus.documents == 3 and corpus.report["unknown"] == 0
+    assert corpus.manifest["identity"]["settings"] == {
+        "documents": "line",
+        "field": "body",
+        "encoding": "cp1252",
+        "errors": "strict",
+        "deduplicate": True,
+        "shard_tokens": 2**25,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--workers", "0"), "--workers must be 1 or more"),
+        (("--shard-tokens", "0"), "--shard-tokens must be from 1"),
+        (("--encoding", "utf-9"), "Did you mean 'utf-8'?"),
+        (("--tokenizer", "nowhere"), "nowhere"),
+        (("--out", "texts/a.txt"), "this is a file"),
+        (("--out", "texts"), "holds something else"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(osbert, texts, tmp_path, words, message):
+    settings = {"--tokenizer": "tokenizer", "--out": "corpus", **dict([words])}
+    status, _, errors = osbert("corpus", "build", "texts", *(part for pair in settings.items() for part in pair))
+    assert status == 1 and message in errors
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_show_prints_the_report_and_a_sample_with_marked_pieces(osbert, texts):
+    osbert(*BUILD)
+    status, output, _ = osbert("corpus", "show", "corpus", "--sample", "1")
+    assert status == 0
+    assert "documents" in output and "Unigram entropy" in output
+    assert "a river r·u·n·s ." in output
+    assert "river·s" not in output
+    status, output, _ = osbert("corpus", "show", "corpus", "--sample", "50")
+    assert "river·s" in output or "r·i·v·e·r·s" in output
+    _, output, _ = osbert("corpus", "show", "corpus", "--sample", "0")
+    assert "r·u·n·s" not in output
+
+
+def test_show_refuses_what_is_no_corpus(osbert, texts, tmp_path):
+    status, _, errors = osbert("corpus", "show", "texts")
+    assert status == 1 and "no corpus here" in errors
+    osbert(*BUILD)
+    other = Tokenizer([*SPECIALS, *string.ascii_letters])
+    write_tokenizer(other, tmp_path / "corpus")
+    status, _, errors = osbert("corpus", "show", "corpus")
+    assert status == 1 and "not the one the corpus was built with" in errors

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import tarfile
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from osbert.corpus.inputs import OpenInput, Repairs, find_inputs
+from osbert.corpus.readers import read_chunks
+from osbert.errors import UserError
+
+PACK = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def tar(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def texts(*files: Path, **settings) -> list[str]:
+    return [chunk.text for chunk in read_chunks(files, **settings)]
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_text_and_json_are_read_in_every_compression(tmp_path, ending):
+    (tmp_path / f"a.txt{ending}").write_bytes(PACK[ending](b"One.\n\nTwo."))
+    (tmp_path / f"b.jsonl{ending}").write_bytes(PACK[ending](b'{"text": "Three."}\n{"text": "Four."}\n'))
+    assert texts(tmp_path / f"a.txt{ending}", tmp_path / f"b.jsonl{ending}") == ["One.", "Two.", "Three.", "Four."]
+
+
+@pytest.mark.parametrize("ending", [".tar" + pack for pack in PACK] + [".tgz", ".txz"])
+def test_archives_give_their_known_files_in_order(tmp_path, ending):
+    inner = {
+        "b/z.txt": b"One.",
+        "b/a.jsonl.gz": gzip.compress(b'{"text": "Two."}'),
+        ".hidden/x.txt": b"No.",
+        "c.pdf": b"%",
+    }
+    pack = PACK.get(ending.removeprefix(".tar"), PACK[".gz"] if ending == ".tgz" else PACK[".xz"])
+    (tmp_path / f"all{ending}").write_bytes(pack(tar(inner)))
+    repairs = Repairs()
+    chunks = list(read_chunks([tmp_path / f"all{ending}"], repairs=repairs))
+    assert [chunk.text for chunk in chunks] == ["One.", "Two."]
+    assert chunks[0].source.endswith(f"all{ending}:b/z.txt")
+    assert (repairs.skipped, repairs.empty) == (1, 0)
+
+
+def test_zstandard_files_of_several_frames_are_read_whole(tmp_path):
+    compress = zstandard.ZstdCompressor().compress
+    (tmp_path / "a.txt.zst").write_bytes(compress(b"One. ") + compress(b"Two."))
+    assert texts(tmp_path / "a.txt.zst") == ["One. Two."]
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2", ".zst"])
+def test_a_damaged_or_short_file_is_told_by_name(tmp_path, ending):
+    packed = PACK[ending](bytes(range(32, 127)) * 2000)
+    path = tmp_path / f"a.txt{ending}"
+    for data in (packed[: len(packed) // 2], b"not compressed at all"):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=rf"a\.txt\{ending}: cannot be read after byte"):
+            texts(path)
+
+
+def test_an_archive_cut_short_is_told_by_name(tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar({"x.txt": b"word " * 1000})[:3000])
+    with pytest.raises(UserError, match=r"a\.tar"):
+        texts(tmp_path / "a.tar")
+
+
+def test_folders_are_walked_in_order_and_hidden_or_unknown_files_left_out(tmp_path):
+    for name in ("b/1.txt", "a/2.txt", "a/.3.txt", ".git/4.txt", "a/5.png", "6.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"text": name}) if name.endswith("jsonl") else name)
+    assert texts(tmp_path) == ["6.jsonl", "a/2.txt", "b/1.txt"]
+
+
+def test_all_unusable_inputs_are_told_at_once_and_before_anything_is_read(tmp_path):
+    (tmp_path / "good.txt").write_text("Fine.")
+    (tmp_path / "table.csv").write_text("a,b")
+    (tmp_path / "bare").mkdir()
+    files = [tmp_path / name for name in ("none.txt", "good.txt", "table.csv", "bare", "gone.jsonl")]
+    with pytest.raises(UserError) as caught:
+        read_chunks(files)  # the call itself, not the first chunk
+    message = str(caught.value)
+    for part in (
+        "none.txt: there is no such file",
+        "table.csv: its ending",
+        "bare: the folder holds",
+        "gone.jsonl: there",
+    ):
+        assert part in message
+    assert "good.txt" not in message
+
+
+def test_nothing_given_is_an_error():
+    with pytest.raises(UserError, match="No input files"):
+        find_inputs([])
+
+
+def test_position_counts_bytes_on_the_disk(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x" * 3_000_000)
+    (source,) = find_inputs([path])
+    opened = OpenInput(source, repairs=Repairs())
+    assert opened.position() == 0
+    for part in opened.parts():
+        part.stream.read(1_000_000)
+        assert 1_000_000 <= opened.position() <= source.size == 3_000_000
+
+
+def test_parquet_rows_are_documents(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["One.", None, "Two."], "n": [1, 2, 3]}), path)
+    with pytest.raises(UserError, match="row 2: no text"):
+        texts(path)
+    repairs = Repairs()
+    assert texts(path, errors="replace", repairs=repairs) == ["One.", "Two."]
+    assert repairs.records == 1
+    with pytest.raises(UserError, match=r"no column 'txt'.*text, n.*Did you mean 'text'"):
+        texts(path, field="txt")
+    with pytest.raises(UserError, match="holds int64, not texts"):
+        texts(path, field="n")
+    path.write_bytes(b"PAR1 nonsense")
+    with pytest.raises(UserError, match="not a Parquet file"):
+        texts(path)
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=r'pip install "osbert\[parquet\]"'):
+        texts(tmp_path / "a.parquet")

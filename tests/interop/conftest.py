@@ -1,0 +1,85 @@
+"""A small architecture of ours, learners on it, and a pretraining model of transformers with the same sizes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import transformers
+from transformers.models.bert import modeling_bert
+
+from osbert.models.heads import Learner
+from osbert.models.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.transformer import Architecture
+
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "max_position_embeddings": 24,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.3,
+}
+OURS = Architecture(
+    layers=2,
+    heads=2,
+    width=16,
+    feedforward=40,
+    vocabulary=60,
+    length=24,
+    dropout=0.0,
+    attention_dropout=0.0,
+    deviation=0.3,
+)
+
+
+@pytest.fixture(scope="session")
+def ours() -> Architecture:
+    """Return the small architecture."""
+    return OURS
+
+
+@pytest.fixture(scope="session")
+def sizes() -> dict[str, object]:
+    """Return the same sizes in the words of transformers."""
+    return SIZES
+
+
+@pytest.fixture(scope="session")
+def make_learner() -> Callable[..., Learner]:
+    """Return a maker of learners in evaluation mode: (kinds of heads, changes to the architecture)."""
+    return _learner
+
+
+def _learner(kinds: list[str], **changes: object) -> Learner:
+    torch.manual_seed(1)
+    backbone = replace(OURS, **changes).build()
+    heads = {}
+    for kind in kinds:
+        if kind == "mlm":
+            heads[kind] = MaskedLanguageHead(backbone)
+            torch.nn.init.normal_(heads[kind].bias)
+        else:
+            labels = {"nsp": 2, "classify": 3, "regress": 1}[kind]
+            heads[kind] = SequenceHead(backbone, kind=kind, target=kind, labels=labels)
+            torch.nn.init.normal_(heads[kind].linear.bias)
+    return Learner(backbone, heads).eval()
+
+
+@pytest.fixture(scope="module")
+def pretraining() -> modeling_bert.BertForPreTraining:
+    torch.manual_seed(0)
+    model = modeling_bert.BertForPreTraining(transformers.BertConfig(**SIZES)).eval()
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, mean=parameter.detach().mean().item(), std=0.1)
+    return model

