@@ -22,7 +22,7 @@ def find(folder: str, name: str, *, base: type) -> type:
 
     Raises UserError when there is no such file, naming the nearest one, or when the file does not define exactly one.
     """
-    if "." in name:
+    if "." in name and all(part.isidentifier() for part in name.split(".")):
         path = name
     elif name in names(folder):
         path = f"osbert.{folder}.{name}"

@@ -43,7 +43,9 @@ def read(name_or_path: str | Path) -> Table:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}: not a recipe: it is not text in UTF-8 ({error.reason} at byte {error.start})") from error
+            raise UserError(
+                f"{path}: not a recipe: it is not text in UTF-8 ({error.reason} at byte {error.start})"
+            ) from error
     elif str(name_or_path) in packaged():
         text = (importlib.resources.files("osbert.recipes") / f"{name_or_path}.toml").read_text(encoding="utf-8")
     else:
@@ -201,7 +203,9 @@ def _pairs(tokens: Iterable[str], known: Mapping[str, Any]) -> Iterator[tuple[st
         name, equals, value = token[2:].partition("=")
         key, negated = _resolve(name.replace("-", "_"), known)
         if negated and (equals or known[key] is not bool):
-            raise UserError(f"--{name} cannot be: only settings that are true or false have a --no- form, without a value.")
+            raise UserError(
+                f"--{name} cannot be: only settings that are true or false have a --no- form, without a value."
+            )
         if equals:
             yield key, value
         elif negated:
@@ -301,7 +305,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML wants this one escaped too
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     return repr(value) if value is not None else "none"

@@ -1,0 +1,1 @@
+"""What was learnt, as pictures: reports."""

@@ -1,0 +1,197 @@
+"""Line plots as plain SVG text: no library, no script, colours from the page so that light and dark both work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Literal
+
+WIDTH, HEIGHT = 760, 320
+LEFT, RIGHT, TOP, BOTTOM = 58, 16, 34, 40
+MOST_POINTS = 600
+"""Longer curves are thinned to about so many points."""
+MOST_NOTES = 120
+"""Points that tell their value when pointed at."""
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A curve: `points` (x, y) with x growing. A faint one stands behind the others and has no entry in the legend."""
+
+    name: str
+    points: Sequence[Point]
+    look: Literal["line", "faint", "dots"] = "line"
+    color: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A horizontal line at a value, with what it means."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where values lie on the picture."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def across(self, value: float) -> float:
+        low, high = self.x
+        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    def up(self, value: float) -> float:
+        low, high = self.y
+        return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+
+
+def line_plot(
+    series: Sequence[Series],
+    *,
+    marks: Sequence[Mark] = (),
+    title: str,
+    x_label: str = "step",
+    percent: bool = False,
+) -> str:
+    """Return an <svg> of the curves, with horizontal lines at the marks; `percent` shows y as a percentage.
+
+    Points that are not finite are left out. Without any points the picture says so.
+    """
+    series = [_clean(curve) for curve in series]
+    points = [point for curve in series for point in curve.points]
+    parts = [
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
+        f'<text class="title" x="{LEFT}" y="16">{escape(title)}</text>',
+    ]
+    if not points:
+        parts.append(f'<text class="note" x="{WIDTH / 2}" y="{HEIGHT / 2}">nothing was measured</text></svg>')
+        return "\n".join(parts)
+    frame = _frame(points, marks)
+    parts += _axes(frame, x_label=x_label, percent=percent)
+    parts += _marks(frame, marks)
+    for curve in sorted(series, key=lambda curve: curve.look != "faint"):
+        parts += _curve(frame, curve, percent=percent)
+    parts += _legend([curve for curve in series if curve.points and curve.name and curve.look != "faint"])
+    return "\n".join([*parts, "</svg>"])
+
+
+def smooth(points: Sequence[Point], *, window: int) -> list[Point]:
+    """Return the moving average over `window` points around each, fewer at the ends."""
+    half = window // 2
+    result = []
+    for place, (x, _) in enumerate(points):
+        near = points[max(0, place - half) : place + half + 1]
+        result.append((x, sum(y for _, y in near) / len(near)))
+    return result
+
+
+def ticks(low: float, high: float, *, count: int = 5) -> list[float]:
+    """Return about `count` round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def short(value: float) -> str:
+    """Return a number as briefly as an axis wants it: 0.25, 1,200, 45k, 3e-05."""
+    size = abs(value)
+    if size and (size < 1e-3 or size >= 1e9):
+        return f"{value:.2g}"
+    for unit, letter in ((1e6, "M"), (1e4, "k")):
+        if size >= unit:
+            return f"{value / (1e3 if letter == 'k' else 1e6):,.6g}{letter}"
+    return f"{value:,.4g}" if size < 1000 else f"{value:,.0f}"
+
+
+def _clean(curve: Series) -> Series:
+    finite = [(x, y) for x, y in curve.points if math.isfinite(x) and math.isfinite(y)]
+    stride = max(1, -(-len(finite) // MOST_POINTS))
+    thinned = finite[::stride]
+    if finite and thinned[-1] != finite[-1]:
+        thinned.append(finite[-1])
+    return Series(name=curve.name, points=thinned, look=curve.look, color=curve.color)
+
+
+def _frame(points: Sequence[Point], marks: Sequence[Mark]) -> _Frame:
+    across = [x for x, _ in points]
+    up = [y for _, y in points] + [mark.value for mark in marks]
+    low, high = min(up), max(up)
+    margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    bottom = low - margin
+    if low >= 0 and (low < 0.35 * high or bottom < 0):
+        bottom = 0.0
+    right = max(across)
+    left = 0.0 if 0 <= min(across) < 0.3 * right else min(across)
+    return _Frame(x=(left, right if right > left else left + 1.0), y=(bottom, high + margin))
+
+
+def _axes(frame: _Frame, *, x_label: str, percent: bool) -> list[str]:
+    parts = []
+    for value in ticks(*frame.y):
+        y = frame.up(value)
+        shown = f"{value:.0%}" if percent else short(value)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick end" x="{LEFT - 8}" y="{y + 4:.1f}">{shown}</text>')
+    for value in ticks(*frame.x, count=7):
+        x = frame.across(value)
+        parts.append(f'<text class="tick middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}">{short(value)}</text>')
+    parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}">{escape(x_label)}</text>')
+    return parts
+
+
+def _marks(frame: _Frame, marks: Sequence[Mark]) -> list[str]:
+    parts = []
+    taken: list[float] = []
+    for mark in sorted(marks, key=lambda mark: -mark.value):
+        y = frame.up(mark.value)
+        words = y - 5
+        if any(abs(words - other) < 13 for other in taken):
+            words = y + 14
+        taken.append(words)
+        parts.append(f'<line class="mark" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="words end" x="{WIDTH - RIGHT - 4}" y="{words:.1f}">{escape(mark.label)}</text>')
+    return parts
+
+
+def _curve(frame: _Frame, curve: Series, *, percent: bool) -> list[str]:
+    places = [(frame.across(x), frame.up(y)) for x, y in curve.points]
+    kind = f"c{curve.color} {curve.look}"
+    parts = []
+    if len(places) > 1:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline class="{kind}" points="{path}"/>')
+    if curve.look == "faint":
+        return parts
+    if curve.look == "dots" or len(places) == 1:
+        parts += [f'<circle class="dot c{curve.color}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places]
+    stride = -(-len(places) // MOST_NOTES)
+    for (x, y), (across, up) in list(zip(curve.points, places, strict=True))[::stride]:
+        value = f"{y:.1%}" if percent else f"{y:.4g}"
+        note = f"{curve.name} {short(x)}: {value}".strip()
+        parts.append(
+            f'<circle class="aim" cx="{across:.1f}" cy="{up:.1f}" r="7"><title>{escape(note)}</title></circle>'
+        )
+    return parts
+
+
+def _legend(series: Sequence[Series]) -> list[str]:
+    """Name the curves at the top right, from right to left."""
+    parts = []
+    widths = [30 + 7.2 * len(curve.name) for curve in series]
+    place = WIDTH - RIGHT - sum(widths)
+    starts = [place + sum(widths[:number]) for number in range(len(widths))]
+    for curve, x in zip(series, starts, strict=True):
+        parts.append(f'<line class="c{curve.color} line" x1="{x:.0f}" x2="{x + 14:.0f}" y1="12" y2="12"/>')
+        parts.append(f'<text class="tick" x="{x + 18:.0f}" y="16">{escape(curve.name)}</text>')
+    return parts

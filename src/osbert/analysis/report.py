@@ -1,0 +1,219 @@
+"""Reports: one HTML file that needs nothing else, for a pretraining run or put together from sections by anyone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from osbert import recipe
+from osbert.analysis.plot import Mark, Point, Series, line_plot, smooth
+from osbert.files import write_text
+from osbert.training.run_folder import RunFolder
+from osbert.training.tracking import NAME, duration, read_lines
+
+STYLE = """
+:root { color-scheme: light dark; --page: #fff; --ink: #1d2433; --soft: #667085; --grid: #e6e9ef; --mark: #b54708;
+  --c0: #2563eb; --c1: #c2410c; --c2: #047857; --c3: #7c3aed; --c4: #b91c6c; --c5: #57606a; }
+@media (prefers-color-scheme: dark) { :root { --page: #12161d; --ink: #e4e8ef; --soft: #98a2b3; --grid: #2a313c;
+  --mark: #f5a35c; --c0: #7aa7ff; --c1: #ff9b6a; --c2: #4fd1a1; --c3: #b79cff; --c4: #ff8ac2; --c5: #a9b4c0; } }
+body { background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 800px;
+  margin: 2.5rem auto; padding: 0 1.2rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+.lead { font-size: 1.05rem; } .soft { color: var(--soft); }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; } td, th { padding: .3rem .8rem .3rem 0;
+  border-bottom: 1px solid var(--grid); text-align: left; vertical-align: top; } td + td { font-variant-numeric:
+  tabular-nums; } pre { overflow-x: auto; font-size: .85rem; padding: .8rem; border: 1px solid var(--grid); }
+svg.plot { width: 100%; height: auto; display: block; margin: 1rem 0 1.6rem; } svg text { fill: var(--ink);
+  font: 12px system-ui, sans-serif; } svg .title { font-weight: 600; font-size: 13px; } svg .tick, svg .note {
+  fill: var(--soft); } svg .note { text-anchor: middle; } svg .end { text-anchor: end; } svg .middle { text-anchor:
+  middle; } svg .grid { stroke: var(--grid); } svg .mark { stroke: var(--mark); stroke-dasharray: 5 4; }
+svg .words { fill: var(--mark); } svg .line, svg .dots, svg .faint { fill: none; stroke-width: 2; }
+svg .faint { stroke-width: 1; opacity: .35; } svg .aim { fill: transparent; } svg .aim:hover { fill: var(--soft);
+  fill-opacity: .35; }
+""" + "".join(f"svg .c{n} {{ stroke: var(--c{n}); }} svg .dot.c{n} {{ fill: var(--c{n}); }}\n" for n in range(6))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading and what stands under it, as HTML (`paragraph`, `table`, `code`, line_plot)."""
+
+    heading: str
+    parts: Sequence[str]
+
+
+def write_report(path: Path, title: str, sections: Iterable[Section], *, lead: str = "") -> Path:
+    """Write a report as one HTML file, whole or not at all; `lead` is its plain-words summary. Returns the path."""
+    body = [f"<h1>{escape(title)}</h1>"]
+    if lead:
+        body.append(f'<p class="lead">{escape(lead)}</p>')
+    for section in sections:
+        body += [f"<h2>{escape(section.heading)}</h2>", *section.parts]
+    head = (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<link rel="icon" href="data:,">\n<style>{STYLE}</style>\n</head>\n<body>\n'
+    )
+    write_text(path, head + "\n".join(body) + "\n</body>\n</html>\n")
+    return path
+
+
+def paragraph(text: str) -> str:
+    """Return a paragraph of plain text."""
+    return f"<p>{escape(text)}</p>"
+
+
+def table(rows: Iterable[Sequence[object]], *, head: Sequence[str] = ()) -> str:
+    """Return a table of plain values."""
+    top = "<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>" if head else ""
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table>{top}{body}</table>"
+
+
+def code(text: str) -> str:
+    """Return text in a fixed-width font, line by line as it is."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def pretraining_report(folder: Path) -> Path:
+    """Write report.html into the run folder of a pretraining, from its metrics.jsonl, recipe.toml and run.json."""
+    lines = read_lines(folder / NAME)
+    facts = RunFolder(folder).facts
+    settings = recipe.read(folder / "recipe.toml")
+    sections = [
+        Section(heading="Curves", parts=list(_curves(lines, facts))),
+        Section(heading="Figures", parts=[table(_figures(lines, facts))]),
+        Section(heading="Settings", parts=[code(recipe.dump(settings))]),
+    ]
+    title = f"Pretraining: {facts.get('recipe', folder.name)}"
+    return write_report(folder / "report.html", title, sections, lead=" ".join(verdict(lines, facts)))
+
+
+def curve(lines: Iterable[Mapping[str, Any]], name: str) -> list[Point]:
+    """Return the points (step, value) of one name in the lines of a metrics.jsonl."""
+    return [(line["step"], line[name]) for line in lines if line.get(name) is not None]
+
+
+def training_curves(lines: Sequence[Mapping[str, Any]], name: str, *, label: str, color: int = 0) -> list[Series]:
+    """Return a training curve, smoothed before faint, and the held-out one beside it if there is one."""
+    points = curve(lines, name)
+    window = max(1, len(points) // 25)
+    found = [Series(name=label, points=smooth(points, window=window), color=color)]
+    if window > 1:
+        found.append(Series(name=label, points=points, look="faint", color=color))
+    held_out = curve(lines, f"held_out.{name}")
+    if held_out:
+        found.append(Series(name=f"{label}, held out", points=held_out, look="dots", color=color + 1))
+    return found
+
+
+def verdict(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> list[str]:
+    """Return in plain sentences what the final numbers say."""
+    said = []
+    loss, where = _final(lines, "mlm.loss")
+    entropy, chance = facts.get("unigram_entropy"), math.log(facts.get("vocabulary") or 1)
+    if loss is not None and entropy:
+        said.append(_masked_verdict(loss, where, entropy, chance))
+    accuracy, where = _final(lines, "nsp.accuracy")
+    if accuracy is not None:
+        skill = (
+            "hardly better than a coin"
+            if accuracy < 0.55
+            else "better than a coin"
+            if accuracy < 0.9
+            else "well learnt"
+        )
+        said.append(f"Next-sentence prediction is right in {accuracy:.1%} of the {where} pairs: {skill}.")
+    training, held_out = _last(lines, "mlm.loss"), _last(lines, "held_out.mlm.loss")
+    if training is not None and held_out is not None and held_out - training > 0.3:
+        said.append(f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits.")
+    if skipped := _last(lines, "skipped_steps"):
+        said.append(f"{skipped:,} steps were skipped because a loss or gradient was not finite.")
+    return said or ["Nothing was measured."]
+
+
+def _masked_verdict(loss: float, where: str, entropy: float, chance: float) -> str:
+    figure = f"The {where} MLM loss is {loss:.2f} nats"
+    if loss < 0.97 * entropy:
+        return (
+            f"{figure}, {entropy - loss:.2f} below the unigram entropy of {entropy:.2f}: the model uses context. "
+            f"It hesitates between about {math.exp(loss):,.0f} pieces instead of {math.exp(entropy):,.0f}."
+        )
+    if loss < chance:
+        return (
+            f"{figure}, not below the unigram entropy of {entropy:.2f}: so far the model knows at most which pieces "
+            "are frequent. It needs more steps, or another learning rate."
+        )
+    return f"{figure}, no better than guessing (ln V = {chance:.2f}): the training has not begun to work, or diverged."
+
+
+def _curves(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Iterable[str]:
+    names = list(dict.fromkeys(key.rpartition(".")[0] for line in lines for key in line if _is_loss(key)))
+    for name in names:
+        marks = {"mlm": _lines_of_ignorance(facts), "nsp": [Mark(value=math.log(2), label="a coin = ln 2")]}.get(
+            name, []
+        )
+        curves = training_curves(lines, f"{name}.loss", label=name.upper())
+        yield line_plot(curves, marks=marks, title=f"{name.upper()} loss (nats)")
+    accuracies = []
+    for place, name in enumerate(names):
+        accuracies += training_curves(lines, f"{name}.accuracy", label=name.upper(), color=2 * place % 6)
+    yield line_plot([found for found in accuracies if found.points], title="Accuracy", percent=True)
+    for key, title in (
+        ("learning_rate", "Learning rate"),
+        ("gradient_norm", "Gradient norm, before clipping"),
+        ("tokens_per_second", "Tokens a second"),
+    ):
+        yield line_plot([Series(name="", points=curve(lines, key))], title=title)
+
+
+def _lines_of_ignorance(facts: Mapping[str, Any]) -> list[Mark]:
+    marks = []
+    if facts.get("vocabulary"):
+        marks.append(Mark(value=math.log(facts["vocabulary"]), label=f"ln V = {math.log(facts['vocabulary']):.2f}"))
+    if facts.get("unigram_entropy"):
+        value = facts["unigram_entropy"]
+        marks.append(Mark(value=value, label=f"unigram entropy of the corpus = {value:.2f}"))
+    return marks
+
+
+def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    finished = facts.get("finished", {})
+    for name, value in (
+        ("Parameters", finished.get("parameters")),
+        ("Steps", _last(lines, "step")),
+        ("Tokens seen", _last(lines, "tokens")),
+        ("Corpus documents", facts.get("documents")),
+        ("Corpus tokens", facts.get("tokens")),
+        ("Vocabulary", facts.get("vocabulary")),
+    ):
+        if value is not None:
+            yield name, f"{value:,}"
+    last = {key: value for line in lines for key, value in line.items() if value is not None}
+    for key, value in last.items():
+        if _is_loss(key.removeprefix("held_out.")) or key.endswith(".accuracy"):
+            shown = f"{value:.2%}" if key.endswith(".accuracy") else f"{value:.4f}"
+            yield f"Final {key.replace('held_out.', 'held-out ').replace('.', ' ')}", shown
+    if "seconds" in last:
+        yield "Time in training steps", duration(last["seconds"])
+        yield "Tokens a second", f"{last['tokens'] / max(last['seconds'], 1e-9):,.0f}"
+        yield "Share of it waiting for data", f"{last['loader_share']:.1%}"
+    yield "Processor", str(finished.get("processor", "?"))
+    yield "osbert", str(facts.get("osbert", "?"))
+
+
+def _is_loss(key: str) -> bool:
+    return key.endswith(".loss") and not key.startswith("held_out.")
+
+
+def _final(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, str]:
+    """Return the last held-out value, or that of training if there is none, and which it is."""
+    value = _last(lines, f"held_out.{name}")
+    return (value, "held-out") if value is not None else (_last(lines, name), "training")
+
+
+def _last(lines: Sequence[Mapping[str, Any]], name: str) -> Any:
+    return next((line[name] for line in reversed(lines) if line.get(name) is not None), None)

@@ -1,0 +1,188 @@
+"""The settings of pretraining: one table for each part and each objective, read and checked before any work."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from osbert import __version__, components, recipe
+from osbert.corpus.shards import Corpus
+from osbert.data.loader import LoaderSettings, PretrainingLoader
+from osbert.data.pack import Packer
+from osbert.errors import Problems, UserError
+from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.models.transformer import Architecture
+from osbert.objectives import Objective
+from osbert.text.tokenizer import Tokenizer
+from osbert.training.optimizer import OptimizerSettings
+from osbert.training.processor import choose
+from osbert.training.trainer import TrainingSettings
+
+PUBLISHED = ("mlm", "nsp")
+"""The objectives of original BERT."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings(LoaderSettings):
+    """How the corpus becomes sequences, and these become steps."""
+
+    length: int = 128
+    """Most tokens in a sequence, [CLS] and [SEP] included."""
+    short: float = 0.1
+    """Share of the sequences that aim at a random shorter length."""
+    long_share: float = 0.0
+    """Share of the steps, the last ones, that are taken on longer sequences; BERT: 0.1."""
+    long_length: int = 512
+    """Most tokens in a sequence in those last steps."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no share."""
+        super().__post_init__()
+        if not 0 <= self.long_share <= 1:
+            raise ValueError(f"long_share is a share from 0 to 1, not {self.long_share}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What every recipe has; `schema` adds a table for each part and each objective."""
+
+    objectives: tuple[str, ...] = PUBLISHED
+    """What is trained on: names of files in objectives/, or dotted names of one's own."""
+
+
+def schema(objectives: Sequence[str]) -> type:
+    """Return the dataclass of a recipe's settings, with one table for each objective, under its name.
+
+    Raises UserError when there is no such objective.
+    """
+    parts: list[Any] = [
+        ("model", Architecture),
+        ("data", DataSettings),
+        *((table_of(name), components.find("objectives", name, base=Objective)) for name in objectives),
+        ("optimizer", OptimizerSettings),
+        ("training", TrainingSettings),
+    ]
+    return dataclasses.make_dataclass("FullRecipe", parts, bases=(Recipe,), frozen=True, kw_only=True)
+
+
+def table_of(objective: str) -> str:
+    """Return the name of an objective's table: the last part of a dotted name."""
+    return objective.rpartition(".")[2]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run that can begin: its settings resolved and its inputs opened and checked."""
+
+    name: str
+    settings: Any
+    corpus: Corpus
+    tokenizer: Tokenizer
+
+    @property
+    def objectives(self) -> dict[str, Objective]:
+        """Return the objectives by name, in their order."""
+        return {table_of(name): getattr(self.settings, table_of(name)) for name in self.settings.objectives}
+
+    def loader(self, *, length: int) -> PretrainingLoader:
+        """Return the stream of steps over sequences of at most `length` tokens."""
+        packer = Packer(tokenizer=self.tokenizer, length=length, short=self.settings.data.short)
+        return PretrainingLoader(self.corpus, self.objectives, packer, self.settings.data)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what identifies the inputs, and what a report tells of them. Folders are left out: data may move."""
+        content = json.dumps([shard["files"] for shard in self.corpus.manifest["shards"]], sort_keys=True)
+        return {
+            "osbert": __version__,
+            "recipe": self.name,
+            "corpus": hashlib.sha256(content.encode()).hexdigest(),
+            "tokenizer": self.tokenizer.fingerprint,
+            "documents": self.corpus.documents,
+            "tokens": self.corpus.tokens,
+            "vocabulary": len(self.tokenizer),
+            "unigram_entropy": self.corpus.unigram_entropy,
+        }
+
+
+def read_plan(name: str, tokens: Sequence[str], *, corpus: Path, out: Path) -> Plan:
+    """Return the plan of a run: a recipe's name or path, the settings on the command line, the corpus.
+
+    Raises UserError that tells all that is wrong with them.
+    """
+    settings = read_settings(name, tokens)
+    opened = Corpus.open(corpus)
+    tokenizer = read_tokenizer(corpus)
+    problems = Problems(heading="This run cannot begin")
+    if settings.model.vocabulary in (0, len(tokenizer)):
+        model = dataclasses.replace(settings.model, vocabulary=len(tokenizer))
+        settings = dataclasses.replace(settings, model=model)
+    else:
+        wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
+        problems.add(f"{wanted} pieces. Leave it at 0.")
+    plan = Plan(name=Path(name).stem, settings=settings, corpus=opened, tokenizer=tokenizer)
+    if out.resolve() == corpus.resolve():
+        problems.add(f"--out and --corpus are the same folder, {out}. Choose another one for --out.")
+    for problem in _problems(plan):
+        problems.add(problem)
+    problems.stop_if_any()
+    return plan
+
+
+def read_settings(name: str, tokens: Sequence[str] = ()) -> Any:
+    """Return a recipe's settings with those on the command line laid over them, as an instance of its `schema`."""
+    table = recipe.read(name)
+    chosen = _chosen(table, tokens)
+    try:
+        kind = schema(chosen)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"objectives = {list(chosen)} cannot be: {error}") from error
+    # Tables of packaged objectives that the command line has deselected are no mistake.
+    others = {*components.names("objectives")} - {table_of(objective) for objective in chosen}
+    kept = {key: value for key, value in table.items() if key not in others}
+    return recipe.build(kind, recipe.override(kept, tokens, schema=kind), where=name)
+
+
+def _chosen(table: Mapping[str, Any], tokens: Sequence[str]) -> tuple[str, ...]:
+    """Return the objectives, which decide what further settings there are."""
+    given = [
+        part
+        for place, token in enumerate(tokens)
+        if token.partition("=")[0] == "--objectives"
+        for part in tokens[place : place + (1 if "=" in token else 2)]
+    ]
+    base = {"objectives": table["objectives"]} if "objectives" in table else {}
+    chosen = recipe.build(Recipe, recipe.override(base, given, schema=Recipe), where="The recipe").objectives
+    if not chosen:
+        raise UserError('objectives is empty: name at least one, such as objectives = ["mlm"].')
+    return chosen
+
+
+def _problems(plan: Plan) -> Iterator[str]:
+    """Yield what stands against a run, in words that say what to do."""
+    settings, corpus = plan.settings, plan.corpus
+    if plan.tokenizer.fingerprint != corpus.fingerprint:
+        yield (
+            f"the tokenizer in {corpus.folder} is not the one that the corpus was built with. "
+            "Put the right one there, or build the corpus again."
+        )
+    try:
+        settings.model.empty()
+    except ValueError as error:
+        yield str(error)
+    try:
+        choose(settings.training.device, settings.training.precision)
+    except UserError as error:
+        yield str(error)
+    names = ("length", "long_length") if settings.data.long_share else ("length",)
+    for name in names:
+        length = getattr(settings.data, name)
+        if length > settings.model.length:
+            yield f"data.{name} is {length:,}, but model.length allows sequences of {settings.model.length:,} tokens."
+        try:
+            plan.loader(length=length)
+        except (UserError, ValueError) as error:
+            yield str(error)

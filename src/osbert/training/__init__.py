@@ -1,0 +1,1 @@
+"""Steps -> weights: optimiser, schedule, trainer, checkpoints, tracking."""

@@ -1,0 +1,173 @@
+"""Checkpoints that survive a kill at any moment: written aside, synced, hashed, and only then given their name."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from osbert.errors import UserError
+from osbert.files import share, sync
+
+WEIGHTS = "weights.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
+MANIFEST = "manifest.json"
+UNFINISHED = ".unfinished"
+"""Ending of the name of a folder that is being written or removed."""
+DAMAGED = "damaged-"
+"""Beginning of the name of a checkpoint that was found to be damaged."""
+
+
+class WriteError(Exception):
+    """A checkpoint could not be written; the ones before it are untouched. Its text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """All that a run needs to go on: `weights` and `optimizer` by name, and `state`, plain values for JSON."""
+
+    step: int
+    weights: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+
+class Checkpoints:
+    """The folder checkpoints/ of a run: step-N/ for each of the last `keep` checkpoints."""
+
+    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+        """Stand for `folder`, which need not be there yet."""
+        self.folder = folder
+        self.keep = keep
+
+    def steps(self) -> list[int]:
+        """Return the steps that have a checkpoint, whole or damaged, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        found = (re.fullmatch(r"step-(\d+)", entry.name) for entry in self.folder.iterdir())
+        return sorted(int(match.group(1)) for match in found if match)
+
+    def path(self, step: int) -> Path:
+        """Return the folder of the checkpoint of a step."""
+        return self.folder / f"step-{step}"
+
+    def tidy(self) -> None:
+        """Remove what a killed process left half written or half removed. Only the one that holds the run may."""
+        for entry in self.folder.glob(f"*{UNFINISHED}") if self.folder.is_dir() else ():
+            shutil.rmtree(entry)
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint and then remove the oldest beyond `keep`.
+
+        Raises WriteError when it cannot be written, a full disk for one; what was there before is kept.
+        """
+        path = self.path(checkpoint.step)
+        aside = self.folder / f"{path.name}{UNFINISHED}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+            _write(aside, checkpoint)
+            if path.exists():
+                self._remove(path)
+            aside.rename(path)
+            sync(self.folder)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise WriteError(f"{path}: {reason(error, self.folder)}") from error
+        for step in self.steps()[: -self.keep]:
+            self._remove(self.path(step))
+        return path
+
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest checkpoint that is whole, None if there is none yet, and a message for each damaged one.
+
+        A damaged one is set aside under another name, so that it never counts as one of those to keep.
+
+        Raises UserError when there are checkpoints but all of them are damaged.
+        """
+        damages: list[str] = []
+        for step in reversed(self.steps()):
+            path = self.path(step)
+            damage = next(_damages(path), None)
+            if damage is None:
+                return _read(path), damages
+            aside = self.folder / f"{DAMAGED}{path.name}"
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            damages.append(f"The checkpoint {path} is damaged ({damage}); it is now {aside.name}.")
+        if damages:
+            advice = f"To start over from nothing, remove {self.folder}."
+            raise UserError("\n".join([*damages, f"No checkpoint is left that can be used. {advice}"]))
+        return None, []
+
+    def _remove(self, path: Path) -> None:
+        """Remove a checkpoint by way of another name, so that a kill halfway leaves no damaged one."""
+        aside = self.folder / f"removed-{path.name}{UNFINISHED}"
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def reason(error: BaseException, folder: Path) -> str:
+    """Return in plain words why something could not be written below `folder`."""
+    text = str(error)
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text:
+        free = shutil.disk_usage(folder if folder.is_dir() else folder.parent).free
+        return f"the disk is full ({free / 1e6:,.1f} MB free)"
+    return text
+
+
+def _write(folder: Path, checkpoint: Checkpoint) -> None:
+    save_file({name: tensor.contiguous() for name, tensor in checkpoint.weights.items()}, folder / WEIGHTS)
+    save_file({name: tensor.contiguous() for name, tensor in checkpoint.optimizer.items()}, folder / OPTIMIZER)
+    state = {"step": checkpoint.step, **checkpoint.state}
+    (folder / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+    manifest = {name: _facts(folder / name) for name in (WEIGHTS, OPTIMIZER, STATE)}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    for name in (*manifest, MANIFEST):
+        share(folder / name)
+        sync(folder / name)
+    sync(folder)
+
+
+def _read(folder: Path) -> Checkpoint:
+    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    weights, optimizer = load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER)
+    return Checkpoint(step=state.pop("step"), weights=weights, optimizer=optimizer, state=state)
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _damages(folder: Path) -> Iterator[str]:
+    """Yield what is wrong with a checkpoint: a file missing, of another size, or of other content."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        expected = {name: manifest[name] for name in (WEIGHTS, OPTIMIZER, STATE)}
+    except FileNotFoundError:
+        yield f"{MANIFEST} is missing"
+        return
+    except (ValueError, KeyError, TypeError):
+        yield f"{MANIFEST} cannot be read"
+        return
+    for name, facts in expected.items():
+        if not (folder / name).is_file():
+            yield f"{name} is missing"
+        elif (size := (folder / name).stat().st_size) != facts.get("bytes"):
+            yield f"{name} has {size:,} bytes instead of {facts.get('bytes'):,}"
+        elif _facts(folder / name) != facts:
+            yield f"{name} has another content than was written"

@@ -1,0 +1,207 @@
+"""How a run is followed: metrics.jsonl for machines and reports, a bar or plain lines for the person who waits."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import rich.progress
+from rich.console import Console
+
+from osbert.files import write_text
+from osbert.training.progress import Mean, Progress
+
+NAME = "metrics.jsonl"
+CLOCK = ("seconds", "tokens_per_second", "loader_share")
+"""The values of a line that depend on the clock; all others are the same in every run of the same settings."""
+
+
+class Metrics:
+    """metrics.jsonl: one flat JSON object a line, with names such as "mlm.loss" and "held_out.mlm.loss".
+
+    A line of training holds means over the steps since the one before, skipped steps apart. The sums between two lines
+    live in `memory`: saved with a checkpoint, they let a resumed run write the lines an undisturbed one would.
+    """
+
+    def __init__(self, folder: Path, *, every: int, memory: dict[str, Any]) -> None:
+        """Write into `folder`, a line of training each `every` steps and at the end."""
+        self.path = folder / NAME
+        self.every = every
+        self.memory = memory
+        self.unwritten: list[str] = []
+        """Lines that a full disk refused; they are tried again with the next line."""
+
+    def go_back(self, step: int) -> None:
+        """Drop the lines after `step`, and a last line that was cut off."""
+        lines = [line for line in read_lines(self.path) if line["step"] <= step]
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def step(self, progress: Progress) -> dict[str, Any] | None:
+        """Take note of a step; return the line of training that ends with it, if one does."""
+        memory = self.memory.setdefault("metrics", {"sums": {}, "before": [0, 0.0, 0.0]})
+        if not progress.skipped:
+            for name, value in _values(progress).items():
+                total, count = memory["sums"].get(name, (0.0, 0))
+                memory["sums"][name] = (total + value, count + 1)
+        if progress.step % self.every and progress.step != progress.steps:
+            return None
+        means = {name: total / count for name, (total, count) in memory["sums"].items()}
+        line = {
+            "step": progress.step,
+            **means,
+            "learning_rate": progress.learning_rate,
+            "tokens": progress.tokens,
+            "skipped_steps": progress.skipped_steps,
+            **_clock(progress, *memory["before"]),
+        }
+        memory.update(sums={}, before=[progress.tokens, progress.seconds, progress.loader_seconds])
+        self.write(line)
+        return line
+
+    def held_out(self, step: int, means: Mapping[str, Mean]) -> dict[str, Any]:
+        """Write and return the line of a look at the held-out batches."""
+        line: dict[str, Any] = {"step": step, "held_out.loss": sum(mean.loss for mean in means.values())}
+        for name, mean in means.items():
+            line[f"held_out.{name}.loss"] = mean.loss
+            if mean.accuracy is not None:
+                line[f"held_out.{name}.accuracy"] = mean.accuracy
+        self.write(line)
+        return line
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append a line, which must have a "step"; what a full disk refuses is kept for the next time."""
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in line.items()
+        }
+        self.unwritten.append(json.dumps(finite) + "\n")
+        size = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.writelines(self.unwritten)
+            self.unwritten.clear()
+        except OSError:
+            if self.path.exists():
+                os.truncate(self.path, size)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a metrics.jsonl, none if there is no file; what a power cut left at its end is left out."""
+    found: list[dict[str, Any]] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+            try:
+                value = json.loads(line)
+            except ValueError:
+                break
+            if not line.endswith("\n") or not isinstance(value, dict):
+                break
+            found.append(value)
+    return found
+
+
+class ProgressLine:
+    """Shows a run on a console: a bar that moves on a terminal, else a line of text for each line of metrics."""
+
+    def __init__(self, console: Console, *, processor: str, done: int, steps: int) -> None:
+        """Show `steps` steps, of which `done` were done before; `processor` is shown as it is."""
+        self.console = console
+        self.processor = processor
+        self.done = done
+        self.steps = steps
+        self.started = time.monotonic()
+        self.text = ""
+        self.bar: rich.progress.Progress | None = None
+        if console.is_terminal:
+            columns = (rich.progress.BarColumn(bar_width=20), rich.progress.TextColumn("{task.description}"))
+            self.bar = rich.progress.Progress(*columns, console=console, refresh_per_second=2, transient=True)
+            self.task = self.bar.add_task("", total=steps, completed=done)
+
+    def __enter__(self) -> ProgressLine:
+        """Begin to show."""
+        if self.bar is not None:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the console in order."""
+        if self.bar is not None:
+            self.bar.stop()
+
+    def step(self, progress: Progress, line: Mapping[str, Any] | None) -> None:
+        """Show a step, and the line of metrics that it ended, if any."""
+        if line is not None:
+            self.text = summary(line)
+        if self.bar is not None:
+            text = self.text or summary(_values(progress))
+            self.bar.update(self.task, completed=progress.step, description=self._full(progress.step, text))
+        elif line is not None:
+            self.say(self._full(progress.step, self.text))
+
+    def held_out(self, line: Mapping[str, Any]) -> None:
+        """Show a look at the held-out batches."""
+        step = f"step {line['step']:,}/{self.steps:,}"
+        self.say(f"{step}  held out: {summary(line, prefix='held_out.')}")
+
+    def say(self, message: str) -> None:
+        """Show a message on a line of its own."""
+        self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def _full(self, step: int, text: str) -> str:
+        pace = (time.monotonic() - self.started) / max(1, step - self.done)
+        return f"step {step:,}/{self.steps:,}  {text}  {duration(pace * (self.steps - step))} left  {self.processor}"
+
+
+def summary(line: Mapping[str, Any], *, prefix: str = "") -> str:
+    """Return a line of metrics for people: "mlm 6.324 (12.1%)  nsp 0.693 (52.0%)  12,345 tokens/s"."""
+    parts = []
+    for key, value in line.items():
+        name = key.removeprefix(prefix).removesuffix("loss").removesuffix(".")
+        if not (key.startswith(prefix) and key.endswith("loss")) or value is None or "." in name:
+            continue
+        accuracy = line.get(f"{prefix}{name}.accuracy")
+        parts.append(f"{name or 'loss'} {value:.3f}" + (f" ({accuracy:.1%})" if accuracy is not None else ""))
+    if "tokens_per_second" in line:
+        parts.append(f"{line['tokens_per_second']:,.0f} tokens/s")
+    if line.get("skipped_steps"):
+        parts.append(f"{line['skipped_steps']:,} skipped")
+    return "  ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: "8 s", "12 min", "3 h 05 min", "4 d 2 h"."""
+    minutes = seconds / 60
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if minutes < 100:
+        return f"{minutes:.0f} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60:.0f} h {minutes % 60:02.0f} min"
+    return f"{minutes // 1440:.0f} d {minutes % 1440 // 60:.0f} h"
+
+
+def _values(progress: Progress) -> dict[str, float]:
+    values = {"loss": progress.loss}
+    for name, loss in progress.losses.items():
+        values[f"{name}.loss"] = loss
+        if name in progress.accuracies:
+            values[f"{name}.accuracy"] = progress.accuracies[name]
+    return values | {"gradient_norm": progress.gradient_norm}
+
+
+def _clock(progress: Progress, tokens: int, seconds: float, loader_seconds: float) -> dict[str, float]:
+    """Return the seconds since the beginning, and the pace since the given counts."""
+    passed = max(progress.seconds - seconds, 1e-9)
+    return {
+        "seconds": round(progress.seconds, 3),
+        "tokens_per_second": round((progress.tokens - tokens) / passed, 1),
+        "loader_share": round((progress.loader_seconds - loader_seconds) / passed, 4),
+    }

@@ -1,0 +1,347 @@
+"""osbert pretrain on a tiny corpus: what it writes, what it refuses, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from osbert import cli, recipe
+from osbert.commands.pretrain_run import LATER, Phases
+from osbert.commands.pretrain_settings import read_settings
+from osbert.corpus.build import Build
+from osbert.corpus.readers import Reading
+from osbert.corpus.shards import Corpus
+from osbert.corpus.state import BuildSettings
+from osbert.data.step import Cursor, Step
+from osbert.errors import UserError
+from osbert.interop.huggingface import read_backbone
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.text.train import train
+from osbert.training import checkpoint
+from osbert.training.trainer import Trainer
+
+TINY = """
+objectives = ["mlm", "nsp"]
+[model]
+layers = 1
+width = 16
+heads = 2
+length = 24
+[data]
+batch = 4
+length = 24
+held_out = 0.05
+[training]
+steps = 6
+log_every = 2
+checkpoint_every = 2
+evaluate_every = 3
+precision = "fp32"
+device = "cpu"
+"""
+
+
+def build_corpus(folder: Path, *, seed: int) -> Path:
+    rng = random.Random(seed)
+    words = [first + second for first in ("ba", "ke", "lo", "mi", "nu", "pa") for second in ("da", "fe", "gi", "ho")]
+    documents = [
+        " ".join(" ".join(rng.choice(words) for _ in range(rng.randint(4, 9))) + "." for _ in range(8))
+        for _ in range(20)
+    ]
+    folder.mkdir()
+    source = folder / "source.txt"
+    source.write_text("\n".join(documents) + "\n", encoding="utf-8")
+    tokenizer = train([" ".join(words) + " ."] * 3, vocabulary=80)
+    settings = BuildSettings(reading=Reading(documents="line"))
+    Build.prepare([source], tokenizer=tokenizer, folder=folder / "corpus", settings=settings).run()
+    write_tokenizer(tokenizer, folder / "corpus")
+    return folder / "corpus"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_corpus(tmp_path_factory.mktemp("texts") / "one", seed=1)
+
+
+@pytest.fixture
+def run(tmp_path, corpus, capsys):
+    """Run `osbert pretrain` on a tiny recipe; return (status, output, error, folder)."""
+    toml = tmp_path / "tiny.toml"
+    toml.write_text(TINY)
+
+    def run(*settings: str, out: str = "run", on: Path = corpus, by: str | Path = toml) -> SimpleNamespace:
+        folder = tmp_path / out
+        try:
+            status = cli.main(["pretrain", str(by), "--corpus", str(on), "--out", str(folder), *settings])
+        except SystemExit as error:
+            status = error.code or 0
+        captured = capsys.readouterr()
+        return SimpleNamespace(status=status, output=captured.out, error=captured.err, folder=folder)
+
+    return run
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_run_folder_stands_alone(run, corpus) -> None:
+    done = run()
+    assert done.status == 0, done.error
+    assert "mlm" in done.output
+    assert "tokens/s" in done.output
+    assert "cpu fp32" in done.output
+    assert "held out" in done.output
+    found = {path.name for path in done.folder.iterdir()}
+    wanted = "config.json model.safetensors tokenizer.json vocab.txt tokenizer_config.json recipe.toml metrics.jsonl"
+    assert found >= {*wanted.split(), "report.html", "run.json", "checkpoints"}
+    assert {path.name for path in (done.folder / "checkpoints").iterdir()} == {"step-4", "step-6"}
+    assert read_tokenizer(done.folder) == read_tokenizer(corpus)
+    assert read_backbone(done.folder).architecture.width == 16
+    training = [line for line in lines(done.folder) if "learning_rate" in line]
+    assert [line["step"] for line in training] == [2, 4, 6]
+    assert {"loss", "mlm.loss", "mlm.accuracy", "nsp.loss", "nsp.accuracy", "gradient_norm"} <= set(training[0])
+    held_out = [line for line in lines(done.folder) if "held_out.loss" in line]
+    assert [line["step"] for line in held_out] == [3, 6]
+    assert "unigram entropy" in (done.folder / "report.html").read_text()
+
+
+def test_the_saved_recipe_gives_the_same_run(run) -> None:
+    first = run("--steps", "3", "--mlm.rate=0.3", "--no-unigram-start", out="first")
+    second = run(out="second", by=first.folder / "recipe.toml")
+    assert second.status == 0, second.error
+    assert (first.folder / "recipe.toml").read_text() == (second.folder / "recipe.toml").read_text()
+    assert (first.folder / "model.safetensors").read_bytes() == (second.folder / "model.safetensors").read_bytes()
+
+
+def test_a_finished_run_says_so(run) -> None:
+    first = run("--steps", "2")
+    before = (first.folder / "model.safetensors").stat().st_mtime_ns
+    again = run("--steps", "2")
+    assert again.status == 0
+    assert "is finished" in again.output
+    assert (first.folder / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_other_settings_are_refused_with_the_difference(run) -> None:
+    run("--steps", "2")
+    other = run("--steps", "2", "--layers", "2", "--mlm.rate", "0.5")
+    assert other.status == 1
+    assert "model.layers: 1 -> 2" in other.error
+    assert "mlm.rate: 0.15 -> 0.5" in other.error
+    assert "another folder" in other.error
+
+
+def test_settings_that_change_no_weight_may_differ(run) -> None:
+    run("--steps", "2")
+    assert run("--steps", "2", "--log-every", "1", "--keep", "5", "--evaluate-every", "9").status == 0
+
+
+def test_another_corpus_is_refused(run, tmp_path) -> None:
+    run("--steps", "2")
+    other = run("--steps", "2", on=build_corpus(tmp_path / "other", seed=2))
+    assert other.status == 1
+    assert "corpus: " in other.error
+
+
+def test_the_same_corpus_elsewhere_is_the_same(run, tmp_path, corpus) -> None:
+    run("--steps", "2")
+    shutil.copytree(corpus, tmp_path / "moved")
+    assert "is finished" in run("--steps", "2", on=tmp_path / "moved").output
+
+
+def test_a_folder_with_something_else_is_refused(run, tmp_path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    done = run()
+    assert done.status == 1
+    assert "already holds config.json" in done.error
+    assert (tmp_path / "run" / "config.json").read_text() == "{}"
+
+
+def test_a_damaged_checkpoint_is_named_and_the_run_ends_the_same(run) -> None:
+    whole = run(out="whole")
+    cut = run(out="cut")
+    for name in ("model.safetensors", "config.json"):
+        (cut.folder / name).unlink()
+    facts = json.loads((cut.folder / "run.json").read_text())
+    del facts["finished"]
+    (cut.folder / "run.json").write_text(json.dumps(facts))
+    path = cut.folder / "checkpoints" / "step-6" / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-5])
+    again = run(out="cut")
+    assert again.status == 0, again.error
+    assert "step-6 is damaged (weights.safetensors" in again.output
+    assert "Going on from the checkpoint of step 4." in again.output
+    assert (whole.folder / "model.safetensors").read_bytes() == (cut.folder / "model.safetensors").read_bytes()
+    assert [line["step"] for line in lines(cut.folder)] == [line["step"] for line in lines(whole.folder)]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_wish_to_stop_is_told_how_to_go_on(run, monkeypatch, number, status) -> None:
+    advance = Trainer._advance
+
+    def interrupted(self, step, started):
+        if self.step == 2:
+            os.kill(os.getpid(), number)
+        return advance(self, step, started)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_advance", interrupted)
+        stopped = run(out="cut")
+    assert stopped.status == status
+    assert "Stopped after step 3 of 6. The same command goes on from step 3." in stopped.output
+    assert not (stopped.folder / "model.safetensors").exists()
+    again, whole = run(out="cut"), run(out="whole")
+    assert "Going on from the checkpoint of step 3." in again.output
+    assert (whole.folder / "model.safetensors").read_bytes() == (again.folder / "model.safetensors").read_bytes()
+
+
+def test_a_full_disk_is_told_twice_and_training_goes_on(run, monkeypatch) -> None:
+    write = checkpoint.save_file
+
+    def full(tensors, path) -> None:
+        if "step-2" not in str(path):
+            raise OSError(28, "No space left on device")
+        write(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    done = run()
+    assert done.status == 0, done.error
+    message = "The checkpoint of step 4 could not be written; the one of step 2 is kept."
+    assert message in done.output
+    assert f"Remember: {message}" in done.output
+    assert [path.name for path in (done.folder / "checkpoints").iterdir()] == ["step-2"]
+    assert (done.folder / "model.safetensors").exists()
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(run, monkeypatch) -> None:
+    done = run("--learning-rate", "1e38", "--warmup", "0", "--steps", "30", "--weight-decay", "0")
+    assert done.status == 1
+    assert "3 steps in a row" in done.error
+    assert list(done.folder.glob("failed-step-*.npz"))
+    assert not (done.folder / "model.safetensors").exists()
+
+
+def test_all_problems_are_told_before_anything_is_written(run) -> None:
+    done = run("--heads", "3", "--data.length", "500", "--model.vocabulary", "7", "--device", "abacus")
+    assert done.status == 1
+    for words in ("shared evenly", "data.length is 500", "model.vocabulary is 7", "abacus"):
+        assert words in done.error
+    assert not done.folder.exists()
+
+
+def test_wrong_settings_name_the_nearest(run) -> None:
+    assert "Did you mean 'learning_rate'?" in run("--learning-rat", "1").error
+    assert "'optimizer.schedule' must be one of" in run("--schedule", "linaer").error
+    assert "--seed could be" in run("--seed", "1").error
+    assert "There is no 'mlmm' in objectives" in run("--objectives", "mlmm").error
+    assert "objectives is empty" in run("--objectives", "").error
+    assert "neither a file nor one of" in run(by="bert-bse").error
+    assert "bert-base" in run(by="bert-bse").error
+
+
+def test_one_objective_alone(run) -> None:
+    done = run("--objectives", "mlm", "--steps", "2", "--no-nonsense")
+    assert "nonsense" in done.error
+    done = run("--objectives", "mlm", "--steps", "2")
+    assert done.status == 0, done.error
+    assert not any("nsp.loss" in line for line in lines(done.folder))
+    assert "[nsp]" not in (done.folder / "recipe.toml").read_text()
+
+
+def test_a_corpus_with_another_tokenizer_is_refused(run, tmp_path, corpus) -> None:
+    shutil.copytree(corpus, tmp_path / "mixed")
+    tokenizer = read_tokenizer(corpus)
+    swapped = [*tokenizer.vocabulary[:-2], tokenizer.vocabulary[-1], tokenizer.vocabulary[-2]]
+    write_tokenizer(type(tokenizer)(swapped), tmp_path / "mixed")
+    done = run(on=tmp_path / "mixed")
+    assert done.status == 1
+    assert "is not the one that the corpus was built with" in done.error
+
+
+def test_the_corpus_folder_is_no_run_folder(run, tmp_path, corpus) -> None:
+    shutil.copytree(corpus, tmp_path / "both")
+    done = run(on=tmp_path / "both", out="both")
+    assert "are the same folder" in done.error
+
+
+def test_a_second_process_is_refused(run, tmp_path) -> None:
+    hold = (
+        "import sys; from pathlib import Path; from osbert.training.lock import locked\n"
+        "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.readline()"
+    )
+    command = [sys.executable, "-c", hold, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        done = run()
+        assert done.status == 1
+        assert f"process {holder.pid} is writing into it" in done.error
+        holder.communicate("\n")
+
+
+def test_the_first_loss_is_the_unigram_entropy_when_so_begun(run, corpus) -> None:
+    done = run("--mlm.unigram-start", "--steps", "1", "--batch", "64")
+    assert lines(done.folder)[0]["mlm.loss"] == pytest.approx(Corpus.open(corpus).unigram_entropy, abs=0.15)
+    plain = run("--steps", "1", "--batch", "64", out="plain")
+    size = len(read_tokenizer(corpus))
+    assert lines(plain.folder)[0]["mlm.loss"] == pytest.approx(math.log(size), abs=0.15)
+
+
+@pytest.mark.parametrize("setting", ["--data.seed", "--training.seed"])
+def test_each_seed_changes_the_run(run, setting) -> None:
+    results = {run("--steps", "1", setting, seed, out=f"run{seed}").folder for seed in ("0", "1")}
+    assert len({lines(folder)[0]["loss"] for folder in results}) == 2
+
+
+def test_help_lists_every_setting(run, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["pretrain", "--help"])
+    assert not ended.value.code
+    shown = " ".join(capsys.readouterr().out.split())
+    for name, _, _ in recipe.fields(type(read_settings("bert-base"))):
+        assert f"--{name.replace('_', '-')} " in shown
+    assert "How many blocks stand on each other." in shown
+
+
+class Numbered:
+    """A loader whose step's cursor says where it is and whose batches say whose it is."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def steps(self, cursor: Cursor):
+        index = cursor.index
+        while True:
+            index += 1
+            yield Step(batches=[self.name, cursor.epoch, index], cursor=Cursor(epoch=cursor.epoch, index=index))
+
+
+@pytest.mark.parametrize("stop", range(8))
+def test_phases_change_at_their_step_wherever_a_run_was_stopped(stop) -> None:
+    taken, cursor = [], Cursor()
+    for many in (stop, 8 - stop):
+        phases = Phases(Numbered("short"), Numbered("long"), switch=5, step=lambda: len(taken))
+        stream = phases.steps(cursor)
+        for _ in range(many):
+            step = next(stream)
+            taken.append(step.batches)
+            cursor = step.cursor
+    assert taken == [["short", 0, n] for n in range(1, 6)] + [["long", LATER.epoch, n] for n in range(1, 4)]
+
+
+def test_settings_are_read_strictly() -> None:
+    with pytest.raises(UserError, match="must be integer"):
+        read_settings("cpu", ["--layers", "two"])
+    assert read_settings("cpu", ["--layers=7"]).model.layers == 7

@@ -1,0 +1,279 @@
+"""One's own files: what is found by looking, real line numbers, and every problem with its place."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import lzma
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert.data.table import Reading, open_table
+from osbert.data.table_columns import Columns, choose
+from osbert.data.table_rows import parse
+from osbert.data.table_splits import find_splits, hold_out
+from osbert.errors import Problems, UserError
+
+
+def problems() -> Problems:
+    return Problems(heading="the file cannot be used")
+
+
+def write(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def read(path: Path, **reading: str) -> list[dict[str, str]]:
+    noted = problems()
+    rows = [dict(row.values) for row in open_table(path, Reading(**reading)).rows(noted)]
+    noted.stop_if_any()
+    return rows
+
+
+WANTED = [{"text": "good, really", "label": "pos"}, {"text": "bad", "label": "neg"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'text,label\n"good, really",pos\nbad,neg\n'),
+        ("a.csv", 'text,label\r\n"good, really",pos\r\nbad,neg\r\n'),
+        ("a.csv", '\ufefftext,label\n"good, really",pos\nbad,neg'),
+        ("a.csv", "text;label\ngood, really;pos\nbad;neg\n"),
+        ("a.csv", "text|label\ngood, really|pos\nbad|neg\n"),
+        ("a.csv", "text\tlabel\ngood, really\tpos\nbad\tneg\n"),
+        ("a.tsv", "text\tlabel\n\ngood, really\tpos\n\nbad\tneg\n\n"),
+        ("a.jsonl", '{"text": "good, really", "label": "pos"}\n\n{"text": "bad", "label": "neg"}\n'),
+        ("a.json", '\ufeff{"text": "good, really", "label": "pos"}\r\n{"text": "bad", "label": "neg"}\r\n'),
+        ("a.csv", 'text,label\n"good, really",pos\nbad,neg\n'.encode("utf-16")),
+        ("a.csv.gz", gzip.compress(b'text,label\n"good, really",pos\nbad,neg\n', mtime=0)),
+        ("a.jsonl.xz", lzma.compress(b'{"text": "good, really", "label": "pos"}\n{"text": "bad", "label": "neg"}\n')),
+    ],
+)
+def test_the_form_is_found(tmp_path: Path, name: str, content: str | bytes) -> None:
+    assert read(write(tmp_path, name, content)) == WANTED
+
+
+def test_zstd(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packed = zstandard.ZstdCompressor().compress(b'text,label\n"good, really",pos\nbad,neg\n')
+    assert read(write(tmp_path, "a.csv.zst", packed)) == WANTED
+
+
+@pytest.mark.parametrize(
+    ("content", "header"),
+    [
+        ("label\ttext\n1\tgood\n", True),
+        ("good film\t1\nbad film\t0\n", False),
+        ("好看\tpositive\n难看\tnegative\n还行\tpositive\n", False),
+        ("positive\t好看\nnegative\t难看\npositive\t还行\n", False),
+        ("kommentar\tnote\nsehr gut\t1\nnicht so gut\t5\n", True),
+        ("a sentence of many words here\tpos\nx\tneg\ny\tneg\n", False),
+    ],
+)
+def test_a_header_is_told_from_a_row(tmp_path: Path, content: str, header: bool) -> None:
+    table = open_table(write(tmp_path, "a.tsv", content))
+    assert table.format.header is header
+    if not header:
+        assert table.columns == ("column 1", "column 2")
+
+
+def test_header_by_word_of_the_user(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "text,label\nx,1\n")
+    assert len(read(path, header="no")) == 2
+    path = write(tmp_path, "b.csv", "a sentence of many words here,7\nx,1\n")
+    assert open_table(path, Reading(names=("7",))).columns == ("a sentence of many words here", "7")
+
+
+def test_lines_are_counted_as_an_editor_does(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'text,label\n"two\nlines",a\n\n"an ""inner"" quote",b\nlast,c\n')
+    rows = list(open_table(path).rows(problems()))
+    assert [row.line for row in rows] == [2, 5, 6]
+    assert [row.values["text"] for row in rows] == ["two\nlines", 'an "inner" quote', "last"]
+
+
+def test_unicode_line_separators_do_not_end_a_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "text,label\none\u2028more\x85and\x0cmore,a\ntwo,b\n")
+    rows = list(open_table(path).rows(problems()))
+    assert [row.line for row in rows] == [2, 3] and rows[0].values["text"] == "one\u2028more\x85and\x0cmore"
+
+
+def test_bare_quotes_in_tab_separated_files_are_plain(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", 'sentence\tlabel\n"he said it was\t1\nthe "best" film\t0\n')
+    assert [row["sentence"] for row in read(path)] == ['"he said it was', 'the "best" film']
+    quoted = write(tmp_path, "b.tsv", 'sentence\tlabel\n"a\tb"\t1\nc\t0\n')
+    assert [row["sentence"] for row in read(quoted)] == ["a\tb", "c"]
+    assert read(write(tmp_path, "c.tsv", 'sentence\tlabel\n"a"\t1\n'), quotes="no") == [
+        {"sentence": '"a"', "label": "1"}
+    ]
+
+
+def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "a.csv", 'text,label\n"x\ny",a\none,two,three\nalone\n"closed" too early,b\nfine,a\n"open,b\n'
+    )
+    noted = problems()
+    rows = list(open_table(path).rows(noted))
+    assert [row.values["text"] for row in rows] == ["x\ny", "fine"]
+    with pytest.raises(UserError) as error:
+        noted.stop_if_any()
+    for fragment in (
+        "line 4: 3 cells, but there are 2 columns (text, label). Does a text hold the delimiter?",
+        "line 5: 1 cells",
+        "line 6: text follows a closing quote",
+        "line 8: a quoted cell is never closed",
+    ):
+        assert fragment in str(error.value)
+
+
+def test_bad_json_lines(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{"text": "x", "n": null, "k": 3}\n{"text": \n["x"]\n')
+    noted = problems()
+    rows = list(open_table(path).rows(noted))
+    assert [dict(row.values) for row in rows] == [{"text": "x", "n": "", "k": "3"}]
+    assert rows[0].source == {"text": "x", "n": None, "k": 3}
+    assert "line 2: not JSON" in noted.messages[0] and "line 3" in noted.messages[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", "is empty"),
+        ("a.csv", " \n\n", "is empty"),
+        ("a.json", '[{"text": "x"}]', "jq -c"),
+        ("a.jsonl", "plain\n", "no line of its beginning is a JSON object"),
+        ("a.csv", "text,text\nx,y\n", "names the column 'text' twice"),
+        (
+            "a.csv",
+            b"text,label\nok,a\ncaf\xe9 noir,b\n",
+            "line 3: byte 19 (0xe9) is not utf-8. The file may be in cp1252",
+        ),
+        ("a.csv", "text,label\n电影很好,a\n".encode("gb18030"), "--encoding gb18030"),
+        ("a.csv", b"text,label\nok,caf\xc3", "ends in the middle of a character"),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    with pytest.raises(UserError, match=r".*") as error:
+        read(write(tmp_path, name, content))
+    assert message in str(error.value)
+
+
+def test_bytes_beyond_the_sample_and_other_encodings(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", b"text,label\n" + b"fine,a\n" * 3000 + b"caf\xe9,b\n")
+    with pytest.raises(UserError, match="line 3002"):
+        read(path)
+    assert read(path, encoding="latin-1")[-1] == {"text": "café", "label": "b"}
+    with pytest.raises(UserError, match="no encoding called"):
+        read(path, encoding="klingon")
+    with pytest.raises(UserError, match="no such file"):
+        read(tmp_path / "absent.csv")
+
+
+def test_a_cell_of_a_hundred_thousand_words(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'text,label\n"' + "word " * 100_000 + '",a\n')
+    assert len(read(path)[0]["text"]) == 500_000
+
+
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), min_size=0, max_size=8)
+
+
+@given(rows=st.lists(st.lists(cells, min_size=2, max_size=4), max_size=5), delimiter=st.sampled_from(",;\t|"))
+def test_parsing_undoes_the_standard_library_writer(rows: list[list[str]], delimiter: str) -> None:
+    rows = [row for row in rows if any(cell.strip() for cell in row)]
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(rows)
+    buffer.seek(0)
+    lines = buffer.getvalue().split("\n")
+    noted = problems()
+    read_back = parse(iter([f"{line}\n" for line in lines]), delimiter=delimiter, quotes=True, name="", problems=noted)
+    assert [found for _, found in read_back] == rows
+    assert noted.count == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "chosen"),
+    [
+        (("label", "text"), Columns(text="text", label="label")),
+        (("Review", "Sentiment", "id"), Columns(text="Review", label="Sentiment")),
+        (("sentence1", "sentence2", "label"), Columns(text="sentence1", pair="sentence2", label="label")),
+        (("qid1", "question1", "question2", "topic"), Columns(text="question1", pair="question2", label="topic")),
+        (("index", "question", "sentence", "label"), Columns(text="question", pair="sentence", label="label")),
+        (("kommentar", "label"), Columns(text="kommentar", label="label")),
+        (("index", "sentence", "class", "label"), Columns(text="sentence", label="label")),
+    ],
+)
+def test_columns_by_their_usual_names(columns: tuple[str, ...], chosen: Columns) -> None:
+    assert choose(columns, asked=Columns(text=""), path="a.csv") == chosen
+
+
+def test_columns_by_word_of_the_user() -> None:
+    names = ("a", "b", "c", "score", "label")
+    assert choose(names, asked=Columns(text="a", pair="b", label="c"), path="f").texts == ("a", "b")
+    assert choose(names, asked=Columns(text="a"), path="f", numbers=True) == Columns(text="a", label="score")
+    assert choose(names, asked=Columns(text="a"), path="f") == Columns(text="a", label="label")
+    assert choose(("x",), asked=Columns(text=""), path="f", labelled=False) == Columns(text="x")
+    absent = choose(("text", "id"), asked=Columns(text="", label="gold"), path="f", labelled=False)
+    assert absent == Columns(text="text")
+
+
+@pytest.mark.parametrize(
+    ("columns", "asked", "message"),
+    [
+        (("text", "review", "label"), Columns(text=""), "the text could be 'text' or 'review': give --text NAME"),
+        (("text", "class", "topic"), Columns(text=""), "the label could be 'class' or 'topic': give --label NAME"),
+        (("text", "id"), Columns(text=""), "none is called label"),
+        (("a", "b", "label"), Columns(text=""), "none is called text"),
+        (("text", "label"), Columns(text="texts"), "there is no 'texts' (--text). Did you mean 'text'?"),
+        (("text", "label"), Columns(text="text", label="text"), "must be different columns"),
+    ],
+)
+def test_columns_in_doubt_are_listed(columns: tuple[str, ...], asked: Columns, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        choose(columns, asked=asked, path="a.csv")
+    assert message in str(error.value) and f"a.csv has the columns {', '.join(map(repr, columns))}" in str(error.value)
+
+
+def test_splits_of_a_folder(tmp_path: Path) -> None:
+    for name in ("train.tsv", "valid.csv.gz", "test.jsonl", "README.md"):
+        write(tmp_path, name, "x")
+    found = {split: path.name for split, path in find_splits(tmp_path).items()}
+    assert found == {"train": "train.tsv", "dev": "valid.csv.gz", "test": "test.jsonl"}
+    assert find_splits(tmp_path / "train.tsv") == {"all": tmp_path / "train.tsv"}
+    write(tmp_path, "dev.tsv", "x")
+    with pytest.raises(UserError, match=r"several files for dev: dev\.tsv, valid\.csv\.gz"):
+        find_splits(tmp_path)
+    with pytest.raises(UserError, match="no such file or folder"):
+        find_splits(tmp_path / "absent")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match="it has no tables at all"):
+        find_splits(tmp_path / "other")
+
+
+@given(labels=st.lists(st.sampled_from("aaaaab"), max_size=60), share=st.floats(0.05, 0.5))
+def test_held_out_rows_are_a_stratified_share(labels: list[str], share: float) -> None:
+    held = hold_out(labels, share)
+    assert (held == hold_out(labels, share)).all()
+    for label in set(labels):
+        count = labels.count(label)
+        out = sum(out for out, one in zip(held, labels) if one == label)
+        assert out == (min(max(round(share * count), 1), count - 1))
+
+
+def test_labelled_reviews(data: Path) -> None:
+    table = open_table(data / "text" / "reviews-labelled-train.jsonl.xz")
+    rows = list(table.rows(problems()))
+    assert len(rows) == 5000 and table.columns == ("text", "label")
+    assert {row.values["label"] for row in rows} == {"pos", "neg"}
+
+
+@pytest.mark.parametrize(("name", "rows"), [("CoLA/dev", 527), ("RTE/dev", 277), ("SST-2/test", 1821)])
+def test_official_files_are_read_row_for_row(data: Path, name: str, rows: int) -> None:
+    path = data / "glue" / f"{name}.tsv"
+    noted = problems()
+    assert len(list(open_table(path).rows(noted))) == rows and noted.count == 0

@@ -1,0 +1,118 @@
+"""Killed, interrupted and terminated for real, a run ends in the same bits as one that was left in peace."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from osbert import cli
+from osbert.training.tracking import CLOCK
+
+SETTINGS = """
+objectives = ["mlm", "nsp"]
+[model]
+layers = 1
+width = 16
+heads = 2
+length = 32
+[data]
+batch = 8
+micro_tokens = 128
+length = 24
+long_share = 0.3
+long_length = 32
+[optimizer]
+learning_rate = 5e-3
+[training]
+steps = 120
+log_every = 7
+checkpoint_every = 6
+evaluate_every = 30
+precision = "fp32"
+device = "cpu"
+"""
+
+
+def arguments(recipe: Path, corpus: Path, out: Path) -> list[str]:
+    return ["pretrain", str(recipe), "--corpus", str(corpus), "--out", str(out)]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], BaseProcess]:
+    """Start osbert in a process of its own, forked from one that has imported torch: six imports would take longer."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch._dynamo", "osbert.commands.pretrain_run"])
+
+    def start(words: list[str]) -> BaseProcess:
+        process = context.Process(target=cli.main, args=(words,))
+        process.start()
+        return process
+
+    return start
+
+
+def lines_logged(out: Path) -> int:
+    path = out / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def being_written(out: Path) -> bool:
+    return any((out / "checkpoints").glob("step-*.unfinished"))
+
+
+def stop_when(process: BaseProcess, condition: Callable[[], bool], number: signal.Signals) -> int | None:
+    """Send a signal as soon as the condition holds, and return the exit status."""
+    deadline = time.monotonic() + 90
+    while not condition() and process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    os.kill(process.pid, number)
+    process.join(timeout=90)
+    return process.exitcode
+
+
+def metrics(out: Path) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in CLOCK} for line in lines]
+
+
+def test_kills_interrupts_and_terminations_change_nothing(
+    tiny_corpus: Path, tmp_path: Path, start: Callable[[list[str]], BaseProcess]
+) -> None:
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(SETTINGS)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    words = arguments(recipe, tiny_corpus, cut)
+    command = [sys.executable, "-m", "osbert", *arguments(recipe, tiny_corpus, whole)]
+    undisturbed = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    moment = random.randint(1, 5)
+    assert stop_when(start(words), lambda: lines_logged(cut) >= moment, signal.SIGKILL) == -signal.SIGKILL
+    assert not (cut / "model.safetensors").exists()
+    assert stop_when(start(words), lambda: being_written(cut), signal.SIGKILL) == -signal.SIGKILL
+    before = lines_logged(cut)
+    assert stop_when(start(words), lambda: lines_logged(cut) > max(before, 7), signal.SIGINT) == 130
+    stopped = lines_logged(cut)
+    assert stop_when(start(words), lambda: lines_logged(cut) > stopped, signal.SIGTERM) == 0
+    assert not (cut / "model.safetensors").exists()
+    last = start(words)
+    last.join(timeout=90)
+    assert last.exitcode == 0
+
+    output, _ = undisturbed.communicate(timeout=90)
+    assert undisturbed.returncode == 0, output
+    assert "The model is in" in output
+    assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
+    assert metrics(whole) == metrics(cut)
+    assert not list(cut.rglob("*.unfinished"))

@@ -1,0 +1,91 @@
+"""Every packaged recipe is read strictly, and what it resolves to is stored as text, so that no setting drifts unseen.
+
+After a wanted change: OSBERT_STORE=1 pytest tests/recipes, and look at the difference.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+from osbert import recipe
+from osbert.commands.pretrain_settings import read_settings, schema
+from osbert.training.optimizer import OptimizerSettings
+
+STORED = Path(__file__).parent
+SOURCE = Path(recipe.__file__).parent
+PRETRAINING = [name for name in recipe.packaged() if "objectives" in recipe.read(name)]
+
+
+@pytest.mark.parametrize("name", PRETRAINING)
+def test_resolved_settings_are_as_stored(name) -> None:
+    resolved = recipe.dump(recipe.as_table(read_settings(name)))
+    path = STORED / f"{name}.txt"
+    if os.environ.get("OSBERT_STORE"):
+        path.write_text(resolved, encoding="utf-8")
+    assert resolved == path.read_text(encoding="utf-8")
+
+
+def test_nothing_is_stored_of_recipes_that_are_gone() -> None:
+    assert sorted(path.stem for path in STORED.glob("*.txt")) == PRETRAINING
+
+
+SIZES = {
+    "bert-base": (12, 768, 12),
+    "bert-large": (24, 1024, 16),
+    "bert-medium": (8, 512, 8),
+    "bert-small": (4, 512, 8),
+    "bert-mini": (4, 256, 4),
+    "bert-tiny": (2, 128, 2),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_published_recipes_are_the_published_ones(name) -> None:
+    """BERT, sections 3 and A.2: sizes, objectives, and how it was trained."""
+    settings = read_settings(name)
+    assert (settings.model.layers, settings.model.width, settings.model.heads) == SIZES[name]
+    assert settings.objectives == ("mlm", "nsp")
+    assert (settings.model.dropout, settings.model.activation, settings.model.positions) == (0.1, "gelu", "learned")
+    assert (settings.model.length, settings.model.deviation, settings.model.epsilon) == (512, 0.02, 1e-12)
+    assert (settings.mlm.rate, settings.mlm.mask, settings.mlm.random) == (0.15, 0.8, 0.1)
+    assert not settings.mlm.unigram_start
+    assert (settings.nsp.random, settings.data.short, settings.data.batch) == (0.5, 0.1, 256)
+    assert (settings.data.length, settings.data.long_length, settings.data.long_share) == (128, 512, 0.1)
+    assert settings.training.steps == 1_000_000
+    assert round(settings.optimizer.warmup * settings.training.steps) == 10_000
+    assert settings.optimizer == OptimizerSettings(
+        learning_rate=1e-4, beta1=0.9, beta2=0.999, epsilon=1e-6, weight_decay=0.01, clip=1.0, schedule="linear"
+    )
+
+
+def test_the_whole_family_of_small_sizes_is_two_overrides_away() -> None:
+    for layers in (2, 4, 6, 8, 10, 12):
+        for width in (128, 256, 512, 768):
+            sizes = ["--layers", str(layers), "--width", str(width), "--heads", str(width // 64)]
+            model = read_settings("bert-tiny", [*sizes, "--model.vocabulary", "100"]).model
+            assert model.empty().architecture.feedforward == 4 * width
+
+
+def test_bert_base_has_as_many_parameters_as_published() -> None:
+    model = read_settings("bert-base", ["--model.vocabulary", "30522"]).model.empty()
+    assert sum(weight.numel() for weight in model.parameters()) == 109_482_240
+
+
+def test_no_setting_is_dead() -> None:
+    """Each setting is read, as an attribute, somewhere in the source; tests of each room show what it changes."""
+    read = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+    names = {name.rpartition(".")[2] for name, _, _ in recipe.fields(schema(("mlm", "nsp")))}
+    assert names <= read
+
+
+def test_every_setting_has_help() -> None:
+    for line in recipe.describe(schema(("mlm", "nsp"))).splitlines():
+        assert "  " in line, line

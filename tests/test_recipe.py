@@ -1,0 +1,228 @@
+"""Settings: read strictly, all mistakes told at once, and the same after a round trip through TOML."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert import recipe
+from osbert.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A table."""
+
+    cylinders: int = 4
+    """How many there are."""
+    power: float = 1.5
+    fuel: Literal["petrol", "diesel", "none"] = "petrol"
+    """What it burns."""
+    turbo: bool = False
+    limit: int | None = None
+    gears: tuple[int, ...] = (1, 2)
+
+    def __post_init__(self) -> None:
+        if self.cylinders < 1:
+            raise ValueError(f"cylinders must be at least 1, not {self.cylinders}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """Another table, one of whose settings has the same name as one of the engine's."""
+
+    doors: int
+    limit: int = 3
+    made: int = field(init=False, default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Car:
+    """The whole."""
+
+    name: str = "car"
+    parts: tuple[str, ...] = ()
+    engine: Engine
+    body: Body
+
+
+GOOD = {"body": {"doors": 4}}
+
+
+def build(table: dict) -> Car:
+    return recipe.build(Car, table, where="car.toml")
+
+
+def problems(table: dict) -> str:
+    with pytest.raises(UserError) as caught:
+        build(table)
+    return str(caught.value)
+
+
+def test_tables_become_dataclasses() -> None:
+    table = {"name": "x", "parts": ["a", "b"], "engine": {"power": 2, "gears": [3]}, "body": {"doors": 5}}
+    assert build(table) == Car(name="x", parts=("a", "b"), engine=Engine(power=2.0, gears=(3,)), body=Body(doors=5))
+    assert isinstance(build(table).engine.power, float)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    text = problems(
+        {
+            "nam": "x",
+            "parts": "abc",
+            "engine": {"cylinder": 3, "power": "much", "fuel": "disel", "turbo": 1, "gears": [1, "x"], "limit": 1.5},
+            "body": {},
+        }
+    )
+    assert text.startswith("car.toml has settings that cannot be used:")
+    assert "unknown setting 'nam'. Did you mean 'name'?" in text
+    assert "'parts' must be a list of text, not 'abc'" in text
+    assert "unknown setting 'engine.cylinder'. Did you mean 'cylinders'?" in text
+    assert "'engine.power' must be number, not 'much'" in text
+    assert "'engine.fuel' must be one of 'petrol', 'diesel', 'none', not 'disel'. Did you mean 'diesel'?" in text
+    assert "'engine.turbo' must be true|false, not 1" in text
+    assert "'engine.gears' must be integer, not 'x'" in text
+    assert "'engine.limit' must be integer, not 1.5" in text
+    assert "'body.doors' is missing" in text
+
+
+def test_a_value_refused_by_the_settings_themselves_is_told_beside_the_rest() -> None:
+    text = problems({"engine": {"cylinders": 0}, "body": {"doors": "two"}})
+    assert "engine: cylinders must be at least 1, not 0" in text
+    assert "'body.doors' must be integer" in text
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", None, [1]])
+def test_an_integer_is_an_integer(value) -> None:
+    assert "'body.doors' must be integer" in problems({"body": {"doors": value}})
+
+
+def test_a_table_must_be_a_table() -> None:
+    assert "'engine' must be a table, not 3" in problems({**GOOD, "engine": 3})
+    overridden = recipe.override({**GOOD, "engine": 3}, ["--cylinders", "2"], schema=Car)
+    assert build(overridden).engine.cylinders == 2
+
+
+def test_fields_that_are_not_settings_are_unknown() -> None:
+    assert "unknown setting 'body.made'" in problems({"body": {"doors": 1, "made": 2}})
+
+
+def override(*tokens: str) -> Car:
+    return build(recipe.override(GOOD, tokens, schema=Car))
+
+
+def test_the_command_line_overrides() -> None:
+    car = override("--engine.cylinders", "6", "--power=3e-1", "--fuel", "diesel", "--turbo", "--name", "my-car")
+    assert car.engine == Engine(cylinders=6, power=0.3, fuel="diesel", turbo=True)
+    assert car.name == "my-car"
+    assert override("--doors", "1_000").body.doors == 1000
+    assert override("--parts", "a,b , c").parts == ("a", "b", "c")
+    assert override("--parts", '["a", "b"]').parts == ("a", "b")
+    assert override("--parts", "").parts == ()
+    assert override("--gears=5").engine.gears == (5,)
+    assert override("--engine.limit", "7").engine.limit == 7
+    assert override("--engine.limit", "none").engine.limit is None
+    assert override("--power", "-2").engine.power == -2.0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "value"),
+    [(["--turbo"], True), (["--no-turbo"], False), (["--turbo", "false"], False), (["--turbo=true"], True),
+     (["--turbo", "--name", "x"], True)],
+)  # fmt: skip
+def test_booleans(tokens, value) -> None:
+    assert override(*tokens).engine.turbo is value
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (["--cylinder", "3"], r"Unknown setting --cylinder\. Did you mean 'cylinders'"),
+        (["--limit", "3"], r"--limit could be --engine\.limit or --body\.limit"),
+        (["--name"], r"--name needs a value \(text\)"),
+        (["--name", "--turbo"], r"--name needs a value"),
+        (["name", "x"], "'name' is not a setting"),
+        (["--no-name", "x"], "--no-name cannot be"),
+        (["--no-turbo=true"], "--no-turbo cannot be"),
+        (["--doors", "two"], "must be integer, not 'two'"),
+        (["--turbo=maybe"], "must be true|false, not 'maybe'"),
+    ],
+)
+def test_mistakes_on_the_command_line(tokens, words) -> None:
+    with pytest.raises(UserError, match=words):
+        override(*tokens)
+
+
+def test_overriding_leaves_the_table_alone() -> None:
+    table = {"engine": {"power": 1.0}, "body": {"doors": 2}}
+    recipe.override(table, ["--power", "9"], schema=Car)
+    assert table == {"engine": {"power": 1.0}, "body": {"doors": 2}}
+
+
+def test_help_shows_name_type_default_and_the_string_below() -> None:
+    lines = recipe.describe(Car).splitlines()
+    assert "--engine.cylinders integer (default 4)  How many there are." in lines
+    assert '--engine.fuel petrol|diesel|none (default "petrol")  What it burns.' in lines
+    assert "--engine.limit integer or none (default none)" in lines
+    assert "--engine.gears a list of integer (default [1, 2])" in lines
+    assert "--body.doors integer" in lines
+    assert not any("made" in line for line in lines)
+
+
+def test_help_of_a_schema_made_at_run_time() -> None:
+    made = dataclasses.make_dataclass("Made", [("engine", Engine)], frozen=True, kw_only=True)
+    assert "--engine.cylinders integer (default 4)  How many there are." in recipe.describe(made)
+
+
+@given(
+    name=st.text(st.characters(exclude_categories=["Cs"])),
+    power=st.floats(allow_nan=False),
+    cylinders=st.integers(1, 10**12),
+    limit=st.none() | st.integers(),
+    parts=st.lists(st.text(st.characters(exclude_categories=["Cs"]))),
+    fuel=st.sampled_from(["petrol", "diesel", "none"]),
+    turbo=st.booleans(),
+)
+def test_settings_survive_toml(name, power, cylinders, limit, parts, fuel, turbo) -> None:
+    engine = Engine(cylinders=cylinders, power=power, fuel=fuel, turbo=turbo, limit=limit)
+    car = Car(name=name, parts=tuple(parts), engine=engine, body=Body(doors=2))
+    table = recipe.as_table(car)
+    table["body"].pop("made")
+    read = tomllib.loads(recipe.dump(table))
+    assert build(read) == car
+    assert recipe.difference(read, table) == []
+
+
+def test_difference_names_each_setting() -> None:
+    old = {"name": "a", "engine": {"power": 1.0, "limit": None}, "gone": {"x": 1}, "odd": {"y": 1}}
+    new = {"name": "b", "engine": {"power": 2.0}, "come": {"y": "z"}, "odd": 3}
+    assert recipe.difference(old, new) == [
+        'come.y: none -> "z"',
+        "engine.power: 1.0 -> 2.0",
+        "gone.x: 1 -> none",
+        'name: "a" -> "b"',
+        "odd: {'y': 1} -> 3",
+    ]
+    assert recipe.difference(old, old) == []
+
+
+def test_reading(tmp_path: Path) -> None:
+    assert recipe.read("bert-base")["model"]["layers"] == 12
+    path = tmp_path / "own.toml"
+    path.write_bytes(b"\xef\xbb\xbfname = 'x'\n")
+    assert recipe.read(path) == {"name": "x"}
+    path.write_text("name = ")
+    with pytest.raises(UserError, match=r"own\.toml: not valid TOML"):
+        recipe.read(path)
+    path.write_bytes(b"name = '\xff'\n")
+    with pytest.raises(UserError, match="not text in UTF-8"):
+        recipe.read(path)
+    with pytest.raises(UserError, match="Did you mean 'bert-base'"):
+        recipe.read("bert_base")

@@ -1,0 +1,109 @@
+"""The schedule's shape, and that every setting of the optimiser is obeyed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert.training.optimizer import OptimizerSettings, limit
+from osbert.training.schedules import share
+
+SHAPES = st.sampled_from(["linear", "cosine", "constant"])
+
+
+def test_linear_by_hand() -> None:
+    shares = [share(step, steps=10, warmup=0.2, schedule="linear") for step in range(10)]
+    assert shares == pytest.approx([0.5, 1, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
+
+
+def test_cosine_and_constant_by_hand() -> None:
+    assert share(5, steps=10, warmup=0.0, schedule="cosine") == pytest.approx(0.5)
+    assert share(9, steps=10, warmup=0.1, schedule="constant") == 1.0
+
+
+def test_the_published_warm_up() -> None:
+    settings = OptimizerSettings()
+    assert settings.rate(9_999, 1_000_000) == 1e-4
+    assert settings.rate(4_999, 1_000_000) == pytest.approx(0.5e-4)
+    assert settings.rate(10_000 + 990_000 // 2, 1_000_000) == pytest.approx(0.5e-4)
+    assert 0 < settings.rate(999_999, 1_000_000) < 1e-9
+
+
+@given(steps=st.integers(1, 500), warmup=st.floats(0, 0.99), schedule=SHAPES)
+def test_it_climbs_then_falls_and_no_update_is_wasted(steps, warmup, schedule) -> None:
+    shares = [share(step, steps=steps, warmup=warmup, schedule=schedule) for step in range(steps)]
+    climb = round(warmup * steps)
+    assert all(0 < value <= 1 for value in shares)
+    assert shares[:climb] == sorted(shares[:climb])
+    assert shares[climb:] == sorted(shares[climb:], reverse=True)
+    assert max(shares) == 1
+
+
+class Small(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 2)
+        self.norm = torch.nn.LayerNorm(2)
+        self.table = torch.nn.Embedding(4, 3)
+        self.frozen = torch.nn.Parameter(torch.ones(2, 2), requires_grad=False)
+
+
+def test_only_matrices_decay() -> None:
+    model = Small()
+    groups = OptimizerSettings(weight_decay=0.3).build(model).param_groups
+    decay = {id(weight): group["weight_decay"] for group in groups for weight in group["params"]}
+    expected = {"linear.weight": 0.3, "table.weight": 0.3, "linear.bias": 0, "norm.weight": 0, "norm.bias": 0}
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    assert {names[key]: value for key, value in decay.items()} == expected
+
+
+def test_a_learner_of_vectors_alone() -> None:
+    assert len(OptimizerSettings().build(torch.nn.LayerNorm(3)).param_groups) == 1
+
+
+def trained(**settings) -> torch.Tensor:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    chosen = OptimizerSettings(**{"learning_rate": 0.01, **settings})
+    optimizer = chosen.build(model)
+    for step in range(6):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4) * (step + 1)).square().sum().backward()
+        limit(list(model.parameters()), chosen.clip)
+        for group in optimizer.param_groups:
+            group["lr"] = chosen.rate(step, 6)
+        optimizer.step()
+    return model.weight.detach()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("learning_rate", 0.02), ("beta1", 0.5), ("beta2", 0.9), ("epsilon", 0.1), ("weight_decay", 0.5), ("clip", 0.0),
+     ("warmup", 0.5), ("schedule", "constant"), ("schedule", "cosine")],
+)  # fmt: skip
+def test_every_setting_changes_the_weights(name, value) -> None:
+    assert not torch.equal(trained(), trained(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("learning_rate", 0.0), ("epsilon", -1.0), ("beta1", 1.0), ("beta2", -0.1), ("warmup", 1.0), ("warmup", 10_000.0),
+     ("weight_decay", -0.1), ("clip", -1.0), ("learning_rate", math.nan)],
+)  # fmt: skip
+def test_impossible_settings_are_refused(name, value) -> None:
+    with pytest.raises(ValueError, match=name):
+        OptimizerSettings(**{name: value})
+
+
+def test_the_limit_is_on_the_norm_of_the_whole_gradient() -> None:
+    weights = [torch.nn.Parameter(torch.zeros(size)) for size in (2, 1, 3)]
+    weights[0].grad, weights[1].grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
+    assert limit(weights, 10.0) == 5.0
+    assert weights[0].grad.tolist() == [3.0, 0.0]
+    assert limit(weights, 1.0) == 5.0
+    assert weights[0].grad.tolist() == pytest.approx([0.6, 0.0], rel=1e-5)
+    assert weights[1].grad.tolist() == pytest.approx([0.8], rel=1e-5)
