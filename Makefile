@@ -1,0 +1,58 @@
+# make install | demo | test | check | map | clean          another interpreter: make install PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip -q
+PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+
+.PHONY: help install demo test check map clean
+
+help:
+	@echo "make install   make $(VENV) and install osbert into it"
+	@echo "make demo      install, then run the whole chain on text that this installation has (about 4 minutes)"
+	@echo "make test      install what the tests need, then run all of them"
+	@echo "make check     lint, format, types and structure"
+	@echo "make map       write the code map of both READMEs anew"
+	@echo "make clean     remove $(VENV), caches and build outputs (demo/ stays)"
+
+install: $(VENV)/.installed
+
+demo: install
+	@$(BIN)/osbert demo
+
+test: $(VENV)/.installed-test
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.installed-test
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/structure
+
+map: $(VENV)/.installed
+	@$(BIN)/python tools/code_map.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are written last, so that an install that was cut short starts again.
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { echo "error: no '$(PYTHON)' here; give another: make install PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c '$(PYTHON_RANGE)' || { echo "error: osbert needs Python 3.11 to 3.13; '$(PYTHON)' is $$($(PYTHON) -V 2>&1); give another: make install PYTHON=python3.12" >&2; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) -V)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made pyproject.toml
+	@echo "installing osbert and what it needs into $(VENV) (torch is large: minutes, the first time)"
+	@$(PIP) install -e .
+	@touch $@
+
+# One resolution with osbert's own torch range in it: the tests' packages take the torch that is there.
+$(VENV)/.installed-test: $(VENV)/.installed
+	@echo "installing what the tests need into $(VENV)"
+	@$(PIP) install -e ".[test]"
+	@touch $@

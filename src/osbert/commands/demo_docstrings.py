@@ -1,0 +1,247 @@
+"""The demo's corpus: the English in the docstrings of every installed library, read without importing any.
+
+A file of Python source is parsed, never run. Of each docstring the running text is kept; doctests, tables, signatures,
+underlines, field names and formulae go, and so does markup around words. A paragraph that stands in several places is
+kept once. A core parses about 4 MB of source in a second, so of a very large library a sample of the files is read.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import os
+import re
+import sysconfig
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+STANDARD_LIBRARY = "python"
+PASSED_OVER = frozenset(
+    ("test", "tests", "testing", "idle_test", "idlelib", "lib2to3", "__pycache__")  # not documentation
+    + ("_vendor", "vendor", "vendored", "third_party", "extern", "externals", "pip")  # copies of other libraries
+    + ("site-packages", "dist-packages", "osbert")  # read on their own; ourselves
+)
+LARGEST = 20_000_000
+"""Bytes of source that are read of one library; of a larger one, files drawn by the hash of their names."""
+ADDED = frozenset(("add_docstr", "add_newdoc", "_add_docstr"))  # how C functions get their docstrings, in Python source
+
+_SECTIONS_DROPPED = re.compile(r"(examples?|references?|see also|doctests?|attributes|methods|usage)\s*:*\s*$", re.I)
+_UNDERLINE = re.compile(r"\s*([-=~^*#_.+`'\"])\1{2,}[\s|+=-]*$")
+_DIRECTIVE = re.compile(r"\s*\.\. ")
+_KEPT_DIRECTIVE = re.compile(
+    r"\s*\.\. (?:note|warning|important|tip|caution|versionadded|versionchanged)::\s*[\d.]*\s*", re.I
+)
+_DOCTEST = re.compile(r"\s*(>>>|\.\.\. |In \[|Out\[|\$ |#|@|def |class |import |from \w+ import)")
+_FIELD = re.compile(r"\s*(?::\w[^:]*:|[-*+•]|\d+[.)])\s+")  # ":param x: ", "- ", "1. "
+_PARAMETER = re.compile(r"\s*[`*]*\w[\w.,*` ]{0,60}(?:\s+:\s|\s*:\s*(?:int|str|bool|float|array|list|dict|callable)\b)")
+_DEFINITION = re.compile(
+    r"\s*[`*]*[\w.]+[`*]*(?:\s*\([^)]*\)\s*:(?:\s+|$)|(?:\[[^:]*\])?\s*:\s+(?=[A-Z]))"
+)  # "name (type): what"
+_HEADING = re.compile(r"\s*[A-Z]\w*(?: \w+)?\s*:\s*$")  # "Returns:"
+_ROLE = re.compile(r":[\w:-]+:`+~?([^`<]*?)(?:\s*<[^>]*>)?`+")
+_MARKDOWN_LINK = re.compile(r"\[([^\]]+)\]\([^)\s]*\)")
+_LINK = re.compile(r"`([^`<]+?)\s*<[^>]*>`_{0,2}")
+_FOOTNOTE = re.compile(r"\s*\[[\w., -]{1,16}\]_|\bhttps?://\S+")
+_LITERAL = re.compile(r"(?<!\w)(`{1,2}|\*{1,2}|\|)(?=\S)(.+?)(?<=\S)\1_{0,2}(?!\w)")
+_CODE = re.compile(r"[\\{}<>|=^~@#$%&]|->|::|\w\(\w|\]\[|__|``|\.\.\.")
+_ORDINARY = re.compile(r"(?<![\w.'-])[A-Za-z]?[a-z]+(?:['-][a-z]+)*(?=[\s,.;:!?)'\"]|$)")
+_SENTENCE_END = re.compile(r"[.!?][\"')]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The running text of one docstring, and where it came from."""
+
+    library: str
+    file: str
+    text: str
+
+
+def collect(*, processes: int | None = None, folders: Sequence[Path] | None = None) -> list[Passage]:
+    """Return a passage for each docstring of the installed libraries that holds running text.
+
+    Files are taken in the order of their names, so one installation gives one result. `folders` stand in for the
+    standard library and site-packages. A paragraph met before, in whatever library, is left out.
+    """
+    files = _sampled(_files(folders))
+    paragraphs_seen: set[str] = set()
+    passages = []
+    with ProcessPoolExecutor(processes or os.cpu_count()) as pool:
+        for (_, library, name), texts in zip(files, pool.map(_read, [file[0] for file in files], chunksize=16)):
+            for text in texts:
+                fresh = [part for part in text.split("\n") if part not in paragraphs_seen]
+                paragraphs_seen.update(fresh)
+                if fresh:
+                    passages.append(Passage(library, name, "\n".join(fresh)))
+    return passages
+
+
+def running_text(docstring: str) -> str:
+    """Return the sentences of a docstring, one paragraph a line; "" when it holds none."""
+    paragraphs = (_plain(paragraph) for paragraph in _paragraphs(inspect.cleandoc(docstring)))
+    return "\n".join(paragraph for paragraph in paragraphs if _is_prose(paragraph))
+
+
+def docstrings(source: str) -> Iterator[str]:
+    """Yield the docstrings of a module's source in order, and those it adds to functions written in C."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other people's invalid escapes are no concern of the reader's
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError):  # a template, or a file for another Python
+            return
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield ast.get_docstring(node, clean=False) or ""
+        elif isinstance(node, ast.Call):
+            yield _added(node)
+        waiting.extend(reversed(list(_inner(node))))
+
+
+def _inner(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements under a node in which a docstring can stand: bodies, and calls that are statements."""
+    for name in ("body", "orelse", "finalbody", "handlers"):
+        for child in getattr(node, name, None) or ():
+            value = getattr(child, "value", None)
+            yield value if isinstance(child, ast.Expr) and isinstance(value, ast.Call) else child
+
+
+def _added(call: ast.Call) -> str:
+    """Return the docstring that a call such as `add_docstr(torch.abs, "...")` gives to a function written in C."""
+    function = call.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if name not in ADDED:
+        return ""
+    texts = [
+        node.value
+        for argument in call.args[1:]
+        for node in ast.walk(argument)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    return max(texts, key=len, default="")
+
+
+def _files(folders: Sequence[Path] | None) -> Iterator[tuple[Path, str, str]]:
+    """Yield (path, library, name) for every source file worth reading."""
+    paths = sysconfig.get_paths()
+    roots = (
+        [(folder, "") for folder in folders]
+        if folders is not None
+        else [(Path(paths["stdlib"]), STANDARD_LIBRARY), *((Path(paths[kind]), "") for kind in ("purelib", "platlib"))]
+    )
+    seen = set()
+    for root, library in roots:
+        for folder, inner, names in os.walk(root):
+            inner[:] = sorted(name for name in inner if name not in PASSED_OVER and not name.endswith("-info"))
+            for path in (Path(folder, name) for name in names if name.endswith(".py")):
+                relative = path.relative_to(root)
+                if path not in seen and not path.name.startswith(("test_", "_pytest")):
+                    seen.add(path)
+                    owner = library or relative.parts[0].removesuffix(".py")
+                    yield path, owner, f"{owner}:{relative.as_posix()}"
+
+
+def _sampled(files: Iterable[tuple[Path, str, str]]) -> list[tuple[Path, str, str]]:
+    """Return the files by name, of each library as many as fit into LARGEST bytes."""
+    room: dict[str, int] = defaultdict(lambda: LARGEST)
+    kept = []
+    for file in sorted(files, key=lambda file: hashlib.sha256(file[2].encode()).digest()):
+        path, library, _ = file
+        room[library] -= path.stat().st_size
+        if room[library] >= 0:
+            kept.append(file)
+    return sorted(kept)
+
+
+def _read(path: Path) -> list[str]:
+    """Return the running text of each docstring of a file."""
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [text for docstring in docstrings(source) if (text := running_text(docstring))]
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield paragraphs as single lines, without doctests, directives, headings and sections that hold no prose."""
+    paragraph: list[str] = []
+    skipped_beyond = -1  # lines indented deeper than this are left out; -1: none are
+    lines = [*_without_doctests(text.expandtabs(4).split("\n")), ""]
+    for line, following in zip(lines, [*lines[1:], ""]):
+        indent = len(line) - len(line.lstrip())
+        if line.strip() and skipped_beyond >= 0:
+            if indent > skipped_beyond or (skipped_beyond == 0 and not _starts_section(line, following)):
+                continue
+            skipped_beyond = -1
+        kept, starts = _line(line, following)
+        if (starts or not kept) and paragraph:
+            yield " ".join(paragraph)
+            paragraph = []
+        if kept:
+            paragraph.append(kept)
+        skipped_beyond = max(skipped_beyond, _skip_from(line, following, indent))
+
+
+def _without_doctests(lines: list[str]) -> Iterator[str]:
+    """Yield the lines, a blank one for each that belongs to a doctest: from its prompt to the next blank line."""
+    inside = False
+    for line in lines:
+        inside = bool(line.strip()) and (inside or line.lstrip().startswith(">>>"))
+        yield "" if inside else line
+
+
+def _starts_section(line: str, following: str) -> bool:
+    return bool(_UNDERLINE.match(following)) or bool(re.match(r"[A-Z][\w ]{2,20}:$", line))
+
+
+def _skip_from(line: str, following: str, indent: int) -> int:
+    """Return the indentation beyond which lines are to be left out because of this line, or -1."""
+    if _SECTIONS_DROPPED.match(line.strip()) and (_UNDERLINE.match(following) or line.rstrip().endswith(":")):
+        return indent
+    if _DIRECTIVE.match(line) and not _KEPT_DIRECTIVE.match(line):
+        return indent + 1
+    return indent + 1 if line.rstrip().endswith("::") and not _KEPT_DIRECTIVE.match(line) else -1
+
+
+def _line(line: str, following: str) -> tuple[str, bool]:
+    """Return what is kept of a line, and whether it starts a paragraph of its own."""
+    if not line.strip() or _UNDERLINE.match(line) or _UNDERLINE.match(following) or _DOCTEST.match(line):
+        return "", True
+    if _HEADING.match(line):
+        return "", True
+    if directive := _KEPT_DIRECTIVE.match(line):
+        return line[directive.end() :].strip(), True
+    if _DIRECTIVE.match(line):
+        return "", True
+    if field := _FIELD.match(line) or _DEFINITION.match(line):
+        return line[field.end() :].strip(), True
+    if _PARAMETER.match(line):
+        return "", True
+    return line.strip(), False
+
+
+def _plain(paragraph: str) -> str:
+    """Return a paragraph without the markup around its words."""
+    paragraph = _ROLE.sub(r"\1", paragraph)
+    paragraph = _MARKDOWN_LINK.sub(r"\1", paragraph)
+    paragraph = _LINK.sub(r"\1", paragraph)
+    paragraph = _FOOTNOTE.sub("", paragraph)
+    paragraph = _LITERAL.sub(r"\2", paragraph)
+    return " ".join(paragraph.split())
+
+
+def _is_prose(paragraph: str) -> bool:
+    """Tell running English from code: it ends as a sentence does and most of it is plain words."""
+    words = paragraph.split()
+    if len(words) < 4 or not _SENTENCE_END.search(paragraph) or not paragraph[0].isalpha():
+        return False
+    if len(_CODE.findall(paragraph)) * 25 > len(words):
+        return False
+    return len(_ORDINARY.findall(paragraph)) >= 0.75 * len(words)

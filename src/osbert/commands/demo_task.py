@@ -1,0 +1,165 @@
+"""The demo's task: which library does a passage describe, with every name that would give it away masked."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from osbert.commands.demo_docstrings import Passage
+from osbert.errors import UserError
+
+MASK = "library"
+"""What stands in place of a masked name: a word that every class may hold."""
+
+ALIASES = {
+    "torch": ("pytorch", "aten", "c10", "caffe2", "torchscript", "libtorch"),
+    "numpy": ("np", "npy", "ndarray", "ufunc", "ufuncs"),
+    "scipy": ("sp",),
+    "sklearn": ("scikit", "scikit-learn"),
+    "networkx": ("nx",),
+    "python": ("py", "cpython", "pep", "stdlib"),
+    "transformers": ("huggingface",),
+    "huggingface_hub": ("huggingface", "hf"),
+}
+
+_KNOWN_NAMES = frozenset(ALIASES) | {alias for aliases in ALIASES.values() for alias in aliases}
+_IDENTIFIER = re.compile(r"[A-Za-z_][\w]*(?:[.-][A-Za-z_]\w*)*")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+
+Row = tuple[str, str]
+"""A text and its label."""
+Words = tuple[int, int]
+"""The fewest and the most words of a text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Which library does a passage describe? Rows to train on, to choose an epoch by (dev) and to score (test)."""
+
+    labels: tuple[str, ...]
+    train: list[Row]
+    dev: list[Row]
+    test: list[Row]
+    masked: tuple[str, ...]
+
+
+def split(file: str) -> str:
+    """Return "dev" or "test" for a file that is kept from all training, pretraining included, else "train".
+
+    The hash of its name decides; one file in twelve is for each of the two.
+    """
+    return {0: "dev", 1: "test"}.get(hashlib.sha256(file.encode()).digest()[0] % 12, "train")
+
+
+def make_task(
+    passages: Sequence[Passage], *, classes: int = 7, train: int = 450, held_out: int = 80, words: Words = (12, 60)
+) -> Task:
+    """Draw a balanced classification task from the libraries that have most to say.
+
+    `train` rows a class at most, and `held_out` for each of dev and test, which come from files of their own (`split`).
+    A row is the beginning of a passage, cut after a sentence, of `words` words.
+    """
+    long_enough = [passage for passage in passages if len(passage.text.split()) >= words[0]]
+    sizes = Counter(passage.library for passage in long_enough)
+    labels = tuple(sorted(library for library, count in sizes.most_common(classes) if count >= 20))
+    if len(labels) < 2:
+        raise UserError(
+            "The docstrings of this installation are too few to make a task of: two libraries must have 20 passages "
+            "each. Was Python installed without its .py files?"
+        )
+    chosen = [passage for passage in long_enough if passage.library in labels]
+    names = telling_names(chosen) | {passage.library.lower() for passage in passages} | set(_KNOWN_NAMES)
+    wanted = {"train": train, "dev": held_out, "test": held_out}
+    rows: dict[str, dict[str, list[Row]]] = {name: defaultdict(list) for name in wanted}
+    seen = set()
+    for passage in sorted(chosen, key=lambda passage: hashlib.sha256(passage.text.encode()).digest()):
+        name = split(passage.file)
+        column = rows[name][passage.library]
+        if len(column) == wanted[name]:
+            continue
+        text = masked(_beginning(passage.text, words), names)
+        if len(text.split()) >= words[0] and text not in seen:
+            seen.add(text)
+            column.append((text, passage.library))
+    drawn = {name: _interleave(columns) for name, columns in rows.items()}
+    return Task(labels=labels, masked=tuple(sorted(names)), **drawn)
+
+
+def telling_names(passages: Iterable[Passage]) -> frozenset[str]:
+    """Return the lower-case names of the passages' libraries, and those of their modules that are no ordinary words.
+
+    A module's name is ordinary when the passages of most other libraries use it too, as they do "string" or "graph".
+    """
+    modules: dict[str, set[str]] = defaultdict(set)
+    users: dict[str, Counter[str]] = defaultdict(Counter)
+    for passage in passages:
+        parts = passage.file.partition(":")[2].removesuffix(".py").split("/")
+        modules[passage.library].update(part.strip("_").lower() for part in parts)
+        for word in {word.lower() for word in re.findall(r"\w+", passage.text)}:
+            users[word][passage.library] += 1
+    libraries = set(modules)
+    names = set(libraries)
+    for owner, own in modules.items():
+        for module in own - {"", "init"}:
+            elsewhere = [library for library in libraries - {owner} if users[module][library]]
+            if len(module) > 1 and 2 * len(elsewhere) < len(libraries) - 1:
+                names.add(module)
+    return frozenset(names)
+
+
+def masked(text: str, names: frozenset[str]) -> str:
+    """Return the text with every telling name replaced by MASK.
+
+    A whole identifier goes when one of its parts (at dots, hyphens and underscores) is a name, or when a library's name
+    stands inside it, in whatever case.
+    """
+    within = names & _SUBSTRINGS
+
+    def replace(match: re.Match[str]) -> str:
+        word = match.group().lower()
+        telling = (
+            word in names or any(name in word for name in within) or not names.isdisjoint(re.split(r"[._-]+", word))
+        )
+        return MASK if telling else match.group()
+
+    return re.sub(rf"\b{MASK}(?:[\s-]+{MASK}\b)+", MASK, _IDENTIFIER.sub(replace, text))
+
+
+def write_table(path: Path, rows: Sequence[Row], *, header: tuple[str, ...] = ("text", "label")) -> None:
+    """Write rows as CSV with a header line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def _beginning(text: str, words: Words) -> str:
+    """Return as many whole sentences from the start as fit into the upper number of words."""
+    least, most = words
+    kept: list[str] = []
+    for sentence in _SENTENCE.split(text):
+        piece = sentence.split()
+        if len(kept) + len(piece) > most:
+            break
+        kept += piece
+    return " ".join(kept) if len(kept) >= least else ""
+
+
+def _interleave(rows: Mapping[str, list[Row]]) -> list[Row]:
+    """Return the rows of all classes, the classes taking turns."""
+    turns = zip_longest(*(rows[label] for label in sorted(rows)))
+    return [row for turn in turns for row in turn if row is not None]
+
+
+_SUBSTRINGS = frozenset(
+    ("torch", "numpy", "scipy", "sklearn", "scikit", "sympy", "networkx")
+    + ("python", "transformers", "huggingface", "pydantic")
+)

@@ -1,0 +1,114 @@
+"""osbert evaluate: how well a fine-tuned run does on a file with labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from osbert.data.table_format import Choice
+from osbert.errors import UserError
+from osbert.tasks import Prediction, Record, TableTask, Task, load
+from osbert.tasks.classify import Classify, confusion
+
+SHOWN = 12
+"""Most classes whose confusion table fits a screen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """How a file is to be read; what is left open is found by looking at it."""
+
+    text: str = ""
+    """The column with the text."""
+    pair: str = ""
+    """The column with the second text, where the run reads pairs."""
+    delimiter: str = ""
+    """What separates the cells."""
+    header: Choice = "auto"
+    """Whether the first line names the columns."""
+    quotes: Choice = "auto"
+    """Whether double quotes around a cell belong to the format."""
+    encoding: str = ""
+    """The file's encoding, where it is not UTF-8."""
+
+    def given(self) -> dict[str, str]:
+        """Return what was said, by the names of the task's settings."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
+
+
+def evaluate(
+    run: Path,
+    /,
+    *,
+    data: Path,
+    split: Literal["train", "dev", "test"] = "dev",
+    label: str = "",
+    file: Annotated[FileOptions | None, Parameter(name="*")] = None,
+) -> None:
+    """Score a fine-tuned run on a file with labels.
+
+    Every label that the run does not know is told with its file, line and the nearest known one, before anything is
+    computed.
+
+    Parameters
+    ----------
+    run
+        The folder of a fine-tuned run.
+    data
+        A CSV, TSV or JSON-lines file, all rows of which are used; or a folder.
+    split
+        Which file of a folder.
+    label
+        The column with the label; found by its name when left open.
+    """
+    from osbert.evaluation.score import score
+    from osbert.serving.engine import load as load_engine
+
+    engine = load_engine(run)
+    task = moved_task(engine.fine_tuned, data, file or FileOptions(), label=label)
+    task, by_split = load(task, ("all" if data.is_file() else split,))
+    (records,) = by_split.values()
+    result = score(engine.learner, task, records, engine.packer)
+    tell(task, records, result.predictions, result.metrics)
+
+
+def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "") -> Task:
+    """Return the run's task for another file, read as the options say.
+
+    Raises UserError when they are not for this task.
+    """
+    given = options.given() | ({"label": label} if label else {})
+    if isinstance(task, TableTask):
+        return task.moved(data, given)
+    if given:
+        raise UserError(f"The task {task.name} does not read tables: --{next(iter(given))} has no meaning for it.")
+    return dataclasses.replace(task, data=str(data))
+
+
+def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction], metrics: dict[str, float]) -> None:
+    """Print the scores, and for a classifier the table of what was taken for what."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    print(f"{len(records):,} rows")
+    scores = Table("score", "value", box=None)
+    for name, value in metrics.items():
+        scores.add_row(name, f"{value:.4f}")
+    console.print(scores)
+    if isinstance(task, Classify) and len(task.labels) <= SHOWN:
+        counts = confusion([one.value for one in predictions], [one.label for one in records], task.labels)
+        table = Table("true \\ predicted", *task.labels, box=None)
+        for label, line in zip(task.labels, counts.tolist()):
+            table.add_row(label, *(f"{count:,}" for count in line))
+        console.print(table)
+    cut = sum(prediction.truncated > 0 for prediction in predictions)
+    if cut:
+        print(
+            f"{cut:,} texts are longer than the model was set to read ({task.length} tokens); their ends were not read."
+        )

@@ -1,0 +1,232 @@
+"""osbert finetune: an encoder becomes a model of a task, one's own table or a published data set."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from osbert import __version__, components, recipe
+from osbert.errors import UserError
+from osbert.tasks import Record, TableTask, Task, load
+
+if TYPE_CHECKING:
+    from osbert.commands.finetune_run import Epoch, Finetuning, Model
+
+
+@functools.cache
+def settings_help() -> str:
+    """Return the help text of all settings, as a list; those of the task classify among them."""
+    from osbert.recipe import describe
+
+    lines = "".join(f"\n- {line}" for line in describe(schema("classify")).splitlines())
+    return f"Any setting, by its full name or its last part (--training.epochs 4 or --epochs 4):\n{lines}"
+
+
+def finetune(
+    task: str,
+    /,
+    # The help is made when it is asked for: this annotation is not evaluated before.
+    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help=settings_help())],
+    model: Path,
+    data: Path,
+    out: Path,
+    from_scratch: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Fine-tune an encoder on a task of your own, or a published one.
+
+    The data are read and checked whole before training; every problem is told with its file and line. After each epoch
+    the model is scored on the development rows, and the best epoch's weights are kept. A run that was stopped goes on
+    when the same command is given again, and ends in the same weights.
+
+    Parameters
+    ----------
+    task
+        classify (a label out of several), regress (a number), or a data set such as sst2.
+    model
+        A run folder of osbert's, or a Hugging Face BERT folder.
+    data
+        A CSV, TSV or JSON-lines file, of which a share is held out for development; or a folder with files called
+        train.*, dev.* and test.*.
+    out
+        The run folder: model, tokenizer, recipe, metrics, report, checkpoints.
+    from_scratch
+        Keep the model's architecture and vocabulary, but start from fresh weights.
+    """
+    plan = read_plan(task, settings, model=model, data=data, from_scratch=from_scratch)
+    fitted, records = load(plan.task, ("train", "dev"))
+    tell_data(fitted, records)
+    train(dataclasses.replace(plan, task=fitted), records, out)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All settings of a run. `task` goes into the recipe under its own name."""
+
+    task: Task
+    path: str
+    model: Path
+    from_scratch: bool
+    training: Any
+    optimizer: Any
+
+    def table(self) -> dict[str, Any]:
+        """Return the resolved recipe as it is saved with the run."""
+        return {
+            "task": self.path,
+            "model": str(self.model),
+            "from_scratch": self.from_scratch,
+            "training": recipe.as_table(self.training),
+            "optimizer": recipe.as_table(self.optimizer),
+            self.task.name: recipe.as_table(self.task),
+        }
+
+
+def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, from_scratch: bool) -> Plan:
+    """Return the settings of a run: the defaults, under what the command line says.
+
+    Raises UserError at an unknown task or setting, and where the task's columns cannot be found.
+    """
+    wanted = schema(task)
+    name = task.rpartition(".")[2]
+    table = recipe.override({name: {"data": str(data)}}, settings, schema=wanted)
+    built: Any = recipe.build(wanted, table, where="The command line")
+    chosen: Task = getattr(built, name)
+    if isinstance(chosen, TableTask):
+        chosen = chosen.resolved()
+    return Plan(
+        task=chosen,
+        path=task,
+        model=model,
+        from_scratch=from_scratch,
+        training=built.training,
+        optimizer=built.optimizer,
+    )
+
+
+def schema(task: str) -> type:
+    """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
+    from osbert.commands.finetune_run import FinetuneOptimizer, FinetuneSettings
+
+    kind = components.find("tasks", task, base=Task)
+    parts: list[Any] = [
+        ("training", FinetuneSettings),
+        ("optimizer", FinetuneOptimizer),
+        (task.rpartition(".")[2], kind),
+    ]
+    return dataclasses.make_dataclass("Recipe", parts, frozen=True, kw_only=True)
+
+
+def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
+    """Print what was found in the data: the form of each file, the columns, the rows, the labels."""
+    if isinstance(task, TableTask):
+        for line in task.findings():
+            print(line)
+    for split, found in records.items():
+        labels = Counter(record.label for record in found)
+        shares = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
+        numeric = isinstance(task, TableTask) and task.numbers
+        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
+        print(f"{split}: {len(found):,} rows" + ("" if numeric else f" ({shares}{more})"), flush=True)
+
+
+def train(plan: Plan, records: dict[str, list[Record]], out: Path) -> Epoch:
+    """Fine-tune to the end, write the run folder, and return the best epoch."""
+    from osbert.commands.finetune_report import finetuning_report
+    from osbert.commands.finetune_run import Finetuning, fingerprint, read_model, truncation
+    from osbert.training.checkpoint import reason
+    from osbert.training.lock import locked
+    from osbert.training.run_folder import RunFolder
+
+    model = read_model(plan.model, from_scratch=plan.from_scratch, seed=plan.training.seed)
+    tell_model(plan, model)
+    with locked(out):
+        facts = {
+            "osbert": __version__,
+            "command": "finetune",
+            "rows": fingerprint(records),
+            "tokenizer": model.tokenizer.fingerprint,
+        }
+        folder = RunFolder(out)
+        folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"))
+        run = Finetuning(
+            model=model, task=plan.task, records=records, settings=plan.training, optimizer=plan.optimizer, folder=out
+        )
+        if cut := truncation(run.examples, run.packer.length):
+            print(cut)
+        if run.trainer.resume():
+            print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
+        if "finished" not in folder.facts:
+            try:
+                follow(run, plan)
+                run.finish()
+                folder.finish({"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)})
+                finetuning_report(out, name=plan.path)
+            except OSError as error:
+                again = "Make room and give the same command again; it goes on from the last checkpoint"
+                raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.") from error
+    tell_end(run, out)
+    return run.best
+
+
+def follow(run: Finetuning, plan: Plan) -> None:
+    """Train, showing progress and each epoch's scores; a signal stops after a checkpoint has been written."""
+    from rich.console import Console
+
+    from osbert.training.interruption import Interruption
+    from osbert.training.progress import Progress
+    from osbert.training.tracking import Metrics, ProgressLine
+
+    trainer = run.trainer
+    metrics = Metrics(run.folder, every=plan.training.log_every, memory=trainer.memory)
+    metrics.go_back(trainer.step)
+    console, processor = Console(), str(trainer.processor)
+    line = ProgressLine(console, processor=processor, done=trainer.step, steps=trainer.settings.steps)
+    with Interruption() as wish, line:
+        for event in run.run():
+            if isinstance(event, Progress):
+                line.step(event, metrics.step(event))
+            else:
+                metrics.write({"step": event.step, "epoch": event.epoch, "train.loss": event.loss} | named(event))
+                line.say(row(event) + ("  best so far" if event.best else ""))
+            while trainer.notices:
+                line.say(trainer.notices.pop(0))
+            if wish.signal and not trainer.finished:
+                trainer.save()
+                line.say(f"stopped after step {trainer.step:,}; the same command goes on from there")
+                raise KeyboardInterrupt
+
+
+def named(epoch: Epoch) -> dict[str, float]:
+    """Return the scores under the names they have in metrics.jsonl."""
+    return {f"dev.{name}": value for name, value in epoch.metrics.items()}
+
+
+def row(epoch: Epoch) -> str:
+    """Return one line on an epoch; scores of single classes ("f1/label") are left for the end."""
+    scores = "  ".join(f"{name} {value:.4f}" for name, value in epoch.metrics.items() if "/" not in name)
+    return f"epoch {epoch.epoch}  training loss {epoch.loss:.4f}  dev {scores}"
+
+
+def tell_model(plan: Plan, model: Model) -> None:
+    """Print what is fine-tuned, and what was odd about it."""
+    sizes = model.backbone.architecture
+    start = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
+    print(f"model: {plan.model}, {sizes.layers} layers of {sizes.width}, {start}")
+    for remark in model.remarks:
+        print(f"  {remark}")
+
+
+def tell_end(run: Finetuning, out: Path) -> None:
+    """Print the best epoch, with the scores of every class, and what to do with the run."""
+    best = run.best
+    print(f"best: {row(best)}; its weights are in {out}")
+    classes = {name.partition("/")[2]: value for name, value in best.metrics.items() if "/" in name}
+    if classes:
+        print("F1 of each class: " + ", ".join(f"{name} {value:.4f}" for name, value in classes.items()))
+    print(f'try: osbert predict {out} "a text of yours"', flush=True)

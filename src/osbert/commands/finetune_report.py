@@ -1,0 +1,68 @@
+"""The report of a fine-tuning run: curves, every epoch's scores, the best epoch's scores of each class, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from osbert import recipe
+from osbert.analysis.plot import Series, line_plot, smooth
+from osbert.analysis.report import Section, code, curve, table, write_report
+from osbert.training.run_folder import RunFolder
+from osbert.training.tracking import NAME, duration, read_lines
+
+
+def finetuning_report(folder: Path, *, name: str) -> Path:
+    """Write report.html into the run folder of a finished fine-tuning of the task `name`. Returns its path."""
+    lines = read_lines(folder / NAME)
+    best = RunFolder(folder).facts["finished"]["best"]
+    epochs = [line for line in lines if "epoch" in line]
+    names = [key for key in epochs[0] if key.startswith("dev.")]
+    shown = [key for key in names if "/" not in key]
+    scores = ", ".join(f"{key.removeprefix('dev.')} {best['metrics'][key.removeprefix('dev.')]:.4f}" for key in shown)
+    classes = [(key.partition("/")[2], f"{value:.4f}") for key, value in best["metrics"].items() if "/" in key]
+    sections = [
+        Section(heading="Curves", parts=_curves(lines, epochs, shown)),
+        Section(heading="Epochs", parts=[_epochs(epochs, shown, best["epoch"])]),
+        *([Section(heading="F1 of each class, best epoch", parts=[table(classes)])] if classes else []),
+        Section(heading="Settings", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
+    ]
+    lead = (
+        f"Of {len(epochs)} epochs number {best['epoch']} is the best on the development rows: {scores}. "
+        f"Training took {duration(best['seconds'] if best['epoch'] == len(epochs) else _seconds(lines))}."
+    )
+    return write_report(folder / "report.html", f"Fine-tuning: {name}", sections, lead=lead)
+
+
+def _curves(lines: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> list[str]:
+    losses = curve(lines, "loss")
+    smoothed = Series(name="training", points=smooth(losses, window=max(1, len(losses) // 25)))
+    parts = [line_plot([smoothed, Series(name="training", points=losses, look="faint")], title="Loss")]
+    scores = [
+        Series(name=key.removeprefix("dev."), points=curve(epochs, key), look="dots", color=place % 6)
+        for place, key in enumerate(shown)
+        if key != "dev.mse"  # the others are shares of 1
+    ]
+    parts.append(line_plot(scores, title="Scores on the development rows"))
+    parts.append(line_plot([Series(name="", points=curve(lines, "learning_rate"))], title="Learning rate"))
+    return parts
+
+
+def _epochs(epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], best: int) -> str:
+    head = ("epoch", "step", "training loss", *(key.removeprefix("dev.") for key in shown), "")
+    rows = [
+        (
+            line["epoch"],
+            f"{line['step']:,}",
+            f"{line['train.loss']:.4f}",
+            *(f"{line[key]:.4f}" for key in shown),
+            "best: its weights are the model" if line["epoch"] == best else "",
+        )
+        for line in epochs
+    ]
+    return table(rows, head=head)
+
+
+def _seconds(lines: Sequence[Mapping[str, Any]]) -> float:
+    return max((line["seconds"] for line in lines if "seconds" in line), default=0.0)

@@ -1,0 +1,241 @@
+"""Fine-tuning from the checked records to the finished run: epochs, scores after each, the best weights kept."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from osbert.data.example import Example
+from osbert.data.loader import ExampleLoader
+from osbert.data.pack import Packer
+from osbert.errors import UserError
+from osbert.evaluation.score import score
+from osbert.interop.huggingface import load as load_backbone
+from osbert.interop.huggingface import write_model
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.weight_files import read_file, write_tensors
+from osbert.models.heads import Learner
+from osbert.models.transformer import Transformer
+from osbert.tasks import Record, Task
+from osbert.text.tokenizer import Tokenizer
+from osbert.training.optimizer import OptimizerSettings
+from osbert.training.processor import Precision
+from osbert.training.progress import Progress
+from osbert.training.trainer import Trainer, TrainingSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSettings:
+    """How long and how fine-tuning goes. The defaults are of the grid that works everywhere (appendix A.3)."""
+
+    epochs: int = 3
+    """Passes over the training rows."""
+    batch: int = 32
+    """Sequences in one optimiser step."""
+    micro_tokens: int = 4096
+    """Most tokens in one pass through the model; a step with more is split, with the same gradient."""
+    seed: int = 0
+    """Decides the new weights, the order of the rows and the dropout."""
+    precision: Precision = "auto"
+    """Precision of matrix products in training; auto is bf16 where the processor has it. Scores are always fp32."""
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    log_every: int = 10
+    """Steps between two lines of metrics.jsonl and of progress."""
+    checkpoint_every: int = 500
+    """Steps between two checkpoints."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no run."""
+        for name in ("epochs", "batch", "micro_tokens", "log_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    def training(self, steps_per_epoch: int) -> TrainingSettings:
+        """Return the trainer's settings."""
+        return TrainingSettings(
+            steps=self.epochs * steps_per_epoch,
+            precision=self.precision,
+            device=self.device,
+            seed=self.seed,
+            log_every=self.log_every,
+            checkpoint_every=self.checkpoint_every,
+            evaluate_every=0,
+            keep=1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptimizer(OptimizerSettings):
+    """AdamW, with the learning rate and warm-up of fine-tuning (appendix A.3)."""
+
+    learning_rate: float = 3e-5
+    """Learning rate at its peak, after the warm-up; 5e-5, 3e-5 and 2e-5 are the usual ones."""
+    warmup: float = 0.1
+    """Share of the steps in which the learning rate climbs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """How an epoch ended: mean training loss, scores on the development rows, and whether it is the best so far."""
+
+    epoch: int
+    step: int
+    loss: float
+    metrics: dict[str, float]
+    best: bool
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Where fine-tuning starts from, and what was odd about it."""
+
+    backbone: Transformer
+    tokenizer: Tokenizer
+    remarks: tuple[str, ...] = ()
+
+
+def read_model(folder: Path, *, from_scratch: bool, seed: int) -> Model:
+    """Return the encoder in a folder; `from_scratch` keeps its architecture and draws fresh weights.
+
+    Raises UserError when the folder is no encoder, or its vocabulary does not fit.
+    """
+    loaded = load_backbone(folder)
+    tokenizer = read_tokenizer(folder)
+    backbone = loaded.backbone
+    remarks = tuple(f"{row.name}: {row.remark}" for row in loaded.report.rows if row.status == "new")
+    if len(tokenizer) > backbone.architecture.vocabulary:
+        raise UserError(
+            f"{folder}: the tokenizer has {len(tokenizer):,} pieces, but the model knows "
+            f"{backbone.architecture.vocabulary:,}. They are not of one training."
+        )
+    if from_scratch:
+        with seeded(seed):
+            backbone, remarks = backbone.architecture.build(), ()
+    return Model(backbone=backbone, tokenizer=tokenizer, remarks=remarks)
+
+
+class Finetuning:
+    """One run: `for event in run()` trains, yielding Progress after a step and Epoch after an epoch; `finish` saves."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        task: Task,
+        records: dict[str, list[Record]],
+        settings: FinetuneSettings,
+        optimizer: OptimizerSettings,
+        folder: Path,
+    ) -> None:
+        """Encode the training rows and make the learner; `task` is fitted, `records` has "train" and "dev"."""
+        self.task = task
+        self.folder = folder
+        self.tokenizer = model.tokenizer
+        self.development = records["dev"]
+        self.packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
+        self.examples = [example for record in records["train"] for example in task.encode(record, self.packer)]
+        with seeded(settings.seed):
+            head = task.head(model.backbone)
+        self.learner = Learner(model.backbone, {task.name: head})
+        self.loader = ExampleLoader(
+            self.examples, batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed
+        )
+        training = settings.training(self.loader.steps_per_epoch)
+        self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
+        self.trainer.memory |= {"epochs": [], "losses": []}
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        """Return the epochs that are over, those before a resumption included."""
+        return [Epoch(**entry) for entry in self.trainer.memory["epochs"]]
+
+    @property
+    def best(self) -> Epoch:
+        """Return the best epoch so far; of equal ones the last."""
+        return [epoch for epoch in self.epochs if epoch.best][-1]
+
+    def run(self) -> Iterator[Progress | Epoch]:
+        """Train to the end, yielding what happened."""
+        memory = self.trainer.memory
+        for progress in self.trainer.run():
+            if not progress.skipped:
+                memory["losses"].append(progress.loss)
+            yield progress
+            if progress.step % self.loader.steps_per_epoch == 0:
+                epoch = self._evaluate(progress)
+                memory["epochs"].append(asdict(epoch))
+                memory["losses"].clear()
+                yield epoch
+
+    def finish(self) -> None:
+        """Write the best epoch's weights as the run's model."""
+        path = self._weights(self.best.epoch)
+        self.learner.load_state_dict(read_file(path))
+        self.learner.to("cpu")
+        labels = getattr(self.task, "labels", None)
+        write_tokenizer(self.tokenizer, self.folder, length=self.learner.backbone.architecture.length)
+        write_model(self.learner, self.folder, labels=labels)
+        for other in self.folder.glob("best-epoch-*.safetensors"):
+            other.unlink()
+
+    @property
+    def finished(self) -> bool:
+        """Return whether the run ended before and its model is written."""
+        written = (self.folder / "model.safetensors").is_file()
+        return self.trainer.finished and written and not self._weights(self.best.epoch).is_file()
+
+    def _evaluate(self, progress: Progress) -> Epoch:
+        losses = self.trainer.memory["losses"]
+        metrics = score(self.learner, self.task, self.development, self.packer).metrics
+        wanted = self.task.criterion
+        before = [epoch for epoch in self.epochs if epoch.best]
+        number = progress.step // self.loader.steps_per_epoch
+        best = not before or metrics[wanted] >= before[-1].metrics[wanted]
+        if best:
+            write_tensors(self.learner.state_dict(), self._weights(number))
+            # The best one before stays: if the process dies now, the last checkpoint still refers to it.
+            for earlier in before[:-1]:
+                self._weights(earlier.epoch).unlink(missing_ok=True)
+        loss = sum(losses) / max(len(losses), 1)
+        return Epoch(epoch=number, step=progress.step, loss=loss, metrics=metrics, best=best, seconds=progress.seconds)
+
+    def _weights(self, epoch: int) -> Path:
+        return self.folder / f"best-epoch-{epoch}.safetensors"
+
+
+def truncation(examples: Sequence[Example], length: int) -> str:
+    """Return in words how much of the texts does not fit, "" when everything does."""
+    cut = [example for example in examples if example.truncated]
+    if not cut:
+        return ""
+    pieces = sum(example.truncated for example in cut)
+    share = pieces / (pieces + sum(len(example) for example in examples))
+    return (
+        f"{len(cut):,} of {len(examples):,} texts ({len(cut) / len(examples):.1%}) are longer than {length} tokens; "
+        f"{pieces:,} pieces ({share:.1%} of all) are not read. --length N changes this, up to the model's own."
+    )
+
+
+def fingerprint(records: dict[str, list[Record]]) -> str:
+    """Return a hash of the texts and labels of all records."""
+    digest = hashlib.sha256()
+    for split, found in sorted(records.items()):
+        digest.update(split.encode())
+        for record in found:
+            digest.update(repr((record.texts, record.label)).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw torch's random numbers from a seed inside the block, and leave the caller's as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

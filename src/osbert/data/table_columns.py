@@ -1,0 +1,105 @@
+"""Which columns of a user's table hold the text, its pair and the label: by the user's word, else by usual names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from osbert.errors import UserError, nearest
+
+_TEXTS = ("text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question")
+_PAIRS = (
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("sentence1", "sentence2"),
+    ("sentence_a", "sentence_b"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("question", "context"),
+    ("query", "passage"),
+    ("#1 string", "#2 string"),
+)
+_CLASSES = (("label",), ("class", "category", "sentiment", "target", "gold_label", "is_duplicate", "intent", "topic"))
+_NUMBERS = (("score",), ("target", "value", "similarity", "rating", "stars", "y"), ("label",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns in use: one text, or two when texts come in pairs; `label` is "" where there is none."""
+
+    text: str
+    pair: str = ""
+    label: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Return the text columns, one or two."""
+        return (self.text, self.pair) if self.pair else (self.text,)
+
+    def describe(self) -> str:
+        """Return the choice in words."""
+        texts = f"text from '{self.text}'" if not self.pair else f"pairs from '{self.text}' and '{self.pair}'"
+        return f"{texts}, label from '{self.label}'" if self.label else f"{texts}, no label"
+
+
+def is_known(name: str) -> bool:
+    """Whether a name is one that headers usually hold."""
+    plain = name.strip().lower()
+    known = {
+        *_TEXTS,
+        *(one for pair in _PAIRS for one in pair),
+        *(one for tier in (*_CLASSES, *_NUMBERS) for one in tier),
+    }
+    return plain in known
+
+
+def choose(
+    columns: Sequence[str], *, asked: Columns, path: str, numbers: bool = False, labelled: bool = True
+) -> Columns:
+    """Return the columns to use: those `asked` for ("" where the user said nothing), else those with usual names.
+
+    `numbers`: the label is a number (regression), which makes "score" likelier than "label". `labelled`: a label must
+    be found; otherwise it is "" when there is none.
+
+    Raises UserError listing the columns when one asked for is absent, or when none or several would do.
+    """
+    listed = f"{path} has the columns {', '.join(map(repr, columns))}"
+    for option, name in (("text", asked.text), ("pair", asked.pair), ("label", asked.label)):
+        if name and name not in columns and (option != "label" or labelled):
+            raise UserError(f"{listed}; there is no '{name}' (--{option}).{nearest(name, columns)}")
+    label = (
+        asked.label if asked.label in columns else _label(columns, asked, listed, numbers=numbers, labelled=labelled)
+    )
+    text, pair = (asked.text, asked.pair) if asked.text else _texts(columns, asked.pair, label, listed)
+    if len({text, pair, label} - {""}) < len([name for name in (text, pair, label) if name]):
+        raise UserError(f"{listed}; text, pair and label must be different columns (--text, --pair, --label).")
+    return Columns(text=text, pair=pair, label=label)
+
+
+def _label(columns: Sequence[str], asked: Columns, listed: str, *, numbers: bool, labelled: bool) -> str:
+    for tier in _NUMBERS if numbers else _CLASSES:
+        found = [name for name in columns if name.strip().lower() in tier and name not in (asked.text, asked.pair)]
+        if len(found) == 1:
+            return found[0]
+        if found and labelled:
+            raise UserError(f"{listed}; the label could be {' or '.join(map(repr, found))}: give --label NAME.")
+    if labelled:
+        raise UserError(f"{listed}; none is called label: give --label NAME.")
+    return ""
+
+
+def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[str, str]:
+    by_name = {name.strip().lower(): name for name in columns if name not in (pair, label)}
+    if not pair:
+        for first, second in _PAIRS:
+            if first in by_name and second in by_name:
+                return by_name[first], by_name[second]
+    found = [by_name[name] for name in _TEXTS if name in by_name]
+    if not found and len(by_name) == 1:
+        found = list(by_name.values())
+    if len(found) == 1:
+        return found[0], pair
+    if found:
+        raise UserError(f"{listed}; the text could be {' or '.join(map(repr, found))}: give --text NAME.")
+    raise UserError(f"{listed}; none is called text: give --text NAME (and --pair NAME for pairs).")

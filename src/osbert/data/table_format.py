@@ -1,0 +1,273 @@
+"""The form of a user's file, found by looking: encoding, delimiter, quotes, header, columns."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import json
+import lzma
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Literal, TextIO, cast
+
+from osbert.data.table_columns import is_known
+from osbert.data.table_rows import parse
+from osbert.errors import Problems, UserError
+
+Choice = Literal["auto", "yes", "no"]
+SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt")
+COMPRESSIONS = (".gz", ".xz", ".zst")
+
+_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_LIKELY = ("gb18030", "cp1252")
+_DELIMITERS = ("\t", ",", ";", "|")
+_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
+_SAMPLE_LINES = 1000
+_SAMPLE_CHARACTERS = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What the user says about a file; everything left open is found by looking at its first 1,000 lines."""
+
+    delimiter: str = ""
+    header: Choice = "auto"
+    quotes: Choice = "auto"
+    encoding: str = ""
+    names: tuple[str, ...] = ()
+    """Columns that the user named: a first line that holds them is a header."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """What was found. `kind`: "delimited" (CSV, TSV), "jsonl" (one object a line) or "lines" (one text a line)."""
+
+    kind: Literal["delimited", "jsonl", "lines"]
+    encoding: str
+    columns: tuple[str, ...]
+    delimiter: str = ""
+    quotes: bool = False
+    header: bool = False
+
+    def describe(self) -> str:
+        """Return the form in words, as it is shown before training."""
+        encoding = {"utf-8-sig": "UTF-8 with BOM", "utf-8": "UTF-8"}.get(self.encoding, self.encoding)
+        if self.kind == "delimited":
+            header = "header" if self.header else "no header"
+            quotes = "" if self.quotes else ", quotes are plain characters"
+            form = f"{_NAMES.get(self.delimiter, repr(self.delimiter))}-separated, {header}{quotes}"
+        else:
+            form = "JSON lines" if self.kind == "jsonl" else "one text a line"
+        return f"{form}, {encoding}; columns: {', '.join(self.columns)}"
+
+
+def open_text(path: Path, encoding: str) -> TextIO:
+    """Open a plain, .gz, .xz or .zst file as text whose lines end at a line feed only."""
+    return io.TextIOWrapper(_open(path), encoding=encoding, newline="\n")
+
+
+def find_format(path: Path, reading: Reading) -> Format:
+    """Look at the beginning of a file and return its form.
+
+    Raises UserError when it is absent, empty, not text in its encoding, or a JSON array instead of JSON lines.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file.")
+    encoding = _checked(reading.encoding) or _encoding(path)
+    lines = _sample(path, encoding)
+    if not lines:
+        raise UserError(f"{path} is empty.")
+    suffix = plain_suffix(path)
+    if suffix in (".jsonl", ".ndjson", ".json") or (suffix not in SUFFIXES and lines[0].lstrip().startswith("{")):
+        return Format(kind="jsonl", encoding=encoding, columns=_keys(path, lines))
+    if suffix == ".txt" and not reading.delimiter and reading.header != "yes":
+        return Format(kind="lines", encoding=encoding, columns=("text",))
+    return _delimited(path, lines, reading, encoding)
+
+
+def plain_suffix(path: Path) -> str:
+    """Return ".csv" for reviews.csv and for reviews.csv.xz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def _open(path: Path) -> BinaryIO:
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    if suffix == ".xz":
+        return cast(BinaryIO, lzma.open(path))
+    if suffix == ".zst":
+        import zstandard  # only this suffix needs it
+
+        return cast(BinaryIO, io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"))))
+    return path.open("rb")
+
+
+def _checked(encoding: str) -> str:
+    try:
+        return encoding and codecs.lookup(encoding).name
+    except LookupError as error:
+        raise UserError(f"There is no encoding called '{encoding}'.") from error
+
+
+def _encoding(path: Path) -> str:
+    with _open(path) as file:
+        start = file.read(4)
+    return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
+
+
+def decoding_error(path: Path, encoding: str) -> UserError:
+    """Return the error that says where a file stops being text in `encoding`, and which encoding is likely."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    line, offset = 1, 0
+    with _open(path) as file:
+        for chunk in file:
+            try:
+                decoder.decode(chunk)
+            except UnicodeDecodeError as error:
+                likely = next((name for name in _LIKELY if _decodes(chunk, name)), "latin-1")
+                wrong = error.object[error.start]
+                return UserError(
+                    f"{path}, line {line}: byte {offset + error.start:,} (0x{wrong:02x}) is not {encoding}. "
+                    f"The file may be in {likely}: give --encoding {likely}, or save it as UTF-8."
+                )
+            line += 1
+            offset += len(chunk)
+    return UserError(f"{path}: the file ends in the middle of a character; it is not whole {encoding} text.")
+
+
+def _decodes(chunk: bytes, encoding: str) -> bool:
+    try:
+        chunk.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _sample(path: Path, encoding: str) -> list[str]:
+    lines, size = [], 0
+    try:
+        with open_text(path, encoding) as file:
+            for line in islice(file, _SAMPLE_LINES):
+                lines.append(line)
+                size += len(line)
+                if size > _SAMPLE_CHARACTERS:
+                    break
+    except UnicodeError as error:
+        raise decoding_error(path, encoding) from error
+    return lines if any(line.strip() for line in lines) else []
+
+
+def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the keys of the objects in the sample, in the order of their first appearance."""
+    keys: dict[str, None] = {}
+    if lines[0].lstrip().startswith("["):
+        raise UserError(
+            f"{path} is a JSON array; osbert reads JSON lines, one object a line. Convert it: jq -c '.[]' {path.name}"
+        )
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # the rows tell every such line with its number
+        if isinstance(value, dict):
+            keys |= dict.fromkeys(value)
+    if not keys:
+        raise UserError(f"{path}: no line of its beginning is a JSON object such as {{'text': ..., 'label': ...}}.")
+    return tuple(keys)
+
+
+def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str) -> Format:
+    delimiter = reading.delimiter.replace("\\t", "\t")
+    if not delimiter and plain_suffix(path) in (".tsv", ".tab") and any("\t" in line for line in lines):
+        delimiter = "\t"
+    delimiter = delimiter or _delimiter(lines)
+    quotes = _quoted(path, encoding, delimiter) if reading.quotes == "auto" else reading.quotes == "yes"
+    rows = list(islice(_rows(lines, delimiter, quotes), _SAMPLE_LINES))
+    header = _is_header(rows, reading.names) if reading.header == "auto" else reading.header == "yes"
+    first = rows[0] if rows else [""]
+    names = [cell.strip() for cell in first] if header else [""] * len(first)
+    columns = tuple(name or f"column {place + 1}" for place, name in enumerate(names))
+    repeated = [name for name, count in Counter(columns).items() if count > 1]
+    if repeated:
+        raise UserError(f"The header names the column '{repeated[0]}' twice: {', '.join(columns)}.")
+    return Format(
+        kind="delimited", encoding=encoding, columns=columns, delimiter=delimiter, quotes=quotes, header=header
+    )
+
+
+def _rows(lines: Sequence[str], delimiter: str, quotes: bool) -> Iterator[list[str]]:
+    problems = Problems(heading="sample")
+    for _, cells in parse(iter(lines), delimiter=delimiter, quotes=quotes, name="sample", problems=problems):
+        yield cells
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """Return the delimiter under which most lines have as many cells as the first; a comma when none separates."""
+
+    def share(delimiter: str) -> float:
+        widths = [len(cells) for cells in islice(_rows(lines, delimiter, True), 100)]
+        return sum(width == widths[0] for width in widths) / len(widths) if widths and widths[0] > 1 else 0.0
+
+    best = max(_DELIMITERS, key=share)  # ties go to the earlier: a tab is never part of a sentence
+    return best if share(best) > 0 else ","
+
+
+def _quoted(path: Path, encoding: str, delimiter: str) -> bool:
+    """Whether a cell that begins with a quote is a quoted one.
+
+    Comma-separated files follow RFC 4180. Tab-separated ones come in both kinds (GLUE's have bare quotes in sentences):
+    there quotes count if fewer or as few rows of the whole file are wrong when they do.
+    """
+    if delimiter != "\t":
+        return True
+    try:
+        wrong = [_wrong_rows(path, encoding, delimiter, quotes) for quotes in (True, False)]
+    except UnicodeError as error:
+        raise decoding_error(path, encoding) from error
+    return wrong[0] <= wrong[1]
+
+
+def _wrong_rows(path: Path, encoding: str, delimiter: str, quotes: bool) -> int:
+    """Return how many rows cannot be parsed or have another number of cells than the first."""
+    problems = Problems(heading="", shown=0)
+    with open_text(path, encoding) as file:
+        rows = parse(file, delimiter=delimiter, quotes=quotes, name="", problems=problems)
+        width = len(next(rows, (0, []))[1])
+        uneven = sum(len(cells) != width for _, cells in rows)
+    return uneven + problems.count
+
+
+def _is_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
+    """Whether the first row names the columns.
+
+    Yes when it holds a name that the user gave or one that is usual. Otherwise it must look unlike the rows below:
+    short distinct words, none of them a number, none of them found again in its column.
+    """
+    if not rows:
+        return False
+    first = [cell.strip() for cell in rows[0]]
+    if any(name in first for name in named):
+        return True
+    if any(_is_number(cell) or len(cell) > 40 for cell in first):
+        return False
+    if any(is_known(cell) for cell in first):
+        return True
+    if len(rows) < 3 or len(set(first)) < len(first) or any(not cell or cell.count(" ") > 2 for cell in first):
+        return False
+    return not any(cell == row[place] for row in rows[1:] for place, cell in enumerate(first) if place < len(row))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

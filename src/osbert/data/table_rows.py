@@ -1,0 +1,97 @@
+"""Delimited lines -> cells, one row at a time, with the line on which each row really begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from osbert.errors import Problems
+
+MOST_CHARACTERS = 1 << 24  # a quoted cell longer than this is a quote that nobody closed
+
+
+def parse(
+    lines: Iterator[str], *, delimiter: str, quotes: bool, name: str, problems: Problems
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, cells) of each row that is not blank; lines count from 1.
+
+    With `quotes`, a cell that begins with a double quote runs to its closing one, over line ends too, and two quotes
+    inside stand for one (RFC 4180); a quote further inside a cell is a plain character. A row that breaks this is noted
+    in `problems` and left out. Memory is that of one row.
+    """
+    source = _Source(lines)
+    for line in source:
+        start = source.number
+        text = line.rstrip("\r\n")
+        if not text.strip():
+            continue
+        if not quotes or '"' not in text:
+            yield start, text.split(delimiter)
+            continue
+        try:
+            yield start, _cells(line, delimiter, source)
+        except ValueError as error:
+            problems.add(f"{name}, line {start}: {error}")
+
+
+class _Source:
+    """An iterator over lines that knows the number of the last one."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self.number = 0
+
+    def __iter__(self) -> _Source:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.number += 1
+        return line
+
+
+def _cells(text: str, delimiter: str, source: _Source) -> list[str]:
+    """Cut one row with quotes in it, drawing further lines while a quoted cell is open."""
+    cells = []
+    place = 0
+    while True:
+        if text.startswith('"', place):
+            cell, text, place = _quoted(text, place + 1, source)
+            cells.append(cell)
+            if not text[place:].rstrip("\r\n"):
+                return cells
+            if not text.startswith(delimiter, place):
+                raise ValueError(
+                    f"text follows a closing quote ({text[place : place + 20]!r}). Double the quotes inside a quoted "
+                    "cell, or give --quotes no if quotes are plain characters here"
+                )
+        else:
+            end = text.find(delimiter, place)
+            if end < 0:
+                cells.append(text[place:].rstrip("\r\n"))
+                return cells
+            cells.append(text[place:end])
+            place = end
+        place += len(delimiter)
+
+
+def _quoted(text: str, place: int, source: _Source) -> tuple[str, str, int]:
+    """Return (cell, the line in which it closes, the place behind its closing quote)."""
+    parts: list[str] = []
+    size = 0
+    while True:
+        end = text.find('"', place)
+        if end < 0:
+            parts.append(text[place:])
+            size += len(text) - place
+            following = next(source, None) if size <= MOST_CHARACTERS else None
+            if following is None:
+                raise ValueError(
+                    "a quoted cell is never closed. Close it, or give --quotes no if quotes are plain characters here"
+                )
+            text, place = following, 0
+        elif text.startswith('""', end):
+            parts.append(text[place : end + 1])
+            place = end + 2
+        else:
+            parts.append(text[place:end])
+            return "".join(parts), text, end + 1

@@ -1,0 +1,1 @@
+"""Predictions -> numbers: scores of a run on a data set."""

@@ -1,0 +1,1 @@
+"""A finished run at work: predictions and vectors from Python."""

@@ -1,0 +1,175 @@
+"""A finished run at work: texts in; vectors and predictions out, in the order given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from osbert import components, recipe
+from osbert.data.batch import Batch
+from osbert.data.example import Example
+from osbert.data.pack import Packer, Run
+from osbert.errors import UserError
+from osbert.evaluation import score
+from osbert.evaluation.forward import TOKENS, batches, evaluating
+from osbert.interop.huggingface import load as load_backbone
+from osbert.interop.huggingface import read_heads
+from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.models.heads import Learner
+from osbert.tasks import Prediction, Record, Task
+from osbert.text.tokenizer import Tokenizer
+
+Pooling = Literal["cls", "mean", "max", "pooler", "tokens"]
+Text = str | tuple[str, ...]
+"""One text, or two that make a pair."""
+Vectors = NDArray[np.float32]
+
+
+class Engine:
+    """A model and its tokenizer, ready for texts; made by `load`. `task` is None where there is only an encoder."""
+
+    def __init__(self, learner: Learner, tokenizer: Tokenizer, *, task: Task | None = None, folder: Path) -> None:
+        """Stand for the model in `folder`."""
+        self.learner = learner
+        self.tokenizer = tokenizer
+        self.task = task
+        self.folder = folder
+        longest = learner.backbone.architecture.length
+        self.packer = Packer(tokenizer=tokenizer, length=min(task.length, longest) if task else longest)
+
+    def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
+        """Return what the task says of each text, or pair of texts.
+
+        `tokens`: most tokens in a batch. Raises UserError when the run was not fine-tuned.
+        """
+        if isinstance(texts, str):
+            raise TypeError("predict takes a list of texts: predict([text])")
+        tuples = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        return self.predict_records([Record(number=n, texts=one) for n, one in enumerate(tuples)], tokens=tokens)
+
+    def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
+        """Return what the task says of each record; labels are not looked at."""
+        return score.predict(self.learner, self.fine_tuned, records, self.packer, tokens=tokens)
+
+    @property
+    def fine_tuned(self) -> Task:
+        """Return the task; raises UserError when there is none."""
+        if self.task is None:
+            raise UserError(
+                f"{self.folder} holds an encoder without a task: it can embed texts (osbert embed), and it can be "
+                f"fine-tuned (osbert finetune classify --model {self.folder} ...), but not predict."
+            )
+        return self.task
+
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        pooling: Pooling = "mean",
+        layers: int | Sequence[int] = -1,
+        tokens: int = TOKENS,
+    ) -> Any:
+        """Return vectors of texts, or of pairs: an array (n, D), one row a text, in the order given.
+
+        `pooling`: "cls", the state of [CLS]; "mean" and "max" over all tokens of the text, [CLS] and [SEP] included;
+        "pooler", BERT's tanh layer on the last [CLS]; "tokens", no pooling: a list of n arrays (tokens, D).
+        `layers`: 0 is the embedding layer, 1 the first block, -1 the last. Several layers are stacked, (n, layers, D).
+        """
+        if isinstance(texts, str):
+            raise TypeError("embed takes a list of texts: embed([text])")
+        return self.vectors(self.examples(texts), pooling=pooling, layers=layers, tokens=tokens)
+
+    def examples(self, texts: Sequence[Text]) -> list[Example]:
+        """Return the sequences that the model reads; `truncated` of each counts the pieces that did not fit."""
+        return [self._example(text) for text in texts]
+
+    def vectors(
+        self,
+        examples: Sequence[Example],
+        *,
+        pooling: Pooling = "mean",
+        layers: int | Sequence[int] = -1,
+        tokens: int = TOKENS,
+    ) -> Any:
+        """Return vectors as `embed`, for sequences made by `examples`."""
+        chosen = self._layers([layers] if isinstance(layers, int) else layers)
+        if pooling == "pooler" and chosen != [self.learner.backbone.architecture.layers]:
+            raise UserError("The pooler stands on the last layer; other layers cannot be chosen with it.")
+        found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
+        backbone = self.learner.backbone
+        with evaluating(backbone) as device:
+            for batch in batches(examples, tokens=tokens):
+                rows = self._pooled(batch.to(device), pooling, chosen)
+                for place, row in zip(batch.records.tolist(), rows, strict=True):
+                    found[place] = (row.squeeze(-2) if isinstance(layers, int) else row).float().cpu().numpy()
+        if pooling == "tokens":
+            return found
+        return np.stack(found) if found else np.empty((0, backbone.architecture.width), np.float32)
+
+    def _pooled(self, batch: Batch, pooling: Pooling, chosen: Sequence[int]) -> list[Tensor]:
+        """Return for each sequence (layers, D), or (n, layers, D) without pooling."""
+        backbone = self.learner.backbone
+        if pooling == "pooler":
+            return list(backbone(batch).pooled.unsqueeze(1).unbind())
+        wanted = {number: state for number, state in enumerate(backbone.layers(batch)) if number in set(chosen)}
+        states = torch.stack([wanted[number] for number in chosen], dim=1)  # (N, layers, D)
+        if pooling == "cls":
+            return list(states[batch.starts].unbind())
+        sequences = states.split(list(batch.lengths))
+        if pooling == "mean":
+            return [sequence.mean(dim=0) for sequence in sequences]
+        return [sequence.amax(dim=0) for sequence in sequences] if pooling == "max" else list(sequences)
+
+    def _layers(self, layers: Sequence[int]) -> list[int]:
+        top = self.learner.backbone.architecture.layers
+        wrong = [layer for layer in layers if not -top - 1 <= layer <= top]
+        if wrong or not layers:
+            raise UserError(
+                f"There is no layer {wrong[0] if wrong else '(none was given)'}: the model has 0 (embeddings) to "
+                f"{top}, or from the end -1 to {-top - 1}."
+            )
+        return [layer % (top + 1) for layer in layers]
+
+    def _example(self, text: Text) -> Example:
+        runs = []
+        for part in (text,) if isinstance(text, str) else text:
+            ids = self.tokenizer.encode(part)
+            runs.append(Run(ids, ~self.tokenizer.continuation[ids]))
+        if len(runs) == 1:
+            return self.packer.single(runs[0].ids, runs[0].words)
+        if len(runs) == 2:
+            return self.packer.pair(runs[0], runs[1])
+        raise UserError(f"A text or a pair can be embedded, not {len(runs)} texts at once.")
+
+
+def load(folder: str | Path) -> Engine:
+    """Load a run folder of ours or a Hugging Face BERT folder.
+
+    Raises UserError when it is no model, or when a fine-tuned run lacks weights.
+    """
+    folder = Path(folder)
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
+    task = read_task(folder)
+    backbone = load_backbone(folder).backbone
+    learner = Learner(backbone, {task.name: task.head(backbone)} if task else {})
+    if task:
+        read_heads(folder, learner).require_complete(str(folder))
+    learner.eval()
+    return Engine(learner, read_tokenizer(folder), task=task, folder=folder)
+
+
+def read_task(folder: Path) -> Task | None:
+    """Return the task that a run was fine-tuned for, as its recipe.toml tells, or None."""
+    path = folder / "recipe.toml"
+    table = recipe.read(path) if path.is_file() else {}
+    if "task" not in table:
+        return None
+    kind = components.find("tasks", table["task"], base=Task)
+    return recipe.build(kind, table.get(table["task"].rpartition(".")[2], {}), where=str(path))

@@ -1,0 +1,113 @@
+"""classify: one label out of K for a text or a pair of texts; softmax(C W) is all that is new (section 4.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example, Target
+from osbert.data.pack import Packer
+from osbert.errors import Problems, nearest
+from osbert.tasks import Prediction, Record, TableTask
+
+if TYPE_CHECKING:
+    from osbert.models.heads import Head
+    from osbert.models.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(TableTask):
+    """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
+
+    spellings: ClassVar[Mapping[str, str]] = {}
+    """What a data set writes in its files -> the label's name."""
+
+    labels: tuple[str, ...] = ()
+    """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: every class weighs the same in the loss, however rare it is."""
+    weights: tuple[float, ...] = ()
+    """The classes' weights in the loss; with balanced they are found in the training rows."""
+
+    @property
+    def criterion(self) -> str:
+        """Return accuracy, or macro F1 when rare classes are to count as much."""
+        return "macro_f1" if self.class_weights == "balanced" else "accuracy"
+
+    def value(self, text: str) -> str:
+        """Return the label's name."""
+        if not text:
+            raise ValueError("the label is empty")
+        return self.spellings.get(text, text)
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task with the labels' names, and their weights if they are to be balanced."""
+        counts = Counter(record.label for record in records)
+        labels = self.labels or tuple(sorted(counts))
+        weights = self.weights
+        if self.class_weights == "balanced":
+            weights = tuple(len(records) / (len(labels) * max(counts[label], 1)) for label in labels)
+        return dataclasses.replace(self, labels=labels, weights=weights)
+
+    def check(self, records: Sequence[Record], problems: Problems) -> None:
+        """Note each label that was not seen in training, and a training set of one class."""
+        if len(self.labels) == 1:
+            problems.add(f"every training row has the label '{self.labels[0]}'; a classifier needs two or more")
+            return
+        for record in records:
+            if record.label is not None and record.label not in self.labels:
+                problems.add(
+                    f"{record.place}: unknown label '{record.label}' (known: {_listed(self.labels)})."
+                    f"{nearest(record.label, self.labels)}"
+                )
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the one sequence, with the label's number as its target."""
+        (example,) = super().encode(record, packer)
+        if record.label is None:
+            return [example]
+        number = self.labels.index(record.label)
+        weights = np.array([self.weights[number]], np.float32) if self.weights else None
+        target = Target(labels=np.array([number], np.int64), weights=weights)
+        return [dataclasses.replace(example, targets={self.name: target})]
+
+    def head(self, backbone: Transformer) -> Head:
+        """Return a linear layer from the pooled state to K scores."""
+        from osbert.models.predictions import SequenceHead
+
+        return SequenceHead(backbone, kind="classify", target=self.name, labels=len(self.labels), dropout=self.dropout)
+
+    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record) -> Prediction:
+        """Return the likeliest label and the softmax over all."""
+        (scores,) = outputs
+        shares = np.exp(scores.astype(np.float64) - scores.max())
+        shares /= shares.sum()
+        probabilities = dict(zip(self.labels, shares.tolist()))
+        return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return accuracy, macro F1, and the F1 of each class ("f1/label"); a class never seen nor said has F1 0."""
+        table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
+        hits = np.diag(table)
+        f1 = 2 * hits / np.maximum(table.sum(axis=0) + table.sum(axis=1), 1)
+        classes = {f"f1/{label}": float(one) for label, one in zip(self.labels, f1)}
+        return {"accuracy": float(hits.sum() / table.sum()), "macro_f1": float(f1.mean()), **classes}
+
+
+def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:
+    """Return how often each label (row: true) was predicted as each (column), (K, K)."""
+    place = {label: number for number, label in enumerate(labels)}
+    table = np.zeros((len(labels), len(labels)), np.int64)
+    for said, is_ in zip(predicted, true, strict=True):
+        table[place[is_], place[said]] += 1
+    return table
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return ", ".join(labels) if len(labels) <= 10 else f"{', '.join(labels[:10])} and {len(labels) - 10} more"

@@ -1,0 +1,104 @@
+"""regress: one number for a text or a pair of texts, by squared error (STS-B, section 4.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example, Target
+from osbert.data.pack import Packer
+from osbert.errors import Problems
+from osbert.tasks import Prediction, Record, TableTask
+
+if TYPE_CHECKING:
+    from osbert.models.heads import Head
+    from osbert.models.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regress(TableTask):
+    """Texts or pairs with one number each.
+
+    The model learns numbers of mean 0 and deviation 1, so that one learning rate suits scores of 0 to 5 and prices
+    alike; predictions and metrics are in the user's own unit.
+    """
+
+    numbers: ClassVar[bool] = True
+
+    center: float = 0.0
+    """Mean of the training numbers, found there."""
+    scale: float = 1.0
+    """Deviation of the training numbers, found there."""
+
+    @property
+    def criterion(self) -> str:
+        """Return the share of the variance that is explained: a correlation would be content with a wrong scale."""
+        return "r2"
+
+    def value(self, text: str) -> float:
+        """Return the number that a cell holds."""
+        try:
+            number = float(text)
+        except ValueError:
+            raise ValueError(f"the label {text!r} is not a number") from None
+        if not math.isfinite(number):
+            raise ValueError(f"the label {text!r} is not a finite number")
+        return number
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task with the mean and deviation of the training numbers."""
+        numbers = np.array([record.label for record in records], np.float64)
+        return dataclasses.replace(self, center=float(numbers.mean()), scale=float(numbers.std()))
+
+    def check(self, records: Sequence[Record], problems: Problems) -> None:
+        """Note training numbers that are all the same."""
+        if self.scale == 0:
+            problems.add(f"every training row has the number {self.center:g}; there is nothing to learn")
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the one sequence, with the standardised number as its target."""
+        (example,) = super().encode(record, packer)
+        if record.label is None:
+            return [example]
+        target = Target(labels=np.array([(record.label - self.center) / self.scale], np.float32))
+        return [dataclasses.replace(example, targets={self.name: target})]
+
+    def head(self, backbone: Transformer) -> Head:
+        """Return a linear layer from the pooled state to one number."""
+        from osbert.models.predictions import SequenceHead
+
+        return SequenceHead(backbone, kind="regress", target=self.name, labels=1, dropout=self.dropout)
+
+    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record) -> Prediction:
+        """Return the number in the user's unit."""
+        (output,) = outputs
+        return Prediction(value=self.center + self.scale * float(output[0]))
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return Pearson and Spearman correlation, mean squared error and R2, 1 - mse / variance.
+
+        Constant predictions correlate 0; constant labels have R2 0.
+        """
+        from scipy.stats import rankdata
+
+        said = np.array([prediction.value for prediction in predictions], np.float64)
+        true = np.array([record.label for record in records], np.float64)
+        return {
+            "pearson": correlation(said, true),
+            "spearman": correlation(rankdata(said), rankdata(true)),
+            "mse": (error := float(np.mean((said - true) ** 2))),
+            "r2": 1 - error / float(true.var()) if true.var() > 0 else 0.0,
+        }
+
+
+def correlation(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:
+    """Return the Pearson correlation of two columns (n,), 0 where one of them is constant."""
+    first, second = first - first.mean(), second - second.mean()
+    size = float(np.sqrt((first @ first) * (second @ second)))
+    return float(first @ second) / size if size > 0 else 0.0

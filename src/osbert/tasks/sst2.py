@@ -1,0 +1,18 @@
+"""sst2: SST-2, sentences of film reviews, negative or positive; GLUE's official TSVs (section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from osbert.tasks.classify import Classify
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sst2(Classify):
+    """A folder with train.tsv and dev.tsv (sentence, label) and test.tsv (index, sentence; no labels)."""
+
+    spellings: ClassVar[Mapping[str, str]] = {"0": "negative", "1": "positive"}
+
+    labels: tuple[str, ...] = ("negative", "positive")

@@ -1,0 +1,61 @@
+"""osbert evaluate: the scores of training again, and unknown labels with file, line and nearest match."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from osbert.commands.evaluate import FileOptions, evaluate
+from osbert.errors import UserError
+from osbert.tasks import load
+from osbert.tasks.classify import Classify
+
+
+def test_the_development_rows_score_as_in_training(
+    run: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, rows = load(Classify(data=str(table)), ("train", "dev"))
+    (tmp_path / "dev.csv").write_text("text,label\n" + "".join(f"{r.texts[0]},{r.label}\n" for r in rows["dev"]))
+    evaluate(run, data=tmp_path / "dev.csv")
+    said = capsys.readouterr().out
+    metrics = json.loads((run / "run.json").read_text())["finished"]["best"]["metrics"]
+    for name, value in metrics.items():
+        assert f"{name}" in said and f"{value:.4f}" in said
+    assert "true \\ predicted" in said and "20 rows" in said
+
+
+def test_a_confusion_table(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "new.tsv").write_text("label\tsentence\npos\tgood\nneg\tgood\nneg\tbad\nneg\tpoor film\n")
+    evaluate(run, data=tmp_path / "new.tsv")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["neg", "2", "1"] in lines and ["pos", "0", "1"] in lines and ["accuracy", "0.7500"] in lines
+
+
+def test_unknown_and_missing_labels(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text('text,label\ngood,pos\n"two\nlines",poss\nbad,\n')
+    with pytest.raises(UserError) as error:
+        evaluate(run, data=path)
+    assert f"{path}, line 3: unknown label 'poss' (known: neg, pos). Did you mean 'pos'?" in str(error.value)
+    assert f"{path}, line 5: the label is empty" in str(error.value)
+    path.write_text("text,id\ngood,1\n")
+    with pytest.raises(UserError, match="none is called label"):
+        evaluate(run, data=path)
+    path.write_text("a,b\ngood,pos\n")
+    evaluate(run, data=path, label="b", file=FileOptions(text="a"))
+
+
+def test_a_folder_and_its_splits(run: Path, encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "dev.csv").write_text("text,label\ngood,pos\n")
+    (tmp_path / "test.csv").write_text("text,id\ngood,7\n")
+    evaluate(run, data=tmp_path)
+    with pytest.raises(UserError, match="there is no label to compare"):
+        evaluate(run, data=tmp_path, split="test")
+    with pytest.raises(UserError, match="has no file for train"):
+        evaluate(run, data=tmp_path, split="train")
+    with pytest.raises(UserError, match="no such file"):
+        evaluate(run, data=tmp_path / "absent")
+    with pytest.raises(UserError, match="encoder without a task"):
+        evaluate(encoder, data=tmp_path)

@@ -1,0 +1,236 @@
+"""osbert finetune: it learns, says what it found, keeps the best epoch, and goes on after a stop."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from osbert import recipe
+from osbert.commands.finetune import finetune, read_plan
+from osbert.errors import UserError
+from osbert.serving.engine import load
+from osbert.tasks.classify import Classify
+from osbert.training import tracking
+from osbert.training.progress import Progress
+from osbert.training.tracking import ProgressLine, read_lines
+from osbert.training.trainer import Trainer
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    """Return the lines of metrics.jsonl without what depends on the clock."""
+    return [
+        {key: value for key, value in line.items() if key not in tracking.CLOCK}
+        for line in read_lines(folder / "metrics.jsonl")
+    ]
+
+
+def facts(folder: Path) -> dict[str, object]:
+    return json.loads((folder / "run.json").read_text())["finished"]["best"]
+
+
+def test_it_learns_and_the_run_folder_stands_alone(run: Path) -> None:
+    best = facts(run)
+    assert best["metrics"]["accuracy"] == 1
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "recipe.toml", "report.html"):
+        assert (run / name).is_file()
+    assert not list(run.glob("best-epoch-*")) and not list(run.glob(".*.part"))
+    assert json.loads((run / "config.json").read_text())["id2label"] == {"0": "neg", "1": "pos"}
+    table = recipe.read(run / "recipe.toml")
+    assert table["task"] == "classify" and table["classify"]["labels"] == ["neg", "pos"]
+    assert (table["classify"]["text"], table["classify"]["label"]) == ("text", "label")
+    report = (run / "report.html").read_text()
+    assert "<svg" in report and "macro_f1" in report and "F1 of each class" in report
+    epochs = [line for line in lines(run) if "epoch" in line]
+    assert [line["epoch"] for line in epochs] == [1, 2, 3, 4, 5, 6]
+    assert {"dev.accuracy", "dev.f1/neg", "train.loss", "step"} <= set(epochs[0])
+
+
+def test_it_says_what_it_found(
+    encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finetune("classify", *settings, "--length", "6", "--epochs", "1", model=encoder, data=table, out=tmp_path / "run")
+    said = " ".join(capsys.readouterr().out.split())
+    for fragment in (
+        "comma-separated, header, UTF-8; columns: text, label",
+        "text from 'text', label from 'label'",
+        "no file for development: 10% of the training rows, of every label, are held out",
+        "train: 180 rows (neg ",
+        "are longer than 6 tokens",
+        "epoch 1 training loss",
+        "F1 of each class: neg",
+    ):
+        assert fragment in said
+
+
+def test_the_best_epoch_is_kept(
+    encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With scores that fall after the third epoch, the model is the third epoch's, though the second was as good."""
+    scores = iter([0.5, 0.9, 0.9, 0.4, 0.3, 0.2])
+    states: list[dict[str, torch.Tensor]] = []
+
+    def metrics(self: Classify, predictions: object, records: object) -> dict[str, float]:
+        return {"accuracy": next(scores)}
+
+    step = ProgressLine.step
+
+    def watch(self: ProgressLine, progress: object, line: object) -> None:
+        states.append({name: value.clone() for name, value in learner[0].backbone.state_dict().items()})
+        step(self, progress, line)  # type: ignore[arg-type]
+
+    learner: list[torch.nn.Module] = []
+    begin = Trainer.__init__
+
+    def remember(self: Trainer, made: torch.nn.Module, *rest: object) -> None:
+        learner.append(made)
+        begin(self, made, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Classify, "metrics", metrics)
+    monkeypatch.setattr(ProgressLine, "step", watch)
+    monkeypatch.setattr(Trainer, "__init__", remember)
+    finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")
+    assert facts(tmp_path / "run")["epoch"] == 3
+    kept = load(tmp_path / "run").learner.backbone.state_dict()
+    steps = len(states) // 6
+    assert all(torch.equal(kept[name], value) for name, value in states[3 * steps - 1].items())
+    assert not all(torch.equal(kept[name], value) for name, value in states[-1].items())
+
+
+class Killed(Exception):
+    """Stands for a power cut: nothing is written after it."""
+
+
+@pytest.mark.parametrize("step", [3, 17, 36])
+def test_a_stopped_run_ends_in_the_same_weights(
+    run: Path, encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, step: int
+) -> None:
+    out = tmp_path / "run"
+    often = (*settings, "--checkpoint-every", "5")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProgressLine, "step", lambda self, progress, line: stop(progress.step == step))
+        with pytest.raises(Killed):
+            finetune("classify", *often, model=encoder, data=table, out=out)
+    finetune("classify", *often, model=encoder, data=table, out=out)
+    assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+    assert lines(out) == lines(run)
+
+
+def stop(now: bool) -> None:
+    if now:
+        raise Killed
+
+
+def test_a_finished_run_is_not_repeated_and_others_are_refused(
+    run: Path, encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (run / "model.safetensors").stat().st_mtime_ns
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "run", lambda self: stop(True))
+        finetune("classify", *settings, model=encoder, data=table, out=run)
+    assert (run / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(UserError, match=r"training\.epochs: 6 -> 7"):
+        finetune("classify", *settings, "--epochs", "7", model=encoder, data=table, out=run)
+    other = tmp_path / table.name
+    other.write_text(table.read_text() + "a bad film,neg\n")
+    with pytest.raises(UserError, match="rows"):
+        finetune("classify", *settings, "--data", str(other), model=encoder, data=table, out=run)
+
+
+def test_from_scratch_starts_from_fresh_weights_of_the_same_sizes(encoder: Path, table: Path, tmp_path: Path) -> None:
+    slow = ("--epochs", "1", "--learning-rate", "1e-9", "--precision", "fp32")
+    finetune("classify", *slow, model=encoder, data=table, out=tmp_path / "tuned")
+    finetune("classify", *slow, model=encoder, data=table, out=tmp_path / "fresh", from_scratch=True)
+    first, tuned, fresh = (
+        load_file(folder / "model.safetensors") for folder in (encoder, tmp_path / "tuned", tmp_path / "fresh")
+    )
+    name = "embeddings.word_embeddings.weight"
+    assert torch.allclose(tuned[f"bert.{name}"], first[name], atol=1e-6)
+    assert fresh[f"bert.{name}"].shape == first[name].shape
+    assert not torch.allclose(fresh[f"bert.{name}"], first[name], atol=1e-3)
+    assert recipe.read(tmp_path / "fresh" / "recipe.toml")["from_scratch"] is True
+
+
+def test_pairs_class_weights_and_a_folder(encoder: Path, tmp_path: Path) -> None:
+    rows = [f"a film\tgood play\t{'same' if n % 4 else 'other'}" for n in range(24)]
+    for name in ("train.tsv", "valid.tsv"):
+        (tmp_path / name).write_text("\n".join(["premise\thypothesis\tlabel", *rows]) + "\n")
+    out = tmp_path / "run"
+    finetune("classify", "--class-weights", "balanced", "--epochs", "1", model=encoder, data=tmp_path, out=out)
+    settings = recipe.read(out / "recipe.toml")["classify"]
+    assert settings["weights"] == pytest.approx([2, 2 / 3])
+    assert settings["pair"] == "hypothesis"
+    assert load(out).predict([("a film", "good play")])[0].value in ("same", "other")
+
+
+def test_regression(encoder: Path, tmp_path: Path) -> None:
+    words = {"good": 30.0, "fine": 20.0, "poor": 10.0, "bad": 0.0}
+    rows = [f'{{"text": "the {word} film", "score": {value}}}' for word, value in words.items()] * 20
+    (tmp_path / "all.jsonl").write_text("\n".join(rows) + "\n")
+    out = tmp_path / "run"
+    finetune(
+        "regress", "--epochs", "12", "--learning-rate", "1e-2", "--precision", "fp32", "--batch", "8",
+        model=encoder, data=tmp_path / "all.jsonl", out=out,
+    )  # fmt: skip
+    assert facts(out)["metrics"]["r2"] > 0.6
+    bad, good = load(out).predict(["the bad film", "the good film"])
+    assert good.value - bad.value > 15 and not bad.probabilities
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "message"),
+    [
+        ("clasify", (), "There is no 'clasify' in tasks .*Did you mean 'classify'"),
+        ("classify", ("--epoch", "3"), "Did you mean 'epochs'|Did you mean 'training.epochs'"),
+        ("classify", ("--epochs", "three"), "'training.epochs' must be integer, not 'three'"),
+        ("classify", ("--epochs", "0"), "epochs must be at least 1"),
+        ("classify", ("--header", "maybe"), "must be one of 'auto', 'yes', 'no'"),
+        ("classify", ("--text", "texts"), "there is no 'texts'"),
+        ("regress", (), "the label 'pos' is not a number"),
+    ],
+)
+def test_what_cannot_be_is_told_before_training(
+    encoder: Path, table: Path, tmp_path: Path, task: str, settings: Sequence[str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        finetune(task, *settings, model=encoder, data=table, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("batch", "8"), ("micro-tokens", "64"), ("seed", "3"), ("length", "6"), ("dropout", "0.5"), ("epochs", "2")],
+)
+def test_every_setting_reaches_the_run(table: Path, tmp_path: Path, setting: str, value: str) -> None:
+    def plan(*settings: str) -> dict[str, object]:
+        return read_plan("classify", settings, model=tmp_path, data=table, from_scratch=False).table()
+
+    changed = recipe.difference(plan(), plan(f"--{setting}", value))
+    assert len(changed) == 1 and changed[0].endswith(f"-> {value}") and setting.replace("-", "_") in changed[0]
+
+
+def test_a_signal_stops_after_a_checkpoint_and_a_full_disk_is_told(
+    encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: ProgressLine, progress: Progress, line: object) -> None:
+        if progress.step == 4:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressLine, "step", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-4"]
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("osbert.commands.finetune_run.write_tensors", full)
+    with pytest.raises(UserError, match=r"the disk is full .* give the same command again"):
+        finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")

@@ -1,0 +1,91 @@
+"""osbert predict: one text, and files of every form in their order, with true label names and nothing lost."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from osbert.commands import predict as command
+from osbert.commands.evaluate import FileOptions
+from osbert.commands.predict import predict
+from osbert.errors import UserError
+from osbert.serving.engine import load
+
+
+def test_one_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predict(run, "the good film")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "pos" and lines[1].split()[1] == "pos" and lines[2].split()[1] == "neg"
+    predict(run, "film " * 100)
+    assert "78 pieces at the end were not read: the run reads 24 tokens" in capsys.readouterr().out
+
+
+def test_a_file_keeps_its_order_and_columns(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "ROWS", 3)  # several chunks
+    texts = ["the good film", "a bad film", "", "fine, good actor", "poor " * 40, "good", "film bad", "poor"]
+    with (tmp_path / "in.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "text", "truncated"])
+        writer.writerows([number, text, "x"] for number, text in enumerate(texts))
+    predict(run, file=tmp_path / "in.csv", out=tmp_path / "new" / "out.csv")
+    with (tmp_path / "new" / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == texts
+    assert [row["prediction"] for row in rows] == ["pos", "neg", "", "pos", "neg", "pos", "neg", "neg"]
+    assert [row["truncated"] for row in rows] == ["x"] * 8
+    assert [row["truncated 2"] for row in rows] == ["0", "0", "", "0", "18", "0", "0", "0"]
+    expected = load(run).predict([text for text in texts if text])
+    found = [float(row["probability of pos"]) for row in rows if row["text"]]
+    assert found == pytest.approx([one.probabilities["pos"] for one in expected], abs=2e-6)
+    assert not list(tmp_path.rglob(".*.part"))
+
+
+def test_json_lines_keep_their_objects(run: Path, tmp_path: Path) -> None:
+    rows = [{"text": "good film", "more": {"a": [1]}, "label": "unheard of"}, {"text": "bad", "n": 1}, {"text": None}]
+    (tmp_path / "in.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    predict(run, file=tmp_path / "in.jsonl", out=tmp_path / "out.jsonl")
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [{key: row[key] for key in before} for row, before in zip(found, rows)] == rows
+    assert [row["prediction"] for row in found] == ["pos", "neg", None]
+    assert sum(found[0]["probabilities"].values()) == pytest.approx(1) and found[2]["probabilities"] is None
+
+
+def test_plain_lines_and_standard_output(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.txt").write_text("good film\nbad, film\n")
+    predict(run, file=tmp_path / "in.txt")
+    captured = capsys.readouterr()
+    rows = list(csv.DictReader(captured.out.splitlines()))
+    assert [(row["text"], row["prediction"]) for row in rows] == [("good film", "pos"), ("bad, film", "neg")]
+    assert "one text a line" in captured.err and "2 rows" in captured.err
+
+
+def test_every_bad_row_is_told_before_anything_is_written(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,id\ngood,1\nbad\nfine,2,3\n")
+    with pytest.raises(UserError) as error:
+        predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.csv")
+    assert "line 3: 1 cells" in str(error.value) and "line 4: 3 cells" in str(error.value)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_columns_by_word_of_the_user(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a,b\ngood,bad\n")
+    with pytest.raises(UserError, match="none is called text"):
+        predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.csv")
+    predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.tsv", options=FileOptions(text="b"))
+    assert (tmp_path / "out.tsv").read_text().splitlines()[1].split("\t")[2] == "neg"
+
+
+def test_wrong_usage(run: Path, encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\ngood\n")
+    for arguments, options in (((), {}), (("good",), {"file": tmp_path / "in.csv"})):
+        with pytest.raises(UserError, match="Give one text"):
+            predict(run, *arguments, **options)
+    with pytest.raises(UserError, match="go with --file"):
+        predict(run, "good", out=tmp_path / "out.csv")
+    with pytest.raises(UserError, match=r"written as \.csv"):
+        predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.xlsx")
+    with pytest.raises(UserError, match="holds an encoder without a task"):
+        predict(encoder, "good")

@@ -1,0 +1,57 @@
+"""A small demo from beginning to end, in real processes: killed on the way, it goes on; nothing in it is canned."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("asyncio", "email", "tkinter", "unittest", "multiprocessing")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few packages of the standard library, each taken as a library of its own."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in PACKAGES:
+        shutil.copytree(Path(sysconfig.get_paths()["stdlib"]) / name, folder / name)
+    return folder
+
+
+def test_a_demo_from_beginning_to_end(source: Path, tmp_path: Path) -> None:
+    sizes = ("--source", str(source), "--vocabulary", "1000", "--steps", "20", "--epochs", "1", "--rows", "40")
+    command = [sys.executable, "-m", "osbert", "demo", *sizes]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None
+    with first:
+        for line in first.stdout:
+            if line.startswith("$ osbert corpus build"):
+                first.kill()
+    assert (tmp_path / "demo" / "tokenizer" / "vocab.txt").is_file()
+
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert "done before" in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+    demo = tmp_path / "demo"
+    commands = [line[2:] for line in result.stdout.splitlines() if line.startswith("$ osbert ")]
+    assert len(commands) == len(set(commands)) == 9
+    with (demo / "predictions.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) > len(PACKAGES)
+    assert {row["prediction"] for row in rows} <= set(PACKAGES)
+    report = (demo / "report.html").read_text(encoding="utf-8")
+    for text in (rows[0]["text"], "masked pieces", "from scratch", commands[0]):
+        assert text in report
+    assert "http://" not in report.replace("http://www.w3.org", "")
+    assert "https://" not in report
+    seconds = json.loads((demo / "demo.json").read_text(encoding="utf-8"))["seconds"]
+    assert set(commands) <= set(seconds)

@@ -1,0 +1,90 @@
+"""osbert finetune in real processes: killed and repeated it ends in the same bits, and transformers opens the run."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import osbert
+from osbert.interop.huggingface import write_model
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.models.heads import Learner
+from osbert.models.transformer import Architecture
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+KINDS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny encoder and a table in which one word decides the label."""
+    folder = tmp_path_factory.mktemp("inputs")
+    tokenizer = Tokenizer([*SPECIALS, *KINDS, "film", "a", "the", "play", "##s"])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(tokenizer), length=24).build()
+    write_model(Learner(backbone, {}), folder / "encoder")
+    write_tokenizer(tokenizer, folder / "encoder", length=24)
+    rng = random.Random(0)
+    rows = [(f"the {' '.join(rng.choices(['film', 'a', 'plays'], k=6))} {word}", KINDS[word]) for word in KINDS] * 100
+    lines = "".join(f"{text},{label}\n" for text, label in rows)
+    (folder / "reviews.csv").write_text("text,label\n" + lines, encoding="utf-8")
+    return folder
+
+
+def command(*words: str | Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-m", "osbert", *map(str, words)]
+    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finetune(inputs: Path, out: Path) -> subprocess.Popen[str]:
+    files = ("--model", inputs / "encoder", "--data", inputs / "reviews.csv", "--out", out)
+    exact = ("--precision", "fp32", "--device", "cpu", "--checkpoint-every", "7", "--log-every", "5")
+    return command("finetune", "classify", *files, "--epochs", "6", "--learning-rate", "1e-2", *exact)
+
+
+def checkpoints(out: Path) -> list[Path]:
+    return [path for path in (out / "checkpoints").glob("step-*") if path.suffix != ".unfinished"]
+
+
+def test_killed_it_ends_in_the_same_bits_and_the_run_is_complete(inputs: Path, tmp_path: Path) -> None:
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    undisturbed = finetune(inputs, calm)
+    process = finetune(inputs, killed)
+    deadline = time.monotonic() + 90
+    while not checkpoints(killed) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL and not (killed / "model.safetensors").exists()
+    said, _ = undisturbed.communicate(timeout=120)
+    assert undisturbed.returncode == 0, said
+    again = finetune(inputs, killed)
+    said, _ = again.communicate(timeout=120)
+    assert again.returncode == 0 and "going on from step" in said, said
+    assert (killed / "model.safetensors").read_bytes() == (calm / "model.safetensors").read_bytes()
+
+    opened_by_transformers(calm)
+
+
+def opened_by_transformers(run: Path) -> None:
+    """Their classifier and tokenizer, from our folder, give our probabilities under our labels' names."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    texts = ["the good film", "a bad film plays"]
+    tokenizer, model = AutoTokenizer.from_pretrained(run), AutoModelForSequenceClassification.from_pretrained(run)
+    for text, ours in zip(texts, osbert.load(run).predict(texts)):
+        with torch.no_grad():
+            shares = model.eval()(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0].numpy()
+        assert list(model.config.id2label.values()) == list(ours.probabilities)
+        np.testing.assert_allclose(shares, list(ours.probabilities.values()), atol=2e-5)

@@ -1,0 +1,102 @@
+"""Files stay small and are named for what they hold; links and pages lead somewhere; nothing private is in the tree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("src", "tests", "benchmarks", "examples", "tools")
+LINES = 400
+EXAMPLE_LINES = 60
+NAMELESS = {
+    "utils",
+    "util",
+    "common",
+    "helpers",
+    "helper",
+    "manager",
+    "misc",
+}  # a function without a home lacks a concept
+PRIVATE = re.compile(
+    "|".join(("/work" + "/", "/home" + r"/\w", "/root" + "/", "/tmp" + r"/\w+\.md", "/opt" + "/wheels"))
+)
+
+
+@cache
+def tracked() -> list[Path]:
+    """Return the files that are, or would be, part of the repository."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [path for name in listing.stdout.splitlines() if (path := ROOT / name).is_file()]
+
+
+def code() -> list[Path]:
+    return [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+def test_files_are_under_400_lines() -> None:
+    long = {str(path.relative_to(ROOT)): n for path in code() if (n := path.read_text().count("\n")) >= LINES}
+    assert not long
+
+
+def test_examples_are_at_most_60_lines() -> None:
+    assert not {
+        path.name: n for path in (ROOT / "examples").glob("*.py") if (n := path.read_text().count("\n")) > EXAMPLE_LINES
+    }
+
+
+def test_files_are_named_for_a_concept() -> None:
+    assert not [str(path) for path in code() if NAMELESS & set(re.split(r"[_.]", path.stem.lower()))]
+
+
+def test_every_file_of_the_map_says_what_it_is_in_one_phrase() -> None:
+    without = [
+        str(path.relative_to(ROOT))
+        for path in code()
+        if path.relative_to(ROOT).parts[0] != "tests"
+        if path.stat().st_size and not (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0].strip()
+    ]
+    assert not without
+
+
+def test_tests_stand_beside_no_init_file() -> None:
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if re.match(r"https?://|mailto:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        other = (page.parent / path) if path else page
+        assert other.exists(), f"{page.name} links to {target}, which is not there"
+        if anchor and other.suffix == ".md":
+            assert anchor in anchors(other), f"{page.name} links to {target}, which has no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_nothing_private_is_in_the_tree() -> None:
+    for path in tracked():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        assert not (match := PRIVATE.search(text)), f"{path.relative_to(ROOT)} holds {match[0]}"

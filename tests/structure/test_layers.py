@@ -1,0 +1,95 @@
+"""Imports run one way along the line of rooms, and nothing imports in a circle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+ROOMS = [
+    *("errors", "files", "components", "recipe", "recipes", "text", "corpus", "data", "models", "objectives", "tasks"),
+    *("training", "evaluation", "analysis", "interop", "serving", "commands", "cli", "__main__"),
+]
+FREE = {"commands", "cli", "__main__"}  # commands are where the rooms meet; cli.py names them
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted((SOURCE / "osbert").rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(path: Path, *, everywhere: bool = True) -> Iterator[str]:
+    """Yield the osbert modules that a file imports, inside functions too when `everywhere`.
+
+    Imports under `if TYPE_CHECKING` count as well: a type is knowledge of a room. For cycles, only what runs when the
+    module is loaded counts.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = ast.walk(tree) if everywhere else _loaded(tree.body)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "osbert")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively: say the full name"
+            if node.module and node.module.split(".")[0] == "osbert":
+                for alias in node.names:
+                    full = f"{node.module}.{alias.name}"
+                    yield full if full in MODULES else node.module
+
+
+def _loaded(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    for node in body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        yield node
+        if isinstance(node, (ast.If, ast.Try, ast.With, ast.ClassDef)):
+            yield from _loaded([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)])
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    assert {room(module) for module in MODULES} - {""} <= set(ROOMS)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) and room(module) not in FREE])
+def test_a_module_imports_from_its_own_room_and_earlier_ones(module: str) -> None:
+    late = [
+        other
+        for other in imports(MODULES[module])
+        if room(other) and ROOMS.index(room(other)) > ROOMS.index(room(module))
+    ]
+    assert not late, f"{module} imports {late}, which come later in the order"
+
+
+def test_errors_imports_nothing_of_osbert() -> None:
+    assert not list(imports(MODULES["osbert.errors"]))
+
+
+def test_commands_are_imported_by_the_command_line_alone() -> None:
+    for module, path in MODULES.items():
+        if room(module) not in FREE:
+            assert not [other for other in imports(path) if room(other) in FREE], module
+
+
+def test_no_import_cycle() -> None:
+    graph = {
+        module: {other for other in imports(path, everywhere=False) if other in MODULES and other != "osbert"}
+        for module, path in MODULES.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")

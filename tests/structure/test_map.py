@@ -1,0 +1,70 @@
+"""The READMEs tell the truth: their code map is the code's, and the commands they show exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from osbert import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
+READMES = PAGES[:2]
+
+
+def _map_tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("code_map", ROOT / "tools" / "code_map.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
+def test_the_code_map_is_the_codes(page: Path) -> None:
+    tool = _map_tool()
+    text = page.read_text(encoding="utf-8")
+    assert tool.with_map(text, tool.code_map(ROOT)) == text, "the code map is stale: run `make map`"
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Yield the words of every `osbert ...` line in the page's shell blocks, continued lines joined."""
+    for block in re.findall(r"```(?:sh|bash|shell|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words and words[0].rpartition("/")[2] == "osbert":
+                yield words[1:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_the_pages_exist(page: Path) -> None:
+    app = cli.application()
+    for words in commands(page):
+        node, rest = app, words
+        while rest and not rest[0].startswith("-") and rest[0] in list(node):
+            node, rest = node[rest[0]], rest[1:]
+        if node is app:
+            assert set(words) <= {"--help", "--version"}, f"no such verb: osbert {' '.join(words)}"
+            continue
+        assert node.default_command is not None, f"osbert {' '.join(words)} stops before a verb"
+        known = options(node.default_command)
+        for word in rest:
+            if word.startswith("--") and known is not None:
+                assert word.partition("=")[0] in known, f"osbert {' '.join(words)}: no option {word}"
+
+
+def options(function: object) -> set[str] | None:
+    """Return the options of a command; None when it takes any recipe setting, which its own tests check."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
+        return None
+    names = {parameter.name.strip("_").replace("_", "-") for parameter in parameters}
+    return {f"--{name}" for name in names} | {f"--no-{name}" for name in names} | {"--help"}

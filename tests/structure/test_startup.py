@@ -1,0 +1,69 @@
+"""Importing osbert and asking for help are quick: no torch, and no work at import."""
+
+from __future__ import annotations
+
+import importlib.util
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from osbert import cli
+
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "osbert"
+HEAVY = ("torch", "scipy", "sklearn", "transformers", "pyarrow")
+WITHOUT_TORCH = (
+    "errors", "recipe", "components", "text", "corpus", "data.example", "data.pack", "data.corrupt", "data.table",
+    "objectives", "tasks", "files", "cli",
+)  # fmt: skip
+"""Rooms and modules that load no torch; of commands/, the verbs' own files do not, since help must be quick."""
+HELP_SECONDS = 0.7
+
+
+def python(code: str) -> str:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_importing_osbert_loads_nothing_heavy_and_prints_nothing() -> None:
+    out = python(f"import sys, osbert; print([name for name in {HEAVY} if name in sys.modules])")
+    assert out == "[]\n"
+
+
+def test_the_torch_free_side_loads_no_torch() -> None:
+    names = []
+    for promised in WITHOUT_TORCH:
+        if importlib.util.find_spec(f"osbert.{promised}") is None:
+            continue
+        names.append(f"osbert.{promised}")
+        folder = PACKAGE / promised
+        names += [f"osbert.{promised}.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"]
+    names += [f"osbert.commands.{verb}" for verb in [*cli.VERBS, *cli.GROUPS]]
+    guilty = []
+    while name := first_with_torch([name for name in names if name not in guilty]):
+        guilty.append(name)
+    assert not guilty, f"these import torch at module level, against their promise: {guilty}"
+
+
+def first_with_torch(names: list[str]) -> str:
+    """Import modules in their order; return the first with which torch comes in, "" when none does."""
+    return python(
+        "import importlib, sys\n"
+        f"for name in {names!r}:\n"
+        "    importlib.import_module(name)\n"
+        "    if 'torch' in sys.modules: print(name); break\n"
+    ).strip()
+
+
+def test_help_answers_quickly() -> None:
+    """CPU seconds of the whole process, the best of three: other work on the machine does not count."""
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run = subprocess.run([sys.executable, "-m", "osbert", "--help"], capture_output=True, text=True, timeout=60)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert run.returncode == 0
+        assert "pretrain" in run.stdout
+        seconds.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    assert min(seconds) < HELP_SECONDS

@@ -1,0 +1,161 @@
+"""classify: labels learnt and checked, targets, weights, predictions, and scores equal to scikit-learn's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+
+from osbert.data.pack import Packer
+from osbert.errors import UserError
+from osbert.tasks import Prediction, Record, load
+from osbert.tasks.classify import Classify, confusion
+
+
+def records(labels: Sequence[str]) -> list[Record]:
+    return [Record(number=number, texts=("good film",), label=label) for number, label in enumerate(labels)]
+
+
+def table(folder: Path, name: str, rows: Sequence[tuple[str, ...]], header: str = "text,label") -> Path:
+    path = folder / name
+    path.write_text("\n".join([header, *(",".join(row) for row in rows)]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_labels_are_learnt_in_sorted_order() -> None:
+    task = Classify().fitted(records(["pos", "neg", "pos"]))
+    assert task.labels == ("neg", "pos") and task.weights == ()
+
+
+def test_balanced_weights_make_every_class_weigh_the_same() -> None:
+    task = Classify(class_weights="balanced").fitted(records(["a"] * 6 + ["b"] * 2 + ["c"]))
+    assert task.weights == pytest.approx((0.5, 1.5, 3.0))
+    assert task.criterion == "macro_f1" and Classify().criterion == "accuracy"
+
+
+def test_an_example_carries_its_label_and_weight(packer: Packer) -> None:
+    task = Classify(labels=("neg", "pos"), weights=(0.5, 2.0))
+    (example,) = task.encode(Record(number=7, texts=("Good plays",), label="pos"), packer)
+    assert packer.tokenizer.tokens(example.ids) == ["[CLS]", "good", "play", "##s", "[SEP]"]
+    assert example.words.tolist() == [False, True, True, False, False]
+    assert example.targets["classify"].labels.tolist() == [1]
+    assert example.targets["classify"].weights.tolist() == [2.0]
+    assert example.record == 7 and example.truncated == 0
+
+
+def test_a_pair_and_a_long_text(packer: Packer) -> None:
+    (pair,) = Classify().encode(Record(number=0, texts=("good film", "bad play")), packer)
+    assert pair.segments.tolist() == [0, 0, 0, 0, 1, 1, 1] and not pair.targets
+    (long,) = Classify().encode(Record(number=0, texts=("good " * 50,)), packer)
+    assert len(long) == 8 and long.truncated == 44
+    with pytest.raises(UserError, match="reads one text or a pair, not 3"):
+        Classify().encode(Record(number=0, texts=("a", "a", "a")), packer)
+
+
+def test_decoding_is_a_softmax_with_the_labels_names() -> None:
+    task = Classify(labels=("a", "b", "c"))
+    prediction = task.decode([np.array([1.0, 3.0, -2.0], np.float32)], records("b")[0])
+    expected = np.exp([1, 3, -2]) / np.exp([1, 3, -2]).sum()
+    assert prediction.value == "b"
+    assert list(prediction.probabilities) == ["a", "b", "c"]
+    assert list(prediction.probabilities.values()) == pytest.approx(expected.tolist())
+    huge = task.decode([np.array([1e4, 0.0, -1e4], np.float32)], records("a")[0])
+    assert sum(huge.probabilities.values()) == pytest.approx(1)
+
+
+labels = st.sampled_from(["a", "b", "c", "d"])
+
+
+@given(pairs=st.lists(st.tuples(labels, labels), min_size=1, max_size=40))
+def test_scores_equal_scikit_learns(pairs: list[tuple[str, str]]) -> None:
+    names = ["a", "b", "c", "d"]
+    said, true = [one for one, _ in pairs], [one for _, one in pairs]
+    task = Classify(labels=tuple(names))
+    scores = task.metrics([Prediction(value=value) for value in said], records(true))
+    each = f1_score(true, said, labels=names, average=None, zero_division=0)
+    assert scores["accuracy"] == pytest.approx(accuracy_score(true, said))
+    assert scores["macro_f1"] == pytest.approx(f1_score(true, said, labels=names, average="macro", zero_division=0))
+    assert [scores[f"f1/{name}"] for name in names] == pytest.approx(list(each))
+    assert (confusion(said, true, names) == confusion_matrix(true, said, labels=names)).all()
+
+
+def test_every_problem_of_every_file_is_told_before_training(tmp_path: Path) -> None:
+    table(tmp_path, "train.csv", [("good", "pos"), ("bad", "neg"), ("", "pos"), ("a", "b", "c"), ("fine", "")])
+    table(tmp_path, "dev.csv", [("good", "pos"), ("bad", "negg"), ("so", "other")])
+    with pytest.raises(UserError) as error:
+        load(Classify(data=str(tmp_path)), ("train", "dev"))
+    for fragment in (
+        "train.csv, line 4: the text is empty. Remove the row, or give --skip-empty.",
+        "train.csv, line 5: 3 cells",
+        "train.csv, line 6: the label is empty",
+        "dev.csv, line 3: unknown label 'negg' (known: neg, pos). Did you mean 'neg'?",
+        "dev.csv, line 4: unknown label 'other' (known: neg, pos).",
+    ):
+        assert fragment in str(error.value)
+
+
+def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
+    path = table(tmp_path, "data.csv", [("good", "pos")] * 30)
+    with pytest.raises(UserError, match="every training row has the label 'pos'; a classifier needs two or more"):
+        load(Classify(data=str(path)), ("train", "dev"))
+
+
+def test_one_file_is_divided_the_same_way_every_time(tmp_path: Path) -> None:
+    path = table(tmp_path, "data.csv", [(f"text {n}", "pos" if n % 4 else "neg") for n in range(100)])
+    _, first = load(Classify(data=str(path)), ("train", "dev"))
+    _, second = load(Classify(data=str(path)), ("train", "dev"))
+    assert first == second and len(first["train"]) == 90
+    assert sorted(record.label for record in first["dev"]) == ["neg"] * 2 + ["pos"] * 8
+    texts = {record.texts for split in first.values() for record in split}
+    assert len(texts) == 100
+    assert [record.number for record in first["dev"]] == list(range(10))
+    with pytest.raises(ValueError, match="held_out is a share"):
+        Classify(held_out=1.5)
+
+
+def test_problems_of_a_divided_file_are_told_once(tmp_path: Path) -> None:
+    path = table(tmp_path, "data.csv", [("x", "a"), ("y", "b"), ("", "a"), ("z", "b")])
+    with pytest.raises(UserError) as error:
+        load(Classify(data=str(path)), ("train", "dev"))
+    assert str(error.value).count("the text is empty") == 1
+    _, kept = load(Classify(data=str(path), skip_empty=True), ("train", "dev"))
+    assert sum(map(len, kept.values())) == 3
+
+
+def test_columns_are_written_down_and_survive_another_file(tmp_path: Path) -> None:
+    folder = tmp_path / "task"
+    folder.mkdir()
+    table(folder, "train.csv", [("x", "y", "a"), ("z", "w", "b")], header="premise,hypothesis,verdict")
+    task = Classify(data=str(folder), label="verdict").resolved()
+    assert (task.text, task.pair, task.label) == ("premise", "hypothesis", "verdict")
+    same = table(tmp_path, "same.csv", [("x", "y", "1")], header="hypothesis,premise,id")
+    assert (task.moved(same, {}).text, task.moved(same, {}).pair) == ("premise", "hypothesis")
+    other = table(tmp_path, "other.csv", [("x", "y", "a")], header="sentence1,sentence2,label")
+    assert (task.moved(other, {}).text, task.moved(other, {}).pair) == ("sentence1", "sentence2")
+    named = task.moved(other, {"text": "sentence2", "pair": "label", "label": ""})
+    assert (named.text, named.pair) == ("sentence2", "label")
+    single = table(tmp_path, "single.csv", [("x", "a")])
+    with pytest.raises(UserError, match="trained on pairs of texts"):
+        task.moved(single, {})
+
+
+def test_reading_settings_of_the_training_file_are_forgotten(tmp_path: Path) -> None:
+    task = Classify(text="column 1", label="column 2", header="no", delimiter="|", encoding="latin-1")
+    moved = task.moved(table(tmp_path, "new.csv", [("x", "a")]), {"quotes": "no"})
+    assert (moved.header, moved.delimiter, moved.encoding, moved.quotes) == ("auto", "", "", "no")
+    assert (moved.text, moved.label) == ("text", "")
+
+
+def test_missing_json_keys_and_files(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"text": "x", "label": "a"}\n{"text": "y"}\n{"label": "b"}\n', encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        load(Classify(data=str(tmp_path)), ("train", "dev", "test"))
+    assert "line 2: there is no 'label' in it" in str(error.value)
+    assert "line 3: there is no 'text' in it" in str(error.value)
+    assert "has no file for test; it has train" in str(error.value)

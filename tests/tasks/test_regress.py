@@ -1,0 +1,74 @@
+"""regress: numbers checked and standardised, and scores equal to scipy's and scikit-learn's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import mean_squared_error, r2_score
+
+from osbert.data.pack import Packer
+from osbert.errors import UserError
+from osbert.tasks import Prediction, Record, load
+from osbert.tasks.regress import Regress
+
+
+def records(numbers: list[float]) -> list[Record]:
+    return [Record(number=place, texts=("good film",), label=number) for place, number in enumerate(numbers)]
+
+
+def test_numbers_are_learnt_standardised_and_told_in_their_own_unit(packer: Packer) -> None:
+    rows = records([100.0, 300.0, 200.0, 400.0])
+    task = Regress().fitted(rows)
+    targets = np.array([task.encode(row, packer)[0].targets["regress"].labels[0] for row in rows])
+    assert targets.dtype == np.float32
+    assert targets.mean() == pytest.approx(0, abs=1e-6) and targets.std() == pytest.approx(1)
+    said = [task.decode([np.array([target])], row).value for target, row in zip(targets, rows)]
+    assert said == pytest.approx([100, 300, 200, 400], rel=1e-5)
+    assert not task.encode(Record(number=0, texts=("a",)), packer)[0].targets
+
+
+numbers = st.integers(-50, 50).map(lambda number: number / 4)
+
+
+@given(pairs=st.lists(st.tuples(numbers, numbers), min_size=3, max_size=30))
+def test_scores_equal_scipys(pairs: list[tuple[float, float]]) -> None:
+    said, true = [one for one, _ in pairs], [one for _, one in pairs]
+    scores = Regress().metrics([Prediction(value=value) for value in said], records(true))
+    assert scores["mse"] == pytest.approx(mean_squared_error(true, said))
+    assert scores["r2"] == pytest.approx(r2_score(true, said) if len(set(true)) > 1 else 0, abs=1e-9)
+    if len(set(said)) == 1 or len(set(true)) == 1:
+        assert scores["pearson"] == scores["spearman"] == 0
+    else:
+        assert scores["pearson"] == pytest.approx(pearsonr(said, true).statistic, abs=1e-9)
+        assert scores["spearman"] == pytest.approx(spearmanr(said, true).statistic, abs=1e-9)
+
+
+def test_what_is_no_number_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tscore\nx\ty\t4.5\nx\ty\tgood\nx\ty\tnan\nx\ty\t1\n")
+    (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tscore\nx\ty\tinf\nx\ty\t2\n")
+    with pytest.raises(UserError) as error:
+        load(Regress(data=str(tmp_path)), ("train", "dev"))
+    for fragment in (
+        "train.tsv, line 3: the label 'good' is not a number",
+        "train.tsv, line 4: the label 'nan' is not a finite number",
+        "dev.tsv, line 2: the label 'inf' is not a finite number",
+    ):
+        assert fragment in str(error.value)
+
+
+def test_equal_numbers_are_nothing_to_learn(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text,score\n" + "x,2\n" * 20)
+    with pytest.raises(UserError, match="every training row has the number 2"):
+        load(Regress(data=str(path)), ("train", "dev"))
+
+
+def test_sts_b(data: Path) -> None:
+    task, rows = load(Regress(data=str(data / "glue" / "STS-B")).resolved(), ("train", "dev"))
+    assert (task.text, task.pair, task.label) == ("sentence1", "sentence2", "score")
+    assert len(rows["dev"]) == 1500 and 0 <= min(row.label for row in rows["dev"]) <= 5

@@ -1,0 +1,62 @@
+"""Writes the code map of both READMEs from the first lines of the modules' docstrings; run by `make map`."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "README.zh.md")
+FOLDERS = ("src/osbert", "examples", "benchmarks", "tools")
+_BETWEEN_MARKS = re.compile(r"(<!-- map -->\n).*?(<!-- /map -->)", re.DOTALL)
+
+
+def code_map(root: Path) -> str:
+    """Return the map: one line a file, its name and the phrase its docstring opens with."""
+    rows = [row for folder in FOLDERS if (root / folder).is_dir() for row in _rows(root / folder, folder, 0)]
+    column = max(len(name) for name, _ in rows) + 2
+    return "\n".join(f"{name:{column}}{phrase}".rstrip() for name, phrase in rows)
+
+
+def with_map(page: str, map_text: str) -> str:
+    """Return a page with the map between its marks."""
+    if not _BETWEEN_MARKS.search(page):
+        raise ValueError("the page has no <!-- map --> ... <!-- /map -->")
+    return _BETWEEN_MARKS.sub(lambda marks: f"{marks[1]}```text\n{map_text}\n```\n{marks[2]}", page)
+
+
+def phrase(path: Path) -> str:
+    """Return what a file says it is: the first line of its docstring, or of its opening comment."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        first = text.partition("\n")[0].lstrip("# ") if text.startswith("#") else ""
+        return re.split(r"\. (?=[A-Z])", first)[0].rstrip(".:")
+    return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].rstrip(".")
+
+
+def _rows(folder: Path, name: str, depth: int) -> Iterator[tuple[str, str]]:
+    opening = folder / "__init__.py"
+    yield "  " * depth + f"{name}/", phrase(opening) if opening.is_file() else ""
+    entries = sorted(entry for entry in folder.iterdir() if entry.name[0] not in "_.")
+    for entry in entries:
+        if entry.is_file() and entry.suffix in (".py", ".toml", ".sh"):
+            yield "  " * (depth + 1) + entry.name, phrase(entry)
+    for entry in entries:
+        if entry.is_dir() and not entry.name.endswith("egg-info") and any(entry.rglob("*.py")):
+            yield from _rows(entry, entry.name, depth + 1)
+
+
+def main() -> int:
+    """Write the map into every page that has its marks."""
+    map_text = code_map(ROOT)
+    for name in PAGES:
+        page = ROOT / name
+        page.write_text(with_map(page.read_text(encoding="utf-8"), map_text), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
