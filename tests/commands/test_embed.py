@@ -65,6 +65,9 @@ def test_wrong_usage(encoder: Path, lines: Path, tmp_path: Path) -> None:
         embed(encoder, lines, out=tmp_path / "x.npz", layers="last")
     with pytest.raises(UserError, match="There is no layer 2: the model has 0"):
         embed(encoder, lines, out=tmp_path / "x.npz", layers="2")
+    (tmp_path / "none.csv").write_text("text,n\n")
+    with pytest.raises(UserError, match="has no rows"):
+        embed(encoder, tmp_path / "none.csv", out=tmp_path / "x.npz")
     (tmp_path / "bad.csv").write_text("text,n\ngood,1\nbad\n")
     with pytest.raises(UserError, match="line 3"):
         embed(encoder, tmp_path / "bad.csv", out=tmp_path / "x.npz")

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from osbert.commands.evaluate import FileOptions, evaluate
+from osbert.commands.evaluate import FileOptions, evaluate, tell
+from osbert.commands.finetune import finetune
 from osbert.errors import UserError
-from osbert.tasks import load
+from osbert.serving.engine import load as load_engine
+from osbert.tasks import Prediction, Record, load
 from osbert.tasks.classify import Classify
 
 
@@ -59,3 +61,36 @@ def test_a_folder_and_its_splits(run: Path, encoder: Path, tmp_path: Path) -> No
         evaluate(run, data=tmp_path / "absent")
     with pytest.raises(UserError, match="encoder without a task"):
         evaluate(encoder, data=tmp_path)
+
+
+def test_labels_in_brackets_are_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    task = Classify(labels=("[red]", "[spam]"))
+    records = [Record(number=0, texts=("x",), label="[spam]")]
+    predictions = [Prediction(value="[red]")]
+    tell(task, records, predictions, task.metrics(predictions, records))
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["true", "\\", "predicted", "[red]", "[spam]"] in said
+    assert ["[spam]", "1", "0"] in said and ["f1/[spam]", "0.0000"] in said
+
+
+def test_nothing_is_fitted_again(encoder: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The training rows of new data do not move a regressor's numbers, nor a classifier's labels."""
+    (tmp_path / "train.csv").write_text("text,score\n" + "good film,300\nbad,100\npoor,200\n" * 8)
+    (tmp_path / "dev.csv").write_text("text,score\ngood film,300\nbad,100\n")
+    out = tmp_path / "run"
+    finetune("regress", "--epochs", "1", model=encoder, data=tmp_path, out=out)
+    (tmp_path / "new").mkdir()
+    rows = [("good film", 9000.0), ("bad", 1000.0)]
+    (tmp_path / "new" / "train.csv").write_text("text,score\n" + "".join(f"{a},{b}\n" for a, b in rows))
+    (tmp_path / "new" / "dev.csv").write_text("text,score\ngood,1\n")
+    capsys.readouterr()
+    evaluate(out, data=tmp_path / "new", split="train")
+    said = [one.value for one in load_engine(out).predict([text for text, _ in rows])]
+    error = sum((value - true) ** 2 for value, (_, true) in zip(said, rows)) / 2
+    assert f"{error:.4f}"[:6] in capsys.readouterr().out
+
+
+def test_the_length_told_is_the_one_read(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "new.csv").write_text(f"text,label\n{'film ' * 50},pos\nbad,neg\n")
+    evaluate(run, data=tmp_path / "new.csv")
+    assert "1 texts are longer than the run reads (24 tokens)" in capsys.readouterr().out

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from osbert import recipe
 from osbert.commands.finetune import finetune, read_plan
+from osbert.commands.finetune_run import read_model
 from osbert.errors import UserError
+from osbert.models.attention import Attention
+from osbert.models.dropout import Dropout
 from osbert.serving.engine import load
 from osbert.tasks.classify import Classify
 from osbert.training import tracking
@@ -192,6 +196,14 @@ def test_regression(encoder: Path, tmp_path: Path) -> None:
         ("classify", ("--epochs", "0"), "epochs must be at least 1"),
         ("classify", ("--header", "maybe"), "must be one of 'auto', 'yes', 'no'"),
         ("classify", ("--text", "texts"), "there is no 'texts'"),
+        ("classify", ("--length", "3"), "length must be at least 5"),
+        ("classify", ("--length", "-1"), "length must be at least 5"),
+        ("classify", ("--seed", "-1"), "seed must be at least 0"),
+        ("classify", ("--dropout", "1.5"), "dropout must be at least 0 and below 1"),
+        ("classify", ("--weights", "1,2,3"), "--weights has 3 numbers, but there are 2 labels.*neg, pos"),
+        ("classify", ("--weights", "0,1"), "weights must be above 0, not 0"),
+        ("classify", ("--weights", "2,1", "--class-weights", "balanced"), "say only one of the two"),
+        ("classify", ("--device", "abacus"), "device 'abacus' cannot be used"),
         ("regress", (), "the label 'pos' is not a number"),
     ],
 )
@@ -215,22 +227,119 @@ def test_every_setting_reaches_the_run(table: Path, tmp_path: Path, setting: str
     assert len(changed) == 1 and changed[0].endswith(f"-> {value}") and setting.replace("-", "_") in changed[0]
 
 
-def test_a_signal_stops_after_a_checkpoint_and_a_full_disk_is_told(
-    encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("step", "number", "end"),
+    [(4, signal.SIGTERM, SystemExit), (4, signal.SIGINT, KeyboardInterrupt), (12, signal.SIGTERM, SystemExit)],
+)
+def test_a_signal_stops_after_a_checkpoint_and_loses_no_score(
+    run: Path, encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, step: int, number: int, end: type
 ) -> None:
+    """Step 12 is the last of the second epoch, whose development rows are scored before the stop."""
+    shown = ProgressLine.step
+
     def interrupt(self: ProgressLine, progress: Progress, line: object) -> None:
-        if progress.step == 4:
-            signal.raise_signal(signal.SIGTERM)
+        shown(self, progress, line)  # type: ignore[arg-type]
+        if progress.step == step:
+            signal.raise_signal(number)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ProgressLine, "step", interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(end) as stopped:
             finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-4"]
+    assert end is KeyboardInterrupt or stopped.value.code == 0
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step-{step}"]
+    finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")
+    assert lines(tmp_path / "run") == lines(run)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
 
-    def full(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("osbert.commands.finetune_run.write_tensors", full)
-    with pytest.raises(UserError, match=r"the disk is full .* give the same command again"):
+@pytest.mark.parametrize(
+    "place",
+    [
+        "osbert.commands.finetune_run.write_model",
+        "osbert.commands.finetune_report.write_report",
+        "osbert.training.run_folder.RunFolder.finish",
+        "osbert.commands.finetune_run.Finetuning.tidy",
+    ],
+)
+def test_a_run_that_fails_at_its_end_can_be_finished(
+    encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, place: str
+) -> None:
+    out, short = tmp_path / "run", (*settings, "--epochs", "2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, lambda *arguments, **more: stop(True))
+        with pytest.raises(Killed):
+            finetune("classify", *short, model=encoder, data=table, out=out)
+    finetune("classify", *short, model=encoder, data=table, out=out)
+    assert (out / "report.html").is_file() and facts(out)["epoch"] in (1, 2)
+    assert not list(out.glob("best-epoch-*"))
+    load(out).predict(["good"])
+
+
+def test_a_finished_run_needs_no_checkpoints(
+    encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = (*settings, "--epochs", "1")
+    finetune("classify", *short, model=encoder, data=table, out=tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints")
+    capsys.readouterr()
+    finetune("classify", *short, model=encoder, data=table, out=tmp_path)
+    assert "best: epoch 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("failure", [errno.ENOSPC, errno.EACCES])
+def test_only_a_full_disk_is_called_that(
+    encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: int
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(failure, "it cannot be")
+
+    monkeypatch.setattr("osbert.commands.finetune_run.write_tensors", fail)
+    full = failure == errno.ENOSPC
+    with pytest.raises(
+        UserError if full else OSError, match=r"the disk is full .* give the same command again" if full else "cannot"
+    ):
         finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("from_scratch", [False, True])
+def test_dropout_is_that_of_the_whole_model(encoder: Path, from_scratch: bool) -> None:
+    backbone = read_model(encoder, from_scratch=from_scratch, seed=0, dropout=0.3).backbone
+    head = Classify(labels=("a", "b")).head(backbone)
+    shares = [part.share for model in (backbone, head) for part in model.modules() if isinstance(part, Dropout)]
+    assert len(shares) == 3 and set(shares) == {0.3}
+    assert [part.dropout for part in backbone.modules() if isinstance(part, Attention)] == [0.3]
+    weights = load_file(encoder / "model.safetensors")["embeddings.word_embeddings.weight"]
+    assert torch.equal(backbone.embeddings.pieces.weight, weights) is not from_scratch
+
+
+def test_a_new_pooler_follows_from_the_seed_and_is_told(encoder: Path, tmp_path: Path) -> None:
+    shutil.copytree(encoder, tmp_path, dirs_exist_ok=True)
+    tensors = load_file(encoder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if "pooler" not in name}
+    save_file({**kept, "strange.weight": torch.zeros(2)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    models = [read_model(tmp_path, from_scratch=False, seed=seed, dropout=0.1) for seed in (3, 3, 4)]
+    first, again, other = (model.backbone.pooler.weight for model in models)
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    said = " ".join(models[0].remarks)
+    assert "pooler.dense.weight starts afresh: the file has no pooler" in said
+    assert "strange.weight (2,) is not used: unknown" in said
+    engine = load(tmp_path)
+    assert engine.remarks == models[0].remarks
+    with pytest.raises(UserError, match="has no pooler"):
+        engine.embed(["good"], pooling="pooler")
+    assert engine.embed(["good"], pooling="mean").shape == (1, 16)
+
+
+def test_a_regressor_opens_in_transformers_with_the_users_numbers(encoder: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    rows = [f"the {word} film,{value}" for word, value in (("good", 300), ("bad", 100), ("poor", 150))] * 10
+    (tmp_path / "all.csv").write_text("text,score\n" + "\n".join(rows) + "\n")
+    out = tmp_path / "run"
+    finetune("regress", "--epochs", "2", "--learning-rate", "1e-2", model=encoder, data=tmp_path / "all.csv", out=out)
+    tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForSequenceClassification.from_pretrained(out)
+    for text, ours in zip(["the good film", "bad"], load(out).predict(["the good film", "bad"])):
+        with torch.no_grad():
+            found = model.eval()(**tokenizer(text, return_tensors="pt")).logits.item()
+        assert found == pytest.approx(ours.value, abs=1e-3) and found > 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from osbert.commands.evaluate import FileOptions
 from osbert.commands.predict import predict
 from osbert.errors import UserError
 from osbert.serving.engine import load
+from osbert.tasks.classify import Classify
 
 
 def test_one_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,3 +91,11 @@ def test_wrong_usage(run: Path, encoder: Path, tmp_path: Path) -> None:
         predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.xlsx")
     with pytest.raises(UserError, match="holds an encoder without a task"):
         predict(encoder, "good")
+    with pytest.raises(UserError, match="was fine-tuned on single texts, not pairs"):
+        predict(run, "good", "film")
+    engine = load(run)
+    assert isinstance(engine.task, Classify)
+    engine.task = dataclasses.replace(engine.task, pair="other")
+    with pytest.raises(UserError, match="was fine-tuned on pairs of texts, not single ones"):
+        engine.predict([("good", "film"), "good"])
+    assert len(engine.predict([("good", "film")])) == 1

@@ -23,8 +23,11 @@ from transformers.models.roformer import modeling_roformer
 
 from osbert.data.batch import Batch, Target, collate
 from osbert.data.example import Example
+from osbert.errors import UserError
 from osbert.interop import huggingface
+from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.heads import Learner
+from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 TOLERANCE = 2e-5
 
@@ -211,6 +214,40 @@ def test_a_written_model_is_read_back_whole(
     huggingface.read_learner_weights(tmp_path, twin).require_complete("folder")
     for name, tensor in learner.state_dict().items():
         assert torch.equal(tensor, twin.state_dict()[name]), name
+
+
+def test_how_fresh_weights_start_is_written_too(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
+    learner = make_learner([], positions="rotary", neighbours=2.0)
+    huggingface.write_model(learner, tmp_path)
+    assert huggingface.load(tmp_path).backbone.architecture == learner.backbone.architecture
+    huggingface.write_model(make_learner([]), tmp_path)
+    assert "osbert" not in (tmp_path / "config.json").read_text()
+
+
+def test_a_regressors_unit_is_in_their_weights_and_ours_stay_exact(
+    tmp_path: Path, make_learner: Callable[..., Learner]
+) -> None:
+    learner = make_learner(["regress"])
+    huggingface.write_model(learner, tmp_path, center=200.0, scale=50.0)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    batch = make_batch([9, 4])
+    with torch.no_grad():
+        mine = learner.heads["regress"].outputs(learner.backbone(batch), batch)
+        torch.testing.assert_close(200 + 50 * mine, theirs(**padded(batch)).logits, rtol=0, atol=1e-3)
+    twin = make_learner(["regress"])
+    torch.nn.init.zeros_(twin.heads["regress"].linear.weight)
+    huggingface.read_learner_weights(tmp_path, twin).require_complete("folder")
+    assert torch.equal(twin.heads["regress"].linear.weight, learner.heads["regress"].linear.weight)
+    assert torch.equal(twin.heads["regress"].linear.bias, learner.heads["regress"].linear.bias)
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
+    huggingface.write_model(make_learner([]), tmp_path)
+    write_tokenizer(Tokenizer([*SPECIALS, *(f"w{n}" for n in range(55))]), tmp_path)
+    assert len(huggingface.read_encoder(tmp_path).tokenizer) == 60
+    write_tokenizer(Tokenizer([*SPECIALS, *(f"w{n}" for n in range(56))]), tmp_path)
+    with pytest.raises(UserError, match="the tokenizer has 61 pieces, but the model knows 60"):
+        huggingface.read_encoder(tmp_path)
 
 
 def test_label_names_and_problem_type_are_told(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:

@@ -38,15 +38,16 @@ def test_the_first_position_stays() -> None:
     assert torch.equal(rotate(heads, rotation(torch.tensor([0]), 6)), heads)
 
 
-@pytest.mark.parametrize(("head", "distance"), [(0, -1), (1, 1), (2, -1)])
+@pytest.mark.parametrize(("head", "distance"), [(0, -1), (1, 1), (4, -1)])
 def test_heads_start_at_their_neighbours(head: int, distance: int) -> None:
-    query, key = neighbours(3, 64, 2.0)
+    query, key = neighbours(5, 64, 2.0)
     turns = rotation(torch.arange(30), 64)
     turned = [rotate(bias[head].expand(30, 1, 64), turns)[:, 0] for bias in (query, key)]
     shares = (turned[0] @ turned[1].T / 8).softmax(dim=-1)  # (30, 30), queries in rows
     assert torch.equal(shares[1:-1].argmax(dim=-1), torch.arange(1, 29) + distance)
-    sharper = neighbours(3, 64, 4.0)
+    sharper = neighbours(5, 64, 4.0)
     assert torch.allclose(sharper, 2 * torch.stack([query, key]))
+    assert not query[2:4].any() and not key[2:4].any()
 
 
 def test_a_fresh_model_with_neighbours_mixes_them(make_batch) -> None:

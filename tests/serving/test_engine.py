@@ -79,6 +79,13 @@ def test_pairs_and_nothing(engine: Engine) -> None:
     assert engine.examples(TEXTS)[3].truncated == 190
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_is_used_where_there_is_one(folder: Path) -> None:
+    engine = load(folder)
+    assert next(engine.learner.parameters()).device.type == "cuda"
+    np.testing.assert_allclose(engine.embed(TEXTS), load(folder, device="cpu").embed(TEXTS), atol=1e-3)
+
+
 def test_what_cannot_be_is_said_plainly(engine: Engine, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="a list of texts"):
         engine.embed("one text")
@@ -92,6 +99,8 @@ def test_what_cannot_be_is_said_plainly(engine: Engine, folder: Path, tmp_path: 
         engine.embed(["one text"], layers=2, pooling="pooler")
     with pytest.raises(UserError, match="not 3 texts at once"):
         engine.embed([("a", "b", "c")])
+    with pytest.raises(UserError, match="device 'abacus' cannot be used"):
+        load(folder, device="abacus")
     with pytest.raises(UserError, match=r"no config\.json"):
         osbert.load(tmp_path)
     shutil.copy(folder / "config.json", tmp_path)

@@ -99,6 +99,33 @@ def test_every_problem_of_every_file_is_told_before_training(tmp_path: Path) -> 
         assert fragment in str(error.value)
 
 
+def test_a_training_file_that_fails_makes_no_label_unknown(tmp_path: Path) -> None:
+    table(tmp_path, "train.csv", [("", "pos"), ("", "neg")])
+    table(tmp_path, "dev.csv", [("good", "pos"), ("bad", "neg")])
+    with pytest.raises(UserError) as error:
+        load(Classify(data=str(tmp_path)), ("train", "dev"))
+    assert "train.csv, line 2: the text is empty" in str(error.value) and "unknown" not in str(error.value)
+
+
+def test_no_rows_for_development_and_what_to_do(tmp_path: Path) -> None:
+    path = table(tmp_path, "data.csv", [("good", "pos"), ("bad", "neg")])
+    with pytest.raises(UserError, match=r"the dev rows: there are none\. .*--held-out"):
+        load(Classify(data=str(path)), ("train", "dev"))
+
+
+def test_weights_are_one_a_label() -> None:
+    rows = records(["a", "b", "a"])
+    assert Classify(weights=(1.0, 3.0)).fitted(rows).weights == (1.0, 3.0)
+    with pytest.raises(UserError, match="has 3 numbers, but there are 2 labels: give one for each of a, b"):
+        Classify(weights=(1.0, 3.0, 1.0)).fitted(rows)
+    with pytest.raises(UserError, match="say only one"):
+        Classify(weights=(1.0, 3.0), class_weights="balanced").fitted(rows)
+    with pytest.raises(ValueError, match="above 0"):
+        Classify(weights=(1.0, -3.0))
+    with pytest.raises(ValueError, match="length must be at least 5"):
+        Classify(length=4)
+
+
 def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
     path = table(tmp_path, "data.csv", [("good", "pos")] * 30)
     with pytest.raises(UserError, match="every training row has the label 'pos'; a classifier needs two or more"):

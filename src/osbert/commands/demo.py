@@ -66,10 +66,10 @@ class Stage:
 def demo(
     *,
     out: Path = Path("demo"),
-    vocabulary: int = 8192,
-    steps: int = 1800,
-    epochs: int = 5,
-    rows: int = 450,
+    vocabulary: int = 4096,
+    steps: int = 1100,
+    epochs: int = 20,
+    rows: int = 30,
     source: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
 ) -> None:
     """Train a vocabulary, pretrain, fine-tune, predict and report, on text that this installation has.

@@ -64,6 +64,8 @@ def embed(
     columns = choose(table.columns, asked=Columns(text=text, pair=pair), path=str(file), labelled=False)
     print(f"{table.describe()}; {Columns(text=columns.text, pair=columns.pair).describe()}")
     engine = load(model)
+    for remark in engine.remarks:
+        print(f"{model}: {remark}")
     arrays, cut = vectors(engine, table, columns, pooling=pooling, layers=chosen)
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f".{out.stem}.part.npz")
@@ -98,6 +100,8 @@ def vectors(
         found["ids"] += [example.ids for example in examples] if pooling == "tokens" else []
         found["lengths"].append(np.array([len(example) for example in examples]))
         cut += sum(example.truncated > 0 for example in examples)
+    if not found["lines"]:
+        raise UserError(f"{table.path} has no rows: there is nothing to embed.")
     arrays = {name: np.concatenate(parts) for name, parts in found.items() if parts}
     lengths = arrays.pop("lengths")
     if pooling == "tokens":

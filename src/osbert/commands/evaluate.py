@@ -71,10 +71,15 @@ def evaluate(
 
     engine = load_engine(run)
     task = moved_task(engine.fine_tuned, data, file or FileOptions(), label=label)
-    task, by_split = load(task, ("all" if data.is_file() else split,))
+    for remark in engine.remarks:
+        print(f"{run}: {remark}")
+    task, by_split = load(task, ("all" if data.is_file() else split,), fit=False)
     (records,) = by_split.values()
     result = score(engine.learner, task, records, engine.packer)
     tell(task, records, result.predictions, result.metrics)
+    cut = sum(prediction.truncated > 0 for prediction in result.predictions)
+    if cut:
+        print(f"{cut:,} texts are longer than the run reads ({engine.packer.length} tokens); their ends were not read.")
 
 
 def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "") -> Task:
@@ -93,22 +98,18 @@ def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "")
 def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction], metrics: dict[str, float]) -> None:
     """Print the scores, and for a classifier the table of what was taken for what."""
     from rich.console import Console
+    from rich.markup import escape  # a label such as [spam] is not markup
     from rich.table import Table
 
     console = Console()
     print(f"{len(records):,} rows")
     scores = Table("score", "value", box=None)
     for name, value in metrics.items():
-        scores.add_row(name, f"{value:.4f}")
+        scores.add_row(escape(name), f"{value:.4f}")
     console.print(scores)
     if isinstance(task, Classify) and len(task.labels) <= SHOWN:
         counts = confusion([one.value for one in predictions], [one.label for one in records], task.labels)
-        table = Table("true \\ predicted", *task.labels, box=None)
+        table = Table("true \\ predicted", *map(escape, task.labels), box=None)
         for label, line in zip(task.labels, counts.tolist()):
-            table.add_row(label, *(f"{count:,}" for count in line))
+            table.add_row(escape(label), *(f"{count:,}" for count in line))
         console.print(table)
-    cut = sum(prediction.truncated > 0 for prediction in predictions)
-    if cut:
-        print(
-            f"{cut:,} texts are longer than the model was set to read ({task.length} tokens); their ends were not read."
-        )

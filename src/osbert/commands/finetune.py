@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from osbert.tasks import Record, TableTask, Task, load
 
 if TYPE_CHECKING:
     from osbert.commands.finetune_run import Epoch, Finetuning, Model
+    from osbert.training.run_folder import RunFolder
 
 
 @functools.cache
@@ -137,45 +140,62 @@ def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
 
 def train(plan: Plan, records: dict[str, list[Record]], out: Path) -> Epoch:
     """Fine-tune to the end, write the run folder, and return the best epoch."""
-    from osbert.commands.finetune_report import finetuning_report
-    from osbert.commands.finetune_run import Finetuning, fingerprint, read_model, truncation
+    from osbert.commands.finetune_run import Epoch, Finetuning, fingerprint, read_model
     from osbert.training.checkpoint import reason
     from osbert.training.lock import locked
     from osbert.training.run_folder import RunFolder
 
-    model = read_model(plan.model, from_scratch=plan.from_scratch, seed=plan.training.seed)
+    wanted = plan.training
+    model = read_model(plan.model, from_scratch=plan.from_scratch, seed=wanted.seed, dropout=wanted.dropout)
     tell_model(plan, model)
-    with locked(out):
-        facts = {
-            "osbert": __version__,
-            "command": "finetune",
-            "rows": fingerprint(records),
-            "tokenizer": model.tokenizer.fingerprint,
-        }
-        folder = RunFolder(out)
-        folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"))
-        run = Finetuning(
-            model=model, task=plan.task, records=records, settings=plan.training, optimizer=plan.optimizer, folder=out
-        )
-        if cut := truncation(run.examples, run.packer.length):
-            print(cut)
-        if run.trainer.resume():
-            print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
-        if "finished" not in folder.facts:
-            try:
-                follow(run, plan)
-                run.finish()
-                folder.finish({"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)})
-                finetuning_report(out, name=plan.path)
-            except OSError as error:
-                again = "Make room and give the same command again; it goes on from the last checkpoint"
-                raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.") from error
-    tell_end(run, out)
-    return run.best
+    # Made before anything is written: what cannot be leaves no folder behind.
+    run = Finetuning(
+        model=model, task=plan.task, records=records, settings=wanted, optimizer=plan.optimizer, folder=out
+    )
+    facts = {
+        "osbert": __version__,
+        "command": "finetune",
+        "rows": fingerprint(records),
+        "tokenizer": model.tokenizer.fingerprint,
+    }
+    try:
+        with locked(out):
+            folder = RunFolder(out)
+            folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"))
+            if not folder.finished:
+                complete(run, plan, folder)
+            run.tidy()
+            best = Epoch(**folder.facts["finished"]["best"])
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        again = "Make room and give the same command again; it goes on from the last checkpoint"
+        raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.") from error
+    tell_end(best, out)
+    return best
+
+
+def complete(run: Finetuning, plan: Plan, folder: RunFolder) -> None:
+    """Train to the end and write the model and the report; that it is finished is noted last."""
+    from osbert.commands.finetune_report import finetuning_report
+    from osbert.commands.finetune_run import truncation
+
+    if cut := truncation(run.examples, run.packer.length):
+        print(cut)
+    if run.trainer.resume():
+        print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
+    follow(run, plan)
+    run.finish()
+    best = dataclasses.asdict(run.best)
+    finetuning_report(run.folder, name=plan.path, best=best)
+    folder.finish({"best": best, "processor": str(run.trainer.processor)})
 
 
 def follow(run: Finetuning, plan: Plan) -> None:
-    """Train, showing progress and each epoch's scores; a signal stops after a checkpoint has been written."""
+    """Train, showing progress and each epoch's scores; a signal stops after a checkpoint has been written.
+
+    SIGTERM then ends the process with status 0, as it does in pretraining; Ctrl-C is a KeyboardInterrupt.
+    """
     from rich.console import Console
 
     from osbert.training.interruption import Interruption
@@ -196,10 +216,11 @@ def follow(run: Finetuning, plan: Plan) -> None:
                 line.say(row(event) + ("  best so far" if event.best else ""))
             while trainer.notices:
                 line.say(trainer.notices.pop(0))
-            if wish.signal and not trainer.finished:
+            between = not isinstance(event, Progress) or not run.ends_epoch(event)
+            if wish.signal and between and not trainer.finished:
                 trainer.save()
                 line.say(f"stopped after step {trainer.step:,}; the same command goes on from there")
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(0)
 
 
 def named(epoch: Epoch) -> dict[str, float]:
@@ -222,9 +243,8 @@ def tell_model(plan: Plan, model: Model) -> None:
         print(f"  {remark}")
 
 
-def tell_end(run: Finetuning, out: Path) -> None:
+def tell_end(best: Epoch, out: Path) -> None:
     """Print the best epoch, with the scores of every class, and what to do with the run."""
-    best = run.best
     print(f"best: {row(best)}; its weights are in {out}")
     classes = {name.partition("/")[2]: value for name, value in best.metrics.items() if "/" in name}
     if classes:

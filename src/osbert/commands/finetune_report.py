@@ -9,14 +9,15 @@ from typing import Any
 from osbert import recipe
 from osbert.analysis.plot import Series, line_plot, smooth
 from osbert.analysis.report import Section, code, curve, table, write_report
-from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import NAME, duration, read_lines
 
 
-def finetuning_report(folder: Path, *, name: str) -> Path:
-    """Write report.html into the run folder of a finished fine-tuning of the task `name`. Returns its path."""
+def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any]) -> Path:
+    """Write report.html into the folder of a fine-tuning of the task `name`, `best` being its best epoch's facts.
+
+    Returns its path.
+    """
     lines = read_lines(folder / NAME)
-    best = RunFolder(folder).facts["finished"]["best"]
     epochs = [line for line in lines if "epoch" in line]
     names = [key for key in epochs[0] if key.startswith("dev.")]
     shown = [key for key in names if "/" not in key]

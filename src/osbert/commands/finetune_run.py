@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,11 +13,9 @@ import torch
 from osbert.data.example import Example
 from osbert.data.loader import ExampleLoader
 from osbert.data.pack import Packer
-from osbert.errors import UserError
 from osbert.evaluation.score import score
-from osbert.interop.huggingface import load as load_backbone
-from osbert.interop.huggingface import write_model
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.huggingface import read_encoder, write_model
+from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.weight_files import read_file, write_tensors
 from osbert.models.heads import Learner
 from osbert.models.transformer import Transformer
@@ -41,6 +39,8 @@ class FinetuneSettings:
     """Most tokens in one pass through the model; a step with more is split, with the same gradient."""
     seed: int = 0
     """Decides the new weights, the order of the rows and the dropout."""
+    dropout: float = 0.1
+    """Share dropped in training, in the whole encoder and before the task's layer; it stays as in pretraining."""
     precision: Precision = "auto"
     """Precision of matrix products in training; auto is bf16 where the processor has it. Scores are always fp32."""
     device: str = "auto"
@@ -52,9 +52,12 @@ class FinetuneSettings:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
-        for name in ("epochs", "batch", "micro_tokens", "log_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        counts = ("epochs", "batch", "micro_tokens", "log_every", "checkpoint_every")
+        for name, least in (*((count, 1) for count in counts), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:
         """Return the trainer's settings."""
@@ -101,24 +104,20 @@ class Model:
     remarks: tuple[str, ...] = ()
 
 
-def read_model(folder: Path, *, from_scratch: bool, seed: int) -> Model:
-    """Return the encoder in a folder; `from_scratch` keeps its architecture and draws fresh weights.
+def read_model(folder: Path, *, from_scratch: bool, seed: int, dropout: float) -> Model:
+    """Return the encoder in a folder, with this dropout; `from_scratch` keeps its sizes and draws fresh weights.
 
     Raises UserError when the folder is no encoder, or its vocabulary does not fit.
     """
-    loaded = load_backbone(folder)
-    tokenizer = read_tokenizer(folder)
-    backbone = loaded.backbone
-    remarks = tuple(f"{row.name}: {row.remark}" for row in loaded.report.rows if row.status == "new")
-    if len(tokenizer) > backbone.architecture.vocabulary:
-        raise UserError(
-            f"{folder}: the tokenizer has {len(tokenizer):,} pieces, but the model knows "
-            f"{backbone.architecture.vocabulary:,}. They are not of one training."
-        )
+    with seeded(seed + 1):  # a pooler that has to be new must not have the first numbers of the head, drawn from `seed`
+        encoder = read_encoder(folder)
+    sizes = replace(encoder.backbone.architecture, dropout=dropout, attention_dropout=dropout)
     if from_scratch:
         with seeded(seed):
-            backbone, remarks = backbone.architecture.build(), ()
-    return Model(backbone=backbone, tokenizer=tokenizer, remarks=remarks)
+            return Model(backbone=sizes.build(), tokenizer=encoder.tokenizer)
+    backbone = sizes.empty()
+    backbone.load_state_dict(encoder.backbone.state_dict(), assign=True)
+    return Model(backbone=backbone, tokenizer=encoder.tokenizer, remarks=encoder.report.remarks)
 
 
 class Finetuning:
@@ -168,28 +167,30 @@ class Finetuning:
             if not progress.skipped:
                 memory["losses"].append(progress.loss)
             yield progress
-            if progress.step % self.loader.steps_per_epoch == 0:
+            if self.ends_epoch(progress):
                 epoch = self._evaluate(progress)
                 memory["epochs"].append(asdict(epoch))
                 memory["losses"].clear()
                 yield epoch
 
+    def ends_epoch(self, progress: Progress) -> bool:
+        """Return whether an Epoch follows; between the two there is no place to stop, or it would never be scored."""
+        return progress.step % self.loader.steps_per_epoch == 0
+
     def finish(self) -> None:
-        """Write the best epoch's weights as the run's model."""
+        """Write the best epoch's weights as the run's model; what it takes to do so again stays until `tidy`."""
         path = self._weights(self.best.epoch)
         self.learner.load_state_dict(read_file(path))
         self.learner.to("cpu")
-        labels = getattr(self.task, "labels", None)
+        names = ("labels", "center", "scale")
+        known = {name: getattr(self.task, name) for name in names if hasattr(self.task, name)}
         write_tokenizer(self.tokenizer, self.folder, length=self.learner.backbone.architecture.length)
-        write_model(self.learner, self.folder, labels=labels)
-        for other in self.folder.glob("best-epoch-*.safetensors"):
-            other.unlink()
+        write_model(self.learner, self.folder, **known)
 
-    @property
-    def finished(self) -> bool:
-        """Return whether the run ended before and its model is written."""
-        written = (self.folder / "model.safetensors").is_file()
-        return self.trainer.finished and written and not self._weights(self.best.epoch).is_file()
+    def tidy(self) -> None:
+        """Remove the epochs' weights, once the run is noted as finished."""
+        for path in self.folder.glob("best-epoch-*.safetensors"):
+            path.unlink()
 
     def _evaluate(self, progress: Progress) -> Epoch:
         losses = self.trainer.memory["losses"]
@@ -200,9 +201,12 @@ class Finetuning:
         best = not before or metrics[wanted] >= before[-1].metrics[wanted]
         if best:
             write_tensors(self.learner.state_dict(), self._weights(number))
-            # The best one before stays: if the process dies now, the last checkpoint still refers to it.
-            for earlier in before[:-1]:
-                self._weights(earlier.epoch).unlink(missing_ok=True)
+            # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.
+            saved = max(self.trainer.checkpoints.steps(), default=0)
+            needed = [epoch for epoch in before if epoch.step <= saved][-1:]
+            for earlier in before:
+                if earlier not in needed:
+                    self._weights(earlier.epoch).unlink(missing_ok=True)
         loss = sum(losses) / max(len(losses), 1)
         return Epoch(epoch=number, step=progress.step, loss=loss, metrics=metrics, best=best, seconds=progress.seconds)
 

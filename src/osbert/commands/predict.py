@@ -17,10 +17,10 @@ from osbert.commands.evaluate import FileOptions, moved_task
 from osbert.data.table import Row, Table
 from osbert.data.table_columns import Columns
 from osbert.errors import Problems, UserError
-from osbert.tasks import Prediction, Record, TableTask
+from osbert.tasks import Prediction, TableTask
 
 if TYPE_CHECKING:
-    from osbert.serving.engine import Engine
+    from osbert.serving.engine import Engine, Text
 
 ROWS = 2048
 """Rows in memory at a time."""
@@ -63,14 +63,15 @@ def predict(
         if options or out:
             raise UserError("--out and how to read a file (--text, ...) go with --file, not with a single text.")
         assert text is not None
-        tell(load(run), (text,) if pair is None else (text, pair))
+        tell(load(run), text if pair is None else (text, pair))
         return
     predict_file(load(run), file, out, options or FileOptions())
 
 
-def tell(engine: Engine, texts: tuple[str, ...]) -> None:
+def tell(engine: Engine, text: Text) -> None:
     """Print the prediction for one text or pair."""
-    prediction = engine.predict_records([Record(number=0, texts=texts)])[0]
+    prediction = engine.predict([text])[0]
+    tell_remarks(engine)
     value = prediction.value
     print(f"{value:.4f}" if isinstance(value, float) else value)
     for label, probability in sorted(prediction.probabilities.items(), key=lambda item: -item[1]):
@@ -81,9 +82,16 @@ def tell(engine: Engine, texts: tuple[str, ...]) -> None:
         )
 
 
+def tell_remarks(engine: Engine) -> None:
+    """Print what was odd about the model's folder, aside from the predictions."""
+    for remark in engine.remarks:
+        print(f"{engine.folder}: {remark}", file=sys.stderr)
+
+
 def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOptions) -> None:
     """Predict every row of a file; its rows are checked whole before the first is predicted."""
     task = moved_task(engine.fine_tuned, file, options)
+    tell_remarks(engine)
     if not isinstance(task, TableTask):
         raise UserError(f"The task {task.name} does not read tables.")
     table = task.open(file)

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, cast
 
+from osbert.corpus.decoding import guess_encoding
 from osbert.data.table_columns import is_known
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, UserError
@@ -23,11 +24,11 @@ SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt")
 COMPRESSIONS = (".gz", ".xz", ".zst")
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_LIKELY = ("gb18030", "cp1252")
 _DELIMITERS = ("\t", ",", ";", "|")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 _SAMPLE_LINES = 1000
 _SAMPLE_CHARACTERS = 1 << 20
+_SAMPLE_BYTES = 1 << 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,11 @@ def find_format(path: Path, reading: Reading) -> Format:
     lines = _sample(path, encoding)
     if not lines:
         raise UserError(f"{path} is empty.")
+    if len(lines) == 1 and "\r" in lines[0].rstrip("\r\n"):
+        raise UserError(
+            f"{path}: its lines end in carriage returns alone, as on very old computers. Convert it: "
+            f"tr '\\r' '\\n' < {path.name} > converted{plain_suffix(path)}"
+        )
     suffix = plain_suffix(path)
     if suffix in (".jsonl", ".ndjson", ".json") or (suffix not in SUFFIXES and lines[0].lstrip().startswith("{")):
         return Format(kind="jsonl", encoding=encoding, columns=_keys(path, lines))
@@ -132,23 +138,16 @@ def decoding_error(path: Path, encoding: str) -> UserError:
             try:
                 decoder.decode(chunk)
             except UnicodeDecodeError as error:
-                likely = next((name for name in _LIKELY if _decodes(chunk, name)), "latin-1")
                 wrong = error.object[error.start]
-                return UserError(
-                    f"{path}, line {line}: byte {offset + error.start:,} (0x{wrong:02x}) is not {encoding}. "
-                    f"The file may be in {likely}: give --encoding {likely}, or save it as UTF-8."
-                )
+                place = f"{path}, line {line}: byte {offset + error.start:,} (0x{wrong:02x}) is not {encoding}."
+                likely = guess_encoding(chunk + file.read(_SAMPLE_BYTES))
+                if likely in (None, codecs.lookup(encoding).name):
+                    return UserError(f"{place} Mend that place, or give the file's --encoding, or save it as UTF-8.")
+                advice = f"The file may be in {likely}: give --encoding {likely}, or save it as UTF-8."
+                return UserError(f"{place} {advice}")
             line += 1
             offset += len(chunk)
     return UserError(f"{path}: the file ends in the middle of a character; it is not whole {encoding} text.")
-
-
-def _decodes(chunk: bytes, encoding: str) -> bool:
-    try:
-        chunk.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _sample(path: Path, encoding: str) -> list[str]:

@@ -18,11 +18,13 @@ from torch import Tensor
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
 from osbert.interop import huggingface_names as names
+from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.interop.weight_files import SAFE, read_json, read_tensors, write_tensors
 from osbert.models.heads import Head, Learner
 from osbert.models.positions import rotation
 from osbert.models.predictions import SequenceHead
 from osbert.models.transformer import Architecture, Transformer, initialise
+from osbert.text.tokenizer import Tokenizer
 
 Status = Literal["loaded", "new", "unused"]
 
@@ -53,6 +55,14 @@ class Report:
         """Return the rows that are not as expected."""
         return tuple(row for row in self.rows if not row.expected)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return what the user should know, a line each: what starts afresh, and what in the file is strange."""
+        fresh = [f"{row.name} starts afresh: {row.remark}" for row in self.rows if row.status == "new"]
+        strange = [f"{row.name} {row.shape} is not used: {row.remark}" for row in self.problems]
+        more = [f"... and {len(strange) - 5:,} more that are not used"] if len(strange) > 5 else []
+        return (*fresh, *strange[:5], *more)
+
     def named(self, status: Status) -> tuple[str, ...]:
         """Return the names of the rows with a status."""
         return tuple(row.name for row in self.rows if row.status == status)
@@ -72,6 +82,31 @@ class Loaded:
 
     backbone: Transformer
     report: Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """A backbone with the tokenizer it was trained with, and what was odd about it (`Report.remarks`)."""
+
+    backbone: Transformer
+    tokenizer: Tokenizer
+    report: Report
+
+
+def read_encoder(folder: str | Path) -> Encoder:
+    """Return the backbone and the tokenizer in a folder, as `load`.
+
+    Raises UserError also when the tokenizer has pieces that the model does not know.
+    """
+    loaded = load(folder)
+    tokenizer = read_tokenizer(folder)
+    known = loaded.backbone.architecture.vocabulary
+    if len(tokenizer) > known:
+        raise UserError(
+            f"{folder}: the tokenizer has {len(tokenizer):,} pieces, but the model knows {known:,}. They are not of "
+            "one training."
+        )
+    return Encoder(backbone=loaded.backbone, tokenizer=tokenizer, report=loaded.report)
 
 
 def read_backbone(folder: str | Path) -> Transformer:
@@ -118,17 +153,26 @@ def read_learner_weights(folder: str | Path, learner: Learner) -> Report:
     return Report(rows=tuple(rows + _fill_heads(tensors, learner)))
 
 
-def write_model(learner: Learner, folder: str | Path, *, labels: Sequence[str] | None = None) -> None:
+def write_model(
+    learner: Learner,
+    folder: str | Path,
+    *,
+    labels: Sequence[str] | None = None,
+    center: float = 0.0,
+    scale: float = 1.0,
+) -> None:
     """Write config.json and model.safetensors so that Hugging Face's AutoModel classes open them with equal outputs.
 
     `labels` name the outputs of the classification head, in order; None for Hugging Face's own LABEL_0, LABEL_1, ...
-    Each file is replaced in one step. Tied weights are stored once, as Hugging Face does.
+    A regression head's number y stands for `center` + `scale` * y, which is what their model gives; the head's own
+    weights are then kept beside. Each file is replaced in one step. Tied weights are stored once, as Hugging Face does.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = names.config(learner.backbone.architecture) | _head_config(learner, labels)
     prefix = f"{config['model_type']}." if learner.heads else ""
     tensors: dict[str, Tensor] = {}
+    in_units = (center, scale) != (0, 1)
     state = learner.backbone.state_dict()
     for ours, theirs in names.backbone(learner.backbone.architecture).items():
         tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
@@ -137,7 +181,11 @@ def write_model(learner: Learner, folder: str | Path, *, labels: Sequence[str] |
     published = _published(learner)
     for name, head in _heads(learner):
         for ours, tensor in head.state_dict().items():
-            tensors[published[name].get(ours, f"heads.{name}.{ours}")] = tensor
+            own = f"heads.{name}.{ours}"
+            if head.kind == "regress" and in_units and ours in published[name]:
+                tensors[own] = tensor
+                tensor = tensor * scale + (center if ours == "linear.bias" else 0)
+            tensors[published[name].get(ours, own)] = tensor
     write_tensors(tensors, folder / SAFE)
     write_json(folder / "config.json", config)
 

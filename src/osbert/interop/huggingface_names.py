@@ -41,6 +41,9 @@ NUMBERS = {
 }
 """Their config fields that may be absent, with our defaults, which are theirs."""
 
+NEIGHBOURS = "osbert_neighbours"
+"""A config field of our own, where it is not 0: how fresh weights of this architecture start (--from-scratch)."""
+
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "position_embedding_type": (None, "absolute", "rotary"),
     "is_decoder": (None, False),
@@ -135,7 +138,7 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
         if not isinstance(config.get(theirs), int):
             problems.add(f"{theirs} must be a whole number, but is {config.get(theirs, 'missing')!r}.")
         settings[ours] = config.get(theirs)
-    for theirs, ours in NUMBERS.items():
+    for theirs, ours in {**NUMBERS, NEIGHBOURS: "neighbours"}.items():
         value = config.get(theirs, getattr(Architecture, ours))
         if not isinstance(value, float | int):
             problems.add(f"{theirs} must be a number, but is {value!r}.")
@@ -151,6 +154,7 @@ def config(architecture: Architecture) -> dict[str, Any]:
     fields: dict[str, Any] = {"model_type": kind, "hidden_act": _written(architecture.activation)}
     names = {**SIZES, SEGMENTS: "segments", **NUMBERS}
     fields |= {theirs: getattr(architecture, ours) for theirs, ours in names.items()}
+    fields |= {NEIGHBOURS: architecture.neighbours} if architecture.neighbours else {}
     if kind == "bert":
         return fields | {"position_embedding_type": "absolute"}
     return fields | {"embedding_size": architecture.width, "rotary_value": False}

@@ -161,7 +161,7 @@ class Attention(nn.Module):
 
     @torch.no_grad()
     def face_neighbours(self, strength: float) -> None:
-        """Start the query and key biases so that each head looks at the token before or after (rotary positions)."""
+        """Start the query and key biases so that half the heads look at the token before or after it."""
         biases = neighbours(self.heads, self.outward.in_features // self.heads, strength)
         self.inward.bias[: biases.numel()] = biases.flatten()
 

@@ -20,15 +20,17 @@ def rotation(positions: Tensor, width: int) -> Tensor:
 
 
 def neighbours(heads: int, width: int, strength: float) -> Tensor:
-    """Return biases (2, H, K) of queries and keys with which heads look at a neighbour, whatever the tokens are.
+    """Return biases (2, H, K) of queries and keys with which some heads look at a neighbour, whatever the tokens are.
 
-    Even heads then score the token before highest, odd heads the one after, more sharply the higher the `strength`: to
-    rotary positions a bias is a function of the distance alone. Started at 0, these biases stay near 0 for long, since
-    each is the other's gradient; and until heads find their neighbours, a model knows only which words are about.
+    Of four heads the first scores the token before highest, the second the one after, more sharply the higher the
+    `strength`: to rotary positions a bias is a function of the distance alone. The other two are left at 0, free to see
+    the whole sequence. Started at 0, all biases stay near 0 for long, since each is the other's gradient; and until
+    heads find their neighbours, a model knows only which words are about.
     """
-    query = torch.full((heads, width), strength)
-    turns = rotation(torch.arange(heads) % 2 * -2 + 1, width)  # one to the right for even heads, one to the left
-    key = rotate(query[:, None], turns).squeeze(1)  # (H, K): a key so turned fits a query one place further on
+    place = torch.arange(heads) % 4
+    query = torch.where(place < 2, strength, 0.0)[:, None].repeat(1, width)  # (H, K)
+    turns = rotation(1 - 2 * place, width)  # a key turned by one place fits the query one place further on
+    key = rotate(query[:, None], turns).squeeze(1)  # (H, K)
     return torch.stack([query, key])
 
 

@@ -47,7 +47,7 @@ class Architecture:
     """Standard deviation of the normal the weights start from, before it is cut at two deviations."""
 
     neighbours: float = 0.0
-    """Above 0, attention heads start by looking at the token before or after, the more sharply the higher (rotary)."""
+    """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
 
     def build(self) -> Transformer:
         """Return a Transformer with fresh weights, drawn from torch's global generator.

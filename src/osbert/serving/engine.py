@@ -18,12 +18,11 @@ from osbert.data.pack import Packer, Run
 from osbert.errors import UserError
 from osbert.evaluation import score
 from osbert.evaluation.forward import TOKENS, batches, evaluating
-from osbert.interop.huggingface import load as load_backbone
-from osbert.interop.huggingface import read_heads
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.huggingface import Report, read_encoder, read_heads
 from osbert.models.heads import Learner
-from osbert.tasks import Prediction, Record, Task
+from osbert.tasks import Prediction, Record, TableTask, Task
 from osbert.text.tokenizer import Tokenizer
+from osbert.training.processor import choose
 
 Pooling = Literal["cls", "mean", "max", "pooler", "tokens"]
 Text = str | tuple[str, ...]
@@ -32,25 +31,39 @@ Vectors = NDArray[np.float32]
 
 
 class Engine:
-    """A model and its tokenizer, ready for texts; made by `load`. `task` is None where there is only an encoder."""
+    """A model and its tokenizer, ready for texts; made by `load`. `task` is None where there is only an encoder.
 
-    def __init__(self, learner: Learner, tokenizer: Tokenizer, *, task: Task | None = None, folder: Path) -> None:
-        """Stand for the model in `folder`."""
+    `remarks`: what was odd about the folder, for the user.
+    """
+
+    def __init__(
+        self, learner: Learner, tokenizer: Tokenizer, *, task: Task | None = None, folder: Path, report: Report
+    ) -> None:
+        """Stand for the model in `folder`; `report` tells what became of its tensors."""
         self.learner = learner
         self.tokenizer = tokenizer
         self.task = task
         self.folder = folder
+        self.remarks = report.remarks
+        self.pooler = not any(name.startswith("pooler.") for name in report.named("new"))
         longest = learner.backbone.architecture.length
         self.packer = Packer(tokenizer=tokenizer, length=min(task.length, longest) if task else longest)
 
     def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each text, or pair of texts.
 
-        `tokens`: most tokens in a batch. Raises UserError when the run was not fine-tuned.
+        `tokens`: most tokens in a batch. Raises UserError when the run was not fine-tuned, or reads pairs where there
+        is one text, or the other way round.
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts: predict([text])")
         tuples = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        task = self.fine_tuned
+        if isinstance(task, TableTask) and task.text:
+            wanted, given = 2 if task.pair else 1, {len(one) for one in tuples}
+            if given - {wanted}:
+                kind = "pairs of texts, not single ones" if wanted == 2 else "single texts, not pairs"
+                raise UserError(f"The run in {self.folder} was fine-tuned on {kind}.")
         return self.predict_records([Record(number=n, texts=one) for n, one in enumerate(tuples)], tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
@@ -99,6 +112,10 @@ class Engine:
     ) -> Any:
         """Return vectors as `embed`, for sequences made by `examples`."""
         chosen = self._layers([layers] if isinstance(layers, int) else layers)
+        if pooling == "pooler" and not self.pooler:
+            raise UserError(
+                f"{self.folder} has no pooler (it was trained without one): take --pooling mean, cls, max or tokens."
+            )
         if pooling == "pooler" and chosen != [self.learner.backbone.architecture.layers]:
             raise UserError("The pooler stands on the last layer; other layers cannot be chosen with it.")
         found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
@@ -148,8 +165,8 @@ class Engine:
         raise UserError(f"A text or a pair can be embedded, not {len(runs)} texts at once.")
 
 
-def load(folder: str | Path) -> Engine:
-    """Load a run folder of ours or a Hugging Face BERT folder.
+def load(folder: str | Path, *, device: str = "auto") -> Engine:
+    """Load a run folder of ours or a Hugging Face BERT folder, onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
 
     Raises UserError when it is no model, or when a fine-tuned run lacks weights.
     """
@@ -157,12 +174,13 @@ def load(folder: str | Path) -> Engine:
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
     task = read_task(folder)
-    backbone = load_backbone(folder).backbone
-    learner = Learner(backbone, {task.name: task.head(backbone)} if task else {})
+    encoder = read_encoder(folder)
+    learner = Learner(encoder.backbone, {task.name: task.head(encoder.backbone)} if task else {})
     if task:
+        encoder.report.require_complete(str(folder))
         read_heads(folder, learner).require_complete(str(folder))
-    learner.eval()
-    return Engine(learner, read_tokenizer(folder), task=task, folder=folder)
+    learner.eval().to(choose(device).device)
+    return Engine(learner, encoder.tokenizer, task=task, folder=folder, report=encoder.report)
 
 
 def read_task(folder: Path) -> Task | None:

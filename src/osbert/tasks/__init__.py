@@ -78,8 +78,11 @@ class Task(Objective):
     """The file or folder with the task's data."""
     length: int = 512
     """Most tokens in a sequence, [CLS] and [SEP] included; never more than the model can read."""
-    dropout: float = 0.1
-    """Share of the pooled state dropped before the task's own layer, in training."""
+
+    def __post_init__(self) -> None:
+        """Refuse a length into which no pair fits."""
+        if self.length < 5:
+            raise ValueError(f"length must be at least 5 (two texts, [CLS] and two [SEP]), not {self.length}")
 
     @property
     def name(self) -> str:
@@ -151,7 +154,8 @@ class TableTask(Task):
     """Leave rows without text out, instead of refusing the file."""
 
     def __post_init__(self) -> None:
-        """Refuse a share that leaves one side empty."""
+        """Refuse a share that leaves one side empty, and what no task can have."""
+        super().__post_init__()
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
 
@@ -268,8 +272,10 @@ class TableTask(Task):
                 problems.add(f"{path}, line {row.line}: the text is empty. Remove the row, or give --skip-empty.")
 
 
-def load(task: Task, splits: Sequence[str]) -> tuple[Task, dict[str, list[Record]]]:
-    """Read the splits, training first, and return the fitted task with the records of each.
+def load(task: Task, splits: Sequence[str], *, fit: bool = True) -> tuple[Task, dict[str, list[Record]]]:
+    """Read the splits, training first, and return the task, fitted if there are training rows, with their records.
+
+    `fit` is False for a task that learnt its labels or its scale already.
 
     Raises one UserError that lists every problem of every file, labels unknown in training included.
     """
@@ -280,13 +286,19 @@ def load(task: Task, splits: Sequence[str]) -> tuple[Task, dict[str, list[Record
             records[split] = list(task.records(split, problems))
         except UserError as error:
             problems.add(str(error))
-    if records.get("train"):
-        task = task.fitted(records["train"])
+    if fit and records.get("train"):
+        try:
+            task = task.fitted(records["train"])
+        except UserError as error:
+            problems.add(str(error))
     for split, found in records.items():
         if found:
             task.check(found, problems)
         elif not problems.count:
-            problems.add(f"the {split} rows: there are none")
+            problems.add(
+                f"the {split} rows: there are none. Put rows into that file. Without a file for development, a "
+                "share of the training rows is held out (--held-out), if a label has two rows or more."
+            )
     problems.stop_if_any()
     return task, records
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
 from osbert.data.pack import Packer
-from osbert.errors import Problems, nearest
+from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record, TableTask
 
 if TYPE_CHECKING:
@@ -33,7 +34,14 @@ class Classify(TableTask):
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: every class weighs the same in the loss, however rare it is."""
     weights: tuple[float, ...] = ()
-    """The classes' weights in the loss; with balanced they are found in the training rows."""
+    """The classes' weights in the loss, one a label; with balanced they are found in the training rows."""
+
+    def __post_init__(self) -> None:
+        """Refuse weights that are not above 0."""
+        super().__post_init__()
+        wrong = [weight for weight in self.weights if not 0 < weight < math.inf]
+        if wrong:
+            raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
 
     @property
     def criterion(self) -> str:
@@ -47,16 +55,31 @@ class Classify(TableTask):
         return self.spellings.get(text, text)
 
     def fitted(self, records: Sequence[Record]) -> Self:
-        """Return the task with the labels' names, and their weights if they are to be balanced."""
+        """Return the task with the labels' names, and their weights if they are to be balanced.
+
+        Raises UserError when weights were given that are not one a label, or though they are to be balanced.
+        """
         counts = Counter(record.label for record in records)
         labels = self.labels or tuple(sorted(counts))
         weights = self.weights
+        if weights and self.class_weights == "balanced":
+            raise UserError("--class-weights balanced finds the weights that --weights gives: say only one of the two.")
+        if weights and len(weights) != len(labels):
+            raise UserError(
+                f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
+                f"{_listed(labels)}, in this order."
+            )
         if self.class_weights == "balanced":
             weights = tuple(len(records) / (len(labels) * max(counts[label], 1)) for label in labels)
         return dataclasses.replace(self, labels=labels, weights=weights)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Note each label that was not seen in training, and a training set of one class."""
+        """Note each label that was not seen in training, and a training set of one class.
+
+        Without labels, because the training rows could not be read, nothing is said of others.
+        """
+        if not self.labels:
+            return
         if len(self.labels) == 1:
             problems.add(f"every training row has the label '{self.labels[0]}'; a classifier needs two or more")
             return
@@ -81,7 +104,8 @@ class Classify(TableTask):
         """Return a linear layer from the pooled state to K scores."""
         from osbert.models.predictions import SequenceHead
 
-        return SequenceHead(backbone, kind="classify", target=self.name, labels=len(self.labels), dropout=self.dropout)
+        share = backbone.architecture.dropout
+        return SequenceHead(backbone, kind="classify", target=self.name, labels=len(self.labels), dropout=share)
 
     def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record) -> Prediction:
         """Return the likeliest label and the softmax over all."""

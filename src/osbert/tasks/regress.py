@@ -73,7 +73,8 @@ class Regress(TableTask):
         """Return a linear layer from the pooled state to one number."""
         from osbert.models.predictions import SequenceHead
 
-        return SequenceHead(backbone, kind="regress", target=self.name, labels=1, dropout=self.dropout)
+        share = backbone.architecture.dropout
+        return SequenceHead(backbone, kind="regress", target=self.name, labels=1, dropout=share)
 
     def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record) -> Prediction:
         """Return the number in the user's unit."""

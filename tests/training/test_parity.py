@@ -1,0 +1,116 @@
+"""Fine-tuning beside transformers: one start, the same batches and learning rates; equal losses and final weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from osbert.data.example import Example, Target
+from osbert.data.loader import ExampleLoader
+from osbert.data.step import Cursor, Step
+from osbert.interop.huggingface import write_model
+from osbert.interop.weight_files import read_tensors
+from osbert.models.heads import Learner
+from osbert.models.predictions import SequenceHead
+from osbert.models.transformer import Architecture
+from osbert.training.optimizer import OptimizerSettings
+from osbert.training.trainer import Trainer, TrainingSettings
+
+STEPS = 10
+OPTIMIZER = OptimizerSettings(learning_rate=5e-3, warmup=0.2)
+
+
+def example(rng: np.random.Generator, record: int) -> Example:
+    length = int(rng.integers(3, 20))
+    return Example(
+        ids=rng.integers(1, 50, length),
+        segments=np.repeat([0, 1], [length // 2, length - length // 2]),
+        words=np.ones(length, np.bool_),
+        special=np.zeros(length, np.bool_),
+        targets={"classify": Target(labels=np.array([record % 3]))},
+        record=record,
+    )
+
+
+@pytest.fixture(scope="module")
+def loader() -> ExampleLoader:
+    """Batches of 16, each in several micro-batches."""
+    rng = np.random.default_rng(0)
+    return ExampleLoader([example(rng, record) for record in range(64)], batch=16, micro_tokens=80, seed=0)
+
+
+def make_learner() -> Learner:
+    sizes = Architecture(
+        layers=2, heads=2, width=32, vocabulary=50, length=20, dropout=0, attention_dropout=0, deviation=0.1
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = sizes.build()
+        return Learner(backbone, {"classify": SequenceHead(backbone, kind="classify", target="classify", labels=3)})
+
+
+def loss_of_theirs(model: torch.nn.Module, step: Step) -> torch.Tensor:
+    """Return the mean cross-entropy over a step's sequences, laid out as rectangles."""
+    total, count = torch.zeros(()), 0
+    for batch in step.batches:
+
+        def square(column: torch.Tensor, lengths: tuple[int, ...] = tuple(batch.lengths)) -> torch.Tensor:
+            return torch.nn.utils.rnn.pad_sequence(list(column.split(lengths)), batch_first=True)
+
+        target = batch.targets["classify"]
+        found = model(
+            input_ids=square(batch.ids).long(),
+            token_type_ids=square(batch.segments).long(),
+            attention_mask=square(torch.ones_like(batch.ids)),
+        )
+        total = total + torch.nn.functional.cross_entropy(
+            found.logits[target.index], target.labels.long(), reduction="sum"
+        )
+        count += len(target.labels)
+    return total / count
+
+
+def train_theirs(model: torch.nn.Module, loader: ExampleLoader, rates: list[float]) -> list[float]:
+    groups = [
+        {"params": [weight for weight in model.parameters() if weight.ndim > 1], "weight_decay": 0.01},
+        {"params": [weight for weight in model.parameters() if weight.ndim == 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, eps=1e-6)
+    losses = []
+    for step, rate in zip(loader.steps(Cursor()), rates):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        loss = loss_of_theirs(model, step)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_ten_steps_equal_those_of_transformers(tmp_path: Path, loader: ExampleLoader) -> None:
+    from transformers import BertForSequenceClassification
+
+    assert all(len(step.batches) > 1 for step, _ in zip(loader.steps(Cursor()), range(STEPS)))
+    learner = make_learner()
+    write_model(learner, tmp_path / "before", labels=["a", "b", "c"])
+    theirs = BertForSequenceClassification.from_pretrained(tmp_path / "before", attn_implementation="eager")
+    settings = TrainingSettings(steps=STEPS, precision="fp32", device="cpu", checkpoint_every=0, evaluate_every=0)
+    seen = list(Trainer(learner, loader, OPTIMIZER, settings, tmp_path / "run").run())
+    losses = train_theirs(theirs.train(), loader, [progress.learning_rate for progress in seen])
+    assert len(losses) == STEPS and losses[-1] < losses[0]
+    np.testing.assert_allclose([progress.loss for progress in seen], losses, rtol=0, atol=1e-4)
+
+    write_model(learner, tmp_path / "after", labels=["a", "b", "c"])
+    ours, before = read_tensors(tmp_path / "after"), read_tensors(tmp_path / "before")
+    state = theirs.state_dict()
+    assert ours.keys() == {name for name in state if not name.endswith(("position_ids", "token_type_ids"))}
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, state[name], rtol=0, atol=1e-4, msg=name)
+    moved = [name for name in ours if (ours[name] - before[name]).abs().max() > 1e-3]
+    still = {name for name in ours if name.endswith("key.bias")}  # softmax does not see it: its gradient is 0
+    assert {*moved} == {*ours} - still
