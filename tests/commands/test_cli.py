@@ -55,6 +55,16 @@ def test_an_error_is_one_readable_line_and_status_1(tmp_path) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_what_the_system_refuses_is_told_without_a_traceback(tmp_path) -> None:
+    text, blocked = tmp_path / "a.txt", tmp_path / "file"
+    text.write_text("A sentence. Another one.\n" * 50)
+    blocked.write_text("in the way")
+    result = run("tokenizer", "train", str(text), "--out", str(blocked / "tokenizer"))
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
 def test_problems_tells_all_at_once_and_counts_the_rest() -> None:
     problems = Problems(heading="table.csv cannot be used", shown=2)
     for line in range(5):

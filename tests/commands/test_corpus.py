@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from osbert.cli import main
+from osbert.corpus.arrays import exclusive
 from osbert.corpus.shards import Corpus
+from osbert.corpus.state import State
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
@@ -137,3 +139,22 @@ def test_show_refuses_what_is_no_corpus(osbert, texts, tmp_path):
     write_tokenizer(other, tmp_path / "corpus")
     status, _, errors = osbert("corpus", "show", "corpus")
     assert status == 1 and "not the one the corpus was built with" in errors
+
+
+def test_a_folder_around_the_corpus_may_be_given_again(osbert, texts, tmp_path):
+    words = ("corpus", "build", "texts", "--tokenizer", "tokenizer", "--out", "texts/corpus", "--workers", "1")
+    assert osbert(*words)[0] == 0
+    status, output, _ = osbert(*words)
+    assert status == 0 and "finished already" in output
+
+
+def test_a_refused_build_does_not_replace_the_tokenizer_of_the_one_at_work(osbert, texts, tmp_path):
+    other = Tokenizer([*SPECIALS, *string.ascii_letters])
+    write_tokenizer(other, tmp_path / "other")
+    write_tokenizer(other, tmp_path / "corpus")
+    with exclusive(tmp_path / "corpus" / "building" / "lock"):
+        State(identity={}).save(tmp_path / "corpus")
+        before = {path.name: path.read_bytes() for path in (tmp_path / "corpus").iterdir() if path.is_file()}
+        status, _, errors = osbert(*BUILD)
+        assert status == 1 and "another build is at work" in errors
+        assert before == {path.name: path.read_bytes() for path in (tmp_path / "corpus").iterdir() if path.is_file()}

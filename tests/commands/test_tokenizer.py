@@ -74,6 +74,26 @@ def test_train_names_every_missing_file(tmp_path: Path, files: list[str], capsys
     assert "this is a file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("setting", ["minimum", "alphabet"])
+def test_train_refuses_settings_below_one(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str], setting: str
+) -> None:
+    assert run(["tokenizer", "train", *files, "--out", str(tmp_path / "tok"), f"--{setting}", "0"]) == 1
+    assert f"{setting} must be 1 or more, not 0" in capsys.readouterr().err
+    assert not (tmp_path / "tok").exists()
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.json", "corpus.json", "building.json"])
+def test_train_refuses_a_folder_that_goes_with_another_tokenizer(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("{}")
+    assert run(["tokenizer", "train", *files, "--out", str(tmp_path / "out")]) == 1
+    assert name in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+
+
 def test_encode(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "tok")
     assert run(["tokenizer", "train", *files, "--out", out, "--vocabulary", "5000"]) == 0

@@ -291,6 +291,49 @@ def test_two_builds_at_once_in_one_folder_are_refused(make, write, prose):
         make(path, watch=second)
 
 
+def test_a_build_that_is_refused_leaves_the_one_at_work_alone(make, write, prose, tmp_path, tokenizer):
+    path = write(prose(100))
+    other = type(tokenizer)([*tokenizer.vocabulary, "more"])
+    begun = []
+
+    def second(progress):
+        state = (tmp_path / "corpus" / "building.json").read_bytes()
+        build = Build.prepare([path], tokenizer=other, folder=tmp_path / "corpus", settings=BuildSettings())
+        with pytest.raises(UserError, match="another build is at work"):
+            build.run(begin=lambda: begun.append(other))
+        assert (tmp_path / "corpus" / "building.json").read_bytes() == state
+        raise RuntimeError("seen")
+
+    with pytest.raises(RuntimeError, match="seen"):
+        make(path, watch=second)
+    assert not begun
+
+
+def test_what_another_build_finished_meanwhile_is_not_written_again(make, write, prose, tmp_path, tokenizer):
+    path = write(prose(20))
+    late, other = (
+        Build.prepare([path], tokenizer=chosen, folder=tmp_path / "corpus", settings=BuildSettings())
+        for chosen in (tokenizer, type(tokenizer)([*tokenizer.vocabulary, "more"]))
+    )
+    report = make(path).report
+    before = files_of(tmp_path / "corpus")
+    begun = []
+    assert late.run(begin=lambda: begun.append(late)) == report
+    with pytest.raises(UserError, match="another vocabulary"):
+        other.run(begin=lambda: begun.append(other))
+    assert not begun and files_of(tmp_path / "corpus") == before
+
+
+def test_a_build_stopped_before_its_first_word_may_be_given_again(make, write, tmp_path):
+    (tmp_path / "corpus" / "building").mkdir(parents=True)
+    (tmp_path / "corpus" / "building" / "lock").write_bytes(b"")
+    assert make(write(["One."])).documents == 1
+    (tmp_path / "other" / "building").mkdir(parents=True)
+    (tmp_path / "other" / "building" / "plan.txt").write_text("x")
+    with pytest.raises(UserError, match="holds something else"):
+        make(tmp_path / "a.txt", out="other")
+
+
 def test_a_worker_that_is_ended_is_told(make, write, prose):
     def kill(progress):
         for child in multiprocessing.active_children():

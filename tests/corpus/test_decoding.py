@@ -27,6 +27,26 @@ def test_legacy_encodings_are_guessed_from_a_few_lines(encoding):
     assert guess_encoding((SAMPLES[encoding] * 3).encode(encoding)) == encoding
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("é è à ê ü", "cp1252"),
+        ("Il a été là-bas à Noël.", "cp1252"),
+        ("Über Öl", "cp1252"),
+        ("и в школе", "cp1251"),
+        ("Москва", "koi8_r"),
+        ("电影很好", "gb18030"),
+        ("This 手机 works, 质量不错！", "gb18030"),
+    ],
+)
+def test_short_texts_are_guessed(text, encoding):
+    assert guess_encoding(text.encode(encoding)) == encoding
+
+
+def test_short_korean_is_not_taken_for_chinese():
+    assert guess_encoding("안녕".encode("euc_kr")) != "gb18030"
+
+
 @pytest.mark.parametrize("text", ["plain words\n" * 20, "中文字\n" * 40])
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_wide_encodings_are_guessed(encoding, text):

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.corpus import duplicates
-from osbert.corpus.duplicates import Lines, Thinning, document_hashes, first_occurrences
+from osbert.corpus.duplicates import Lines, Thinning, _falses, _spread, document_hashes, first_occurrences
 from osbert.corpus.shards import Shard
 
 
@@ -24,6 +28,22 @@ def test_first_occurrences_are_those_of_one_pass_over_everything(tmp_path_factor
         if expected:
             assert first_occurrences(arrays, len(expected), folder).tolist() == expected
             assert [path.name for path in folder.iterdir()] == ["keep.npy"]
+
+
+def test_an_answer_of_any_length(tmp_path):
+    keep = first_occurrences([np.zeros(1, np.uint64)], 3_000_000, tmp_path)
+    assert keep.shape == (3_000_000,) and keep[0] and not keep[1:].any()
+    assert len(_falses(tmp_path / "none.npy", 0)) == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_is_told_as_such():
+    with pytest.raises(OSError) as caught:
+        _spread(np.zeros(100_000, np.uint64), 0, [Path("/dev/full")])
+    assert caught.value.errno == errno.ENOSPC
+    with pytest.raises(OSError) as caught:  # on writing: nothing is mapped that has no room yet
+        _falses(Path("/dev/full"), 100_000)
+    assert caught.value.errno == errno.ENOSPC
 
 
 LINES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=5), min_size=1, max_size=8)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import json
 import lzma
+import os
 import tarfile
 from pathlib import Path
 
@@ -92,6 +94,40 @@ def test_folders_are_walked_in_order_and_hidden_or_unknown_files_left_out(tmp_pa
     assert texts(tmp_path) == ["6.jsonl", "a/2.txt", "b/1.txt"]
 
 
+def test_a_folder_is_visited_once_however_links_lead_to_it(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "1.txt").write_text("One.")
+    (tmp_path / "2.txt").write_text("Two.")
+    for link, target in (("b/up", tmp_path), ("b/self", tmp_path / "b"), ("c", tmp_path / "b")):
+        (tmp_path / link).symlink_to(target, target_is_directory=True)
+    assert texts(tmp_path) == ["Two.", "One."]
+
+
+def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
+    (tmp_path / "1.txt").write_text("One.")
+    (tmp_path / "shut").mkdir()
+    original = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("shut"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return original(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(UserError, match=r"shut: the folder cannot be read \(Permission denied\)"):
+        find_inputs([tmp_path])
+
+
+def test_the_folder_that_is_written_is_no_input(tmp_path):
+    (tmp_path / "1.txt").write_text("One.")
+    (tmp_path / "corpus" / "inner").mkdir(parents=True)
+    (tmp_path / "corpus" / "inner" / "2.txt").write_text("Two.")
+    names = [source.path.name for source in find_inputs([tmp_path], without=tmp_path / "corpus")]
+    assert names == ["1.txt"]
+    assert len(find_inputs([tmp_path], without=tmp_path / "none")) == 2
+    assert len(find_inputs([tmp_path / "corpus"], without=tmp_path / "corpus")) == 1  # asked for by name
+
+
 def test_all_unusable_inputs_are_told_at_once_and_before_anything_is_read(tmp_path):
     (tmp_path / "good.txt").write_text("Fine.")
     (tmp_path / "table.csv").write_text("a,b")
@@ -144,6 +180,24 @@ def test_parquet_rows_are_documents(tmp_path):
     path.write_bytes(b"PAR1 nonsense")
     with pytest.raises(UserError, match="not a Parquet file"):
         texts(path)
+
+
+def test_parquet_reads_a_piece_of_a_row_group_at_a_time(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    given = {}
+
+    class File(parquet.ParquetFile):
+        def __init__(self, source, **settings):
+            given.update(settings)
+            super().__init__(source, **settings)
+
+    monkeypatch.setattr(parquet, "ParquetFile", File)
+    written = [f"Number {number} of many." for number in range(200_000)]
+    parquet.write_table(pyarrow.table({"text": written}), tmp_path / "a.parquet", compression="none")
+    assert texts(tmp_path / "a.parquet") == written
+    assert given["buffer_size"] <= 1 << 20 and not given["pre_buffer"]
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):

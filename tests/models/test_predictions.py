@@ -69,7 +69,8 @@ def test_a_copied_learner_keeps_its_own_tie(make_backbone, make_batch) -> None:
 def test_the_bias_starts_from_log_unigrams(make_backbone, make_batch) -> None:
     backbone = make_backbone(deviation=1e-6)
     unigrams = torch.rand(50, generator=torch.Generator().manual_seed(0)).log_softmax(dim=0)
-    head = MaskedLanguageHead(backbone, start=unigrams)
+    head = MaskedLanguageHead(backbone)
+    head.bias.data.copy_(unigrams)
     batch = make_batch([9, 8], masked=4)
     loss = head(backbone(batch), batch)
     expected = -unigrams[batch.targets["mlm"].labels].sum()

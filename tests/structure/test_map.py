@@ -68,3 +68,11 @@ def options(function: object) -> set[str] | None:
         return None
     names = {parameter.name.strip("_").replace("_", "-") for parameter in parameters}
     return {f"--{name}" for name in names} | {f"--no-{name}" for name in names} | {"--help"}
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
+def test_the_output_shown_is_there_and_the_same_in_both_languages(page: Path) -> None:
+    blocks = [re.findall(r"```console\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL) for readme in READMES]
+    assert blocks[0] == blocks[1] != []
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        assert [line for line in block.splitlines() if not line.startswith("$ ")], f"no output is shown below {block}"

@@ -135,3 +135,9 @@ def test_nothing_to_learn_from() -> None:
         train([" \n"], vocabulary=100)
     with pytest.raises(UserError, match="vocabulary of 5"):
         train([TEXT], vocabulary=5)
+
+
+@pytest.mark.parametrize("setting", ["alphabet", "minimum"])
+def test_settings_below_one_are_refused(setting: str) -> None:
+    with pytest.raises(UserError, match=f"{setting} must be 1 or more, not -1"):
+        train([TEXT], vocabulary=100, **{setting: -1})

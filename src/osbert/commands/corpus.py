@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -95,12 +96,11 @@ def build(
     if work.report is not None:
         console.print(Text(f"{out} is finished already: these files, this tokenizer and these settings made it."))
     else:
-        write_tokenizer(cutter, out)
         if work.state.shards:
             done = sum(shard["tokens"] for shard in work.state.shards)
             console.print(Text(f"Going on after {len(work.state.shards)} finished shards ({done:,} tokens)."))
         with _watching() as watch:
-            work.run(workers=workers or _cores(), watch=watch)
+            work.run(workers=workers or _cores(), watch=watch, begin=partial(write_tokenizer, cutter, out))
     _print_report(console, out, Corpus.open(out).report)
 
 

@@ -33,7 +33,7 @@ def pretrain(
     """Pretrain an encoder on a corpus, by a recipe.
 
     The run can be stopped at any moment (Ctrl-C, kill, a power cut): the same command again goes on from the last
-    checkpoint and ends in the same weights, bit for bit, as a run that was not stopped.
+    checkpoint and ends in the same weights, bit for bit on CPUs, as a run that was not stopped.
 
     Parameters
     ----------

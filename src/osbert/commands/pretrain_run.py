@@ -79,6 +79,8 @@ class Run:
     def _complete(self) -> int:
         self.folder.begin(recipe.as_table(self.plan.settings), self.plan.facts(), inputs=INPUTS)
         if self.folder.finished:
+            if not self._report().exists():
+                pretraining_report(self.out)
             self._say(f"The run in {self.out} is finished; nothing is left to do. Its report is {self._report()}.")
             return 0
         write_tokenizer(self.plan.tokenizer, self.out, length=self.plan.settings.model.length)

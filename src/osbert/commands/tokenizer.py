@@ -26,10 +26,12 @@ from osbert.corpus.readers import Reading, probe, read_input
 from osbert.errors import UserError
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.tokenizer import Tokenizer
-from osbert.text.train import WordCounter, learn
+from osbert.text.train import WordCounter, check_settings, learn
 
 LENGTH = 512
 """Pieces that other programs are told a sequence may have: BERT's longest."""
+OTHERS = {"run.json": "a run", "config.json": "a model", "corpus.json": "a corpus", "building.json": "a corpus"}
+"""Files of folders that go with one tokenizer and would not fit another, and what these folders are."""
 
 
 def train(
@@ -74,7 +76,13 @@ def train(
     begin = time.monotonic()
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: this is a file, and a folder is to be written. Give another --out.")
-    inputs = find_inputs(files)
+    for name, what in OTHERS.items():
+        if (out / name).is_file():
+            raise UserError(
+                f"{out}: {name} says that this folder is {what}, which has its tokenizer. Give another --out."
+            )
+    check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
+    inputs = find_inputs(files, without=out)
     reading = Reading(field=field, encoding=encoding, errors=errors)
     probe(inputs, reading)
     repairs = Repairs()

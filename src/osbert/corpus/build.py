@@ -74,38 +74,37 @@ class Build:
     ) -> Build:
         """Find and look into the inputs, and see what the folder holds: nothing, a part of this corpus, or all of it.
 
-        Raises UserError for inputs that cannot be used (all at once) and for a folder with something else in it.
+        Nothing is written: another build may be at work in the folder, which only `run` finds out. Raises UserError for
+        inputs that cannot be used (all at once) and for a folder with something else in it.
         """
-        build = cls(Path(folder), find_inputs(files), tokenizer, settings)
-        if (build.folder / MANIFEST).is_file():
-            manifest = read_manifest(build.folder)
-            refuse_other(build.folder, manifest["identity"], build.identity)
-            build.report = manifest["report"]
-            build._remove_temporary()
-            return build
-        state = State.load(build.folder)
-        if state is not None and state.shards:
-            read = None if state.complete else state.position.input + 1
-            refuse_other(build.folder, state.identity, build.identity, inputs_read=read)
-            build.state = replace(state, identity=build.identity)
-        elif (
-            state is None and build.folder.is_dir() and any(not p.name.startswith(".") for p in build.folder.iterdir())
-        ):
-            raise UserError(f"{folder}: the folder holds something else than a corpus; give another --out.")
-        probe(inputs=build.inputs, reading=settings.reading)
-        build.folder.mkdir(parents=True, exist_ok=True)
-        build.state.save(build.folder)
+        build = cls(Path(folder), find_inputs(files, without=Path(folder)), tokenizer, settings)
+        build._look()
+        if build.report is None:
+            probe(inputs=build.inputs, reading=settings.reading)
         return build
 
-    def run(self, *, workers: int = 1, watch: Watcher = lambda progress: None) -> dict[str, Any]:
+    def run(
+        self,
+        *,
+        workers: int = 1,
+        watch: Watcher = lambda progress: None,
+        begin: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
         """Build what is missing and return the report; `watch` is told of progress.
 
-        Raises UserError for what cannot be read, a full disk, or a worker that was ended. Finished shards stay.
+        `begin` is called once no other build can be at work in the folder, before the first text is read; not at all
+        when the corpus is finished. Raises UserError for what cannot be read, a full disk, a worker that was ended, or
+        another build at work. Finished shards stay.
         """
         if self.report is not None:
             return self.report
-        began = time.monotonic() - self.state.seconds
         with exclusive(self.building / "lock"), self._disk_errors():
+            self._look()  # again: another build may have been at work since `prepare`
+            if self.report is not None:
+                return self.report
+            self.state.save(self.folder)
+            begin()
+            began = time.monotonic() - self.state.seconds
             if not self.state.complete:
                 self._remove_unfinished()
                 self._encode(workers, watch, began)
@@ -114,6 +113,29 @@ class Build:
             self.report = self._finish(watch, began)
             self._remove_temporary()
         return self.report
+
+    def _look(self) -> None:
+        """See what the folder holds; UserError when it is something else than this corpus or a part of it."""
+        if (self.folder / MANIFEST).is_file():
+            manifest = read_manifest(self.folder)
+            self._remove_temporary()  # nobody's any more, now that the manifest is there
+            refuse_other(self.folder, manifest["identity"], self.identity)
+            self.report = manifest["report"]
+            return
+        self.state = State(identity=self.identity)
+        state = State.load(self.folder)
+        if state is not None and state.shards:
+            read = None if state.complete else state.position.input + 1
+            refuse_other(self.folder, state.identity, self.identity, inputs_read=read)
+            self.state = replace(state, identity=self.identity)
+        elif state is None and self.folder.is_dir() and any(map(self._is_foreign, self.folder.iterdir())):
+            raise UserError(f"{self.folder}: the folder holds something else than a corpus; give another --out.")
+
+    def _is_foreign(self, path: Path) -> bool:
+        """Return whether something in a folder without a state is not what a build leaves before it saves one."""
+        if path == self.building and path.is_dir():
+            return not {inside.name for inside in path.iterdir()} <= {"lock"}
+        return not path.name.startswith(".")
 
     def _encode(self, workers: int, watch: Watcher, began: float) -> None:
         writer = ShardWriter(

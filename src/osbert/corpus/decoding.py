@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -26,7 +27,10 @@ _COMMON = {
     "koi8_r": "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъё",
     "cp1252": "éèàêçùôîûâëïäöüßÄÖÜñáíóúåæøØÅ’‘“”–—…•«»£€°©®½ãõ",
 }
-_ONE_BYTE = ("cp1251", "koi8_r", "cp1252")
+_CYRILLIC = ("cp1251", "koi8_r")
+_ONE_BYTE = (*_CYRILLIC, "cp1252")
+_LETTERS = re.compile(rb"[\x8a\x8c\x8e\x9a\x9c\x9e\x9f\xc0-\xff]+")
+"""Letters beyond ASCII in cp1252; nearly all in cp1251 and KOI8-R are among them."""
 GUESSED = tuple(_COMMON)
 """The legacy encodings that can be guessed."""
 
@@ -71,7 +75,7 @@ def guess_encoding(data: bytes) -> str | None:
     """Return the likely encoding of bytes that are not UTF-8; "utf-8" when only a few of them are damaged.
 
     A byte-order mark decides, then zero bytes (UTF-16), then which legacy encoding decodes all of it into the letters
-    most common in its languages. None when nothing is plausible.
+    most common in its languages, and last whether it is all everyday Chinese. None when nothing is plausible.
     """
     if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
@@ -83,10 +87,36 @@ def guess_encoding(data: bytes) -> str | None:
     damaged = text.count("\ufffd")
     if damaged * 4 <= sum(character > "\x7f" and character != "\ufffd" for character in text):
         return "utf-8"
-    scores = {encoding: _plausibility(data, encoding) for encoding in _COMMON}
+    # Letters beyond ASCII stand singly among others in the languages of cp1252, and side by side in Cyrillic.
+    unlikely = _CYRILLIC if _stands_singly(data) else ()
+    scores = {encoding: _plausibility(data, encoding) for encoding in _COMMON if encoding not in unlikely}
     best = max(scores, key=lambda encoding: scores[encoding])
     least = 0.6 if best in _ONE_BYTE else 0.2  # common characters are half of all in the former, and few in the latter
-    return best if scores[best] > least else None
+    if scores[best] > least:
+        return best
+    return "gb18030" if _is_plain_chinese(data) else None
+
+
+def _stands_singly(data: bytes) -> bool:
+    """Return whether at least half of the letters beyond ASCII, taken as cp1252, have no other such beside them."""
+    runs = _LETTERS.findall(data)
+    return 2 * sum(len(run) == 1 for run in runs) >= sum(map(len, runs)) > 0
+
+
+def _is_plain_chinese(data: bytes) -> bool:
+    """Return whether everything beyond ASCII is punctuation or of the 3755 most used characters of GB 2312.
+
+    Korean in EUC-KR lies in a part of the same range, so what would be nothing but Hangul is not taken for Chinese.
+    """
+    try:
+        text = codecs.getincrementaldecoder("gb18030")("strict").decode(data)
+    except UnicodeDecodeError:
+        return False
+    pairs = [character.encode("gb18030") for character in text if character > "\x7f"]
+    characters = [pair for pair in pairs if 0xB0 <= pair[0] <= 0xD7 and pair[1] >= 0xA1]
+    signs = sum(pair[0] in (0xA1, 0xA3) and pair[1] >= 0xA1 for pair in pairs)
+    korean = all(pair[0] <= 0xC8 for pair in characters)  # where the syllables end and the Chinese characters begin
+    return bool(characters) and len(characters) + signs == len(pairs) and not korean
 
 
 def _plausibility(data: bytes, encoding: str) -> float:

@@ -50,7 +50,7 @@ def first_occurrences(hashes: Iterable[Hashes], total: int, folder: Path) -> NDA
             part = array[start : start + PARTITION]
             _spread(part, place, paths)
             place += len(part)
-    keep = np.lib.format.open_memmap(folder / "keep.npy", mode="w+", dtype=np.bool_, shape=(total,))
+    keep = _falses(folder / "keep.npy", total)
     for path in paths:
         records = np.fromfile(path, _RECORD)
         order = np.argsort(records["hash"], kind="stable")  # stable: equal hashes stay in the order of their places
@@ -123,6 +123,20 @@ class Thinning:
         }
 
 
+def _falses(path: Path, total: int) -> NDArray[np.bool_]:
+    """Return (total,) False as an array that lies on the disk.
+
+    It is written out first: filling the holes of a sparse file on a full disk would end the process without a word.
+    """
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": np.lib.format.dtype_to_descr(np.dtype(np.bool_)), "fortran_order": False, "shape": (total,)}
+        )
+        for start in range(0, total, PARTITION):
+            file.write(bytes(min(PARTITION, total - start)))
+    return np.lib.format.open_memmap(path, mode="r+")
+
+
 def _spread(hashes: Hashes, place: int, paths: list[Path]) -> None:
     """Append hashes, with their places from `place` on, to the files that their values belong to."""
     records = np.empty(len(hashes), _RECORD)
@@ -134,7 +148,7 @@ def _spread(hashes: Hashes, place: int, paths: list[Path]) -> None:
     for path, start, end in zip(paths, np.concatenate([[0], ends[:-1]]), ends):
         if start < end:
             with open(path, "ab") as file:
-                records[start:end].tofile(file)
+                file.write(records[start:end].view(np.uint8).data)  # tofile does not tell a full disk as such
 
 
 def _mixed(values: Hashes) -> Hashes:

@@ -91,17 +91,20 @@ class Part:
     stream: Stream
 
 
-def find_inputs(files: Sequence[Path | str]) -> list[Input]:
+def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> list[Input]:
     """Return the inputs that files and folders stand for, in order; a folder gives its known files, sorted.
 
-    Raises UserError that lists every missing, unreadable or unknown file at once.
+    What lies in `without`, the folder that is written, is left out when a folder around it is given.
+
+    Raises UserError that lists every missing, unreadable or unknown file, and every unreadable folder, at once.
     """
     problems = Problems(heading="These inputs cannot be used")
     found: list[Input] = []
     for path in map(Path, files):
         if path.is_dir():
-            inside = _walk(path)
-            if not inside:
+            told = problems.count
+            inside = _walk(path, without, problems)
+            if not inside and problems.count == told:
                 problems.add(f"{path}: the folder holds no file with a known ending ({KNOWN})")
             found += [_input(inner) for inner in inside if _readable(inner, problems)]
         elif not path.exists():
@@ -236,13 +239,32 @@ def _unpacked(name: str) -> tuple[str, list[str]]:
             return name, packed
 
 
-def _walk(folder: Path) -> list[Path]:
-    """Return the known files below a folder, sorted by path; hidden files and folders are left out."""
+def _walk(folder: Path, without: Path | None, problems: Problems) -> list[Path]:
+    """Return the known files below a folder, sorted by path; hidden files and folders are left out.
+
+    No folder is visited twice, however many links lead to it, and `without` not at all.
+    """
+
+    def tell(error: OSError) -> None:
+        problems.add(f"{error.filename}: the folder cannot be read ({error.strerror})")
+
+    visited = {_identity(without)} if without is not None and without.is_dir() else set()
+    visited.discard(_identity(folder))
     found: list[Path] = []
-    for root, folders, names in os.walk(folder, followlinks=True):
+    for root, folders, names in os.walk(folder, followlinks=True, onerror=tell):
+        identity = _identity(root)
+        if identity in visited:
+            folders.clear()
+            continue
+        visited.add(identity)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(root, name) for name in names if not name.startswith(".") and kind_of(name) is not None]
     return sorted(found)
+
+
+def _identity(folder: Path | str) -> tuple[int, int]:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
 
 
 def _readable(path: Path, problems: Problems) -> bool:

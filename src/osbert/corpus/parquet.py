@@ -9,6 +9,9 @@ from osbert.corpus.decoding import Errors
 from osbert.corpus.inputs import Input, Repairs
 from osbert.errors import Problems, UserError, nearest
 
+BUFFER = 1 << 20
+"""Bytes of a column read at a time; pyarrow would take the column's part of a row group whole."""
+
 
 def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -> Iterator[str]:
     """Yield the text of each row. Rows without a text stop the reading, or are left out and counted ("replace").
@@ -21,8 +24,8 @@ def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -
     except ImportError as error:
         raise UserError(f'{source.path}: reading Parquet needs pyarrow: pip install "osbert[parquet]"') from error
     try:
-        # Nothing beyond the rows asked for is read ahead: a row group can be as large as the file.
-        with pyarrow.parquet.ParquetFile(source.path, pre_buffer=False) as table:
+        # Nothing is read ahead, and columns are read a piece at a time: a row group can be as large as the file.
+        with pyarrow.parquet.ParquetFile(source.path, pre_buffer=False, buffer_size=BUFFER) as table:
             kinds = {column.name: column.type for column in table.schema_arrow}
             _check_column(str(source.path), field, {name: str(kind) for name, kind in kinds.items()})
             rows = (batch.column(0) for batch in table.iter_batches(batch_size=1024, columns=[field]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +28,18 @@ class Step:
 
     batches: Sequence[Batch]
     cursor: Cursor
+
+
+def ahead(stream: Iterator[Step]) -> Generator[Step, None, None]:
+    """Yield the steps of a stream, each made by a thread while the one before is trained on.
+
+    What the stream raises is raised here in its turn. Close the generator to let the thread end.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="loader") as pool:
+        coming = pool.submit(next, stream, None)
+        while (step := coming.result()) is not None:
+            coming = pool.submit(next, stream, None)
+            yield step
 
 
 class Loader(Protocol):

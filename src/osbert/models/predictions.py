@@ -24,12 +24,8 @@ class MaskedLanguageHead(Head):
 
     kind = "mlm"
 
-    def __init__(self, backbone: Transformer, *, target: str = "mlm", start: Tensor | None = None) -> None:
-        """Stand on `backbone`, sharing its piece embeddings; learn from the batch's targets named `target`.
-
-        `start` (V,): log unigram probabilities for the bias to start from, so that the first loss is close to the
-        unigram entropy; None for zeros.
-        """
+    def __init__(self, backbone: Transformer, *, target: str = "mlm") -> None:
+        """Stand on `backbone`, sharing its piece embeddings; learn from the batch's targets named `target`."""
         super().__init__()
         sizes = backbone.architecture
         self.target = target
@@ -40,8 +36,6 @@ class MaskedLanguageHead(Head):
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
         self.tied = (backbone.embeddings.pieces,)
         initialise(self, sizes.deviation)
-        if start is not None:
-            self.bias.data.copy_(start)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, V) at the labelled positions."""

@@ -126,11 +126,9 @@ class Classify(TableTask):
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:
     """Return how often each label (row: true) was predicted as each (column), (K, K)."""
-    place = {label: number for number, label in enumerate(labels)}
-    table = np.zeros((len(labels), len(labels)), np.int64)
-    for said, is_ in zip(predicted, true, strict=True):
-        table[place[is_], place[said]] += 1
-    return table
+    from sklearn.metrics import confusion_matrix
+
+    return confusion_matrix(true, predicted, labels=list(labels))
 
 
 def _listed(labels: Sequence[str]) -> str:

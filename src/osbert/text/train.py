@@ -103,19 +103,27 @@ def learn(words: Mapping[str, int], *, vocabulary: int = 30522, alphabet: int = 
     a word with any other is [UNK]. Ideographs, each of which is a word, do not count towards it, but must themselves
     occur `minimum` times. All characters together take at most three quarters of the vocabulary.
 
-    Raises UserError when there are no words, or no room for pieces beside the special ones.
+    Raises UserError when there are no words, and as `check_settings` does.
     """
+    check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
     room = vocabulary - len(SPECIALS)
-    if room < 1:
-        raise UserError(
-            f"A vocabulary of {vocabulary} has no room for pieces beside {', '.join(SPECIALS)}: ask for more."
-        )
     if not words:
         raise UserError("There is no text to learn a vocabulary from: the input has no words.")
     characters = choose_characters(words, room=max(1, room * 3 // 4), alphabet=alphabet, minimum=minimum)
     known = set(characters)
     usable = {word: count for word, count in words.items() if len(word) > 1 and known.issuperset(word)}
     return [*SPECIALS, *_join_pairs(usable, characters, room=room, minimum=minimum)]
+
+
+def check_settings(*, vocabulary: int, alphabet: int, minimum: int) -> None:
+    """Raise UserError when there is no room for pieces beside the special ones, or a setting is below 1."""
+    if vocabulary <= len(SPECIALS):
+        raise UserError(
+            f"A vocabulary of {vocabulary} has no room for pieces beside {', '.join(SPECIALS)}: ask for more."
+        )
+    for name, value in (("alphabet", alphabet), ("minimum", minimum)):
+        if value < 1:
+            raise UserError(f"{name} must be 1 or more, not {value}.")
 
 
 def choose_characters(words: Mapping[str, int], *, room: int, alphabet: int, minimum: int) -> dict[str, bool]:

@@ -48,8 +48,9 @@ class RunFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
         else:
             self._refuse_difference(before, settings, {name: facts[name] for name in inputs})
+        # run.json alone decides whether there is a run: a kill between the two writes leaves one that can go on.
+        write_json(self.folder / FACTS, {**before, **facts, "settings": settings})
         write_text(self.folder / RECIPE, recipe.dump(settings))
-        write_json(self.folder / FACTS, {**before, **facts})
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Note that the run is finished; the last thing to be written."""
@@ -64,11 +65,8 @@ class RunFolder:
             )
 
     def _refuse_difference(self, before: Mapping[str, Any], settings: recipe.Table, inputs: Mapping[str, Any]) -> None:
-        path = self.folder / RECIPE
-        known = recipe.read(path) if path.exists() else {}
-        lines = [
-            line for line in recipe.difference(known, settings) if not line.startswith(tuple(f"{n}:" for n in HARMLESS))
-        ]
+        harmless = tuple(f"{name}:" for name in HARMLESS)
+        lines = [line for line in recipe.difference(before["settings"], settings) if not line.startswith(harmless)]
         lines += recipe.difference({name: before.get(name) for name in inputs}, inputs)
         if lines:
             raise UserError(

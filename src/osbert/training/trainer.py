@@ -6,6 +6,7 @@ of (loss summed over all micro-batches) / (labels in the whole step): the very g
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
-from osbert.data.step import Cursor, Loader, Step
+from osbert.data.step import Cursor, Loader, Step, ahead
 from osbert.errors import UserError
 from osbert.recipe import difference
 from osbert.training import tensors
@@ -104,15 +105,15 @@ class Trainer:
         Raises UserError when three steps in a row have a loss or a gradient that is not finite.
         """
         self.learner.train()
-        stream = self.loader.steps(self.cursor)
-        while not self.finished:
-            started = time.perf_counter()
-            step = next(stream)
-            self.counters.loader_seconds += time.perf_counter() - started
-            yield self._advance(step, started)
-            every = self.settings.checkpoint_every
-            if every and (self.step % every == 0 or self.finished):
-                self.save()
+        every = self.settings.checkpoint_every
+        with contextlib.closing(ahead(self.loader.steps(self.cursor))) as stream:
+            while not self.finished:
+                started = time.perf_counter()
+                step = next(stream)
+                self.counters.loader_seconds += time.perf_counter() - started
+                yield self._advance(step, started)
+                if every and (self.step % every == 0 or self.finished):
+                    self.save()
 
     def save(self) -> bool:
         """Write a checkpoint of this moment; when that fails, note why, keep the ones before, and return False.
@@ -247,7 +248,7 @@ class Trainer:
         raise UserError(
             f"The loss or its gradient was not finite in {PATIENCE} steps in a row, up to step {self.step + 1:,}. The "
             f"weights are untouched by them; the last batch is in {path}. A lower learning rate, a longer warm-up or "
-            "precision fp32 may help; settings other than these need another folder."
+            "precision fp32 may help: give one of them, and another folder for --out."
         )
 
     def _circumstances(self) -> dict[str, Any]:
