@@ -114,7 +114,7 @@ def stages(plan: Plan) -> list[Stage]:
     """Return the commands of the chain in their order."""
     text, tokenizer, corpus = plan.folder("text/docstrings.jsonl"), plan.folder("tokenizer"), plan.folder("corpus")
     encoder, pretrained, scratch = plan.folder("encoder"), plan.folder("classifier"), plan.folder("from-scratch")
-    pretraining = ("--steps", str(plan.steps), "--log-every", "250")
+    pretraining = ("--steps", str(plan.steps), "--log-every", "100")
     rate = ("--learning-rate", "1e-3", "--log-every", "100")
     train = ("--data", plan.folder("task"), "--epochs", str(plan.epochs), *rate)
     return [
