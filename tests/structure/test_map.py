@@ -36,9 +36,15 @@ def test_the_code_map_is_the_codes(page: Path) -> None:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """Yield the words of every `osbert ...` line in the page's shell blocks, continued lines joined."""
-    for block in re.findall(r"```(?:sh|bash|shell|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+    """Yield the words of every `osbert ...` line in the page's shell blocks, continued lines joined.
+
+    In a console block the lines that begin with "$ " are commands, the others are output.
+    """
+    text = page.read_text(encoding="utf-8")
+    for kind, block in re.findall(r"```(sh|bash|shell|console)\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
+            if kind == "console" and not line.startswith("$ "):
+                continue
             words = shlex.split(line.removeprefix("$ "), comments=True)
             if words and words[0].rpartition("/")[2] == "osbert":
                 yield words[1:]
