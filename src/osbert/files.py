@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -40,6 +41,11 @@ def share(path: Path) -> None:
     mask = os.umask(0)
     os.umask(mask)
     path.chmod(0o666 & ~mask)
+
+
+def disk_full(error: OSError) -> bool:
+    """Return whether an error says that the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def sync(path: Path) -> None:

@@ -154,6 +154,12 @@ def test_bad_json_lines(tmp_path: Path) -> None:
             "text,label\nok,a\nstraße schön,b\nüber größe,c\n".encode("cp1252"),
             "line 3: byte 20 (0xdf) is not utf-8. The file may be in cp1252",
         ),
+        (
+            "a.csv",
+            b"text,label\nok,a\ncaf\xe9 noir,b\n",
+            "line 3: byte 19 (0xe9) is not utf-8. The file may be in cp1252",
+        ),
+        ("a.csv", "text,label\n电影很好,a\n".encode("gb18030"), "--encoding gb18030"),
         ("a.csv", "text,label\n这是我的电影，他们不在这个地方。,a\n".encode("gb18030"), "--encoding gb18030"),
         ("a.csv", "text,label\nФильм очень хороший,a\n".encode("cp1251"), "--encoding cp1251"),
         ("a.csv", "text,label\nfein,a\nschön und über und größe ".encode() + b"\xff,b\n", "Mend that place"),

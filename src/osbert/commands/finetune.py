@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import functools
 import signal
 from collections import Counter
@@ -15,6 +14,7 @@ from cyclopts import Parameter
 
 from osbert import __version__, components, recipe
 from osbert.errors import UserError
+from osbert.files import disk_full
 from osbert.tasks import Record, TableTask, Task, load
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def train(plan: Plan, records: dict[str, list[Record]], out: Path) -> Epoch:
             run.tidy()
             best = Epoch(**folder.facts["finished"]["best"])
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not disk_full(error):
             raise
         again = "Make room and give the same command again; it goes on from the last checkpoint"
         raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import shutil
 import signal
@@ -17,6 +16,7 @@ from osbert.analysis.report import pretraining_report
 from osbert.commands.pretrain_settings import Plan
 from osbert.data.step import Cursor, Loader, Step
 from osbert.errors import UserError
+from osbert.files import disk_full
 from osbert.interop.huggingface import write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.heads import Learner
@@ -69,7 +69,7 @@ class Run:
         try:
             return self._complete()
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not disk_full(error):
                 raise
             raise UserError(
                 f"{self.out} could not be written: {reason(error, self.out)}. Make room and give the same command "

@@ -6,7 +6,6 @@ same bytes whatever the number of workers and however often it was stopped.
 
 from __future__ import annotations
 
-import errno
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,7 @@ from osbert.corpus.state import STATE, BuildSettings, Position, State, identity,
 from osbert.corpus.workers import encode_in_order
 from osbert.corpus.writer import ShardWriter, read_counts, read_lines, shard_name
 from osbert.errors import UserError
-from osbert.files import write_json
+from osbert.files import disk_full, write_json
 from osbert.text.tokenizer import Tokenizer
 
 
@@ -281,7 +280,7 @@ class Build:
         try:
             yield
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not disk_full(error):
                 raise
             raise UserError(
                 f"{self.folder}: the disk is full. {len(self.state.shards)} finished shards are kept: make room and "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import re
@@ -17,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from osbert.errors import UserError
-from osbert.files import share, sync
+from osbert.files import disk_full, share, sync
 
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
@@ -123,7 +122,7 @@ class Checkpoints:
 def reason(error: BaseException, folder: Path) -> str:
     """Return in plain words why something could not be written below `folder`."""
     text = str(error)
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text:
+    if (isinstance(error, OSError) and disk_full(error)) or "No space left" in text:
         free = shutil.disk_usage(folder if folder.is_dir() else folder.parent).free
         return f"the disk is full ({free / 1e6:,.1f} MB free)"
     return text
