@@ -1,4 +1,4 @@
-# make install | demo | test | check | map | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | faults | check | map | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip -qq
 PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
-.PHONY: help install demo test check map clean
+.PHONY: help install demo test faults check map clean
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it"
 	@echo "make demo      install, then run the whole chain on text that this installation has (about 4 minutes)"
 	@echo "make test      install what the tests need, then run all of them"
+	@echo "make faults    kill, starve and damage real runs in every way (15 minutes); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
 	@echo "make map       write the code map of both READMEs anew"
 	@echo "make clean     remove $(VENV), caches and build outputs (demo/ stays)"
@@ -23,6 +24,9 @@ demo: install
 
 test: $(VENV)/.installed-test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+faults: $(VENV)/.installed-test
+	@OMP_NUM_THREADS=1 OSBERT_FAULTS=long OSBERT_FAULTS_REPORT=build/faults.md $(BIN)/python -m pytest -n 2 tests/faults
 
 check: $(VENV)/.installed-test
 	@$(BIN)/ruff check .

@@ -20,10 +20,10 @@ def main(folder: str, text: str) -> None:
     objective = MaskedLanguage(rate=0.15)
     for epoch in range(3):
         shown = objective.corrupt(example, packer, np.random.default_rng(epoch))
-        target = shown.targets["mlm"]
         pieces = tokenizer.tokens(shown.ids)
-        for place, label in zip(target.index, tokenizer.tokens(target.labels)):
-            pieces[place] += f"<{label}>"
+        if target := shown.targets.get("mlm"):  # a text without pieces has nothing to predict
+            for place, label in zip(target.index, tokenizer.tokens(target.labels)):
+                pieces[place] += f"<{label}>"
         print(" ".join(pieces))
 
 

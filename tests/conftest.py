@@ -1,4 +1,4 @@
-"""Fixtures for every test: where the research data lies, and quiet, single-threaded torch."""
+"""Fixtures for every test: where the research data lies, and quiet, single-threaded torch; the tally of the faults."""
 
 from __future__ import annotations
 
@@ -19,3 +19,27 @@ def data() -> Path:
             pytest.fail(f"the research data is missing: {folder}")
         pytest.skip(f"needs the research data (../shared/data or $OSBERT_DATA); {folder} is not there")
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what the tests in faults/ have tried and what it cost; OSBERT_FAULTS_REPORT names a file for it."""
+    rows: dict[str, list[int]] = {}
+    for report in [report for reports in terminalreporter.stats.values() for report in reports]:
+        for name, tally in getattr(report, "user_properties", []):
+            if name == "faults" and report.when == "teardown":
+                for kind, found in tally.items():
+                    row = rows.setdefault(kind, [0, 0, 0, 0])
+                    tried, lost, most, wrong = (found[name] for name in ("tried", "lost", "most", "wrong"))
+                    row[:] = [row[0] + tried, row[1] + lost, max(row[2], most), row[3] + wrong]
+    if not rows:
+        return
+    rows["all"] = [sum(row[place] for row in rows.values()) for place in range(4)]
+    rows["all"][2] = max(row[2] for kind, row in rows.items() if kind != "all")
+    lines = ["| fault | tried | steps lost | most at once | wrong results |", "|---|---|---|---|---|"]
+    lines += [f"| {kind} | {' | '.join(f'{value:,}' for value in row)} |" for kind, row in sorted(rows.items())]
+    lines.append(lines.pop(next(place for place, line in enumerate(lines) if line.startswith("| all |"))))
+    terminalreporter.section("faults")
+    terminalreporter.write("\n".join(lines) + "\n")
+    if path := os.environ.get("OSBERT_FAULTS_REPORT"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,8 +1,8 @@
 """Runs the marked commands of the READMEs and puts what they really print below them; takes the READMEs' time.
 
-A block that stands under `<!-- refresh -->` is run line by line: each line that begins with "$ " is a command. With
-`<!-- refresh first=3 last=8 -->` only so many lines of a command's output are shown, the rest as "...". The outputs of
-README.md go into README.zh.md, whose blocks are the same.
+The first line of a block that stands under `<!-- refresh -->` is its command, after "$ "; all else is what it printed.
+With `<!-- refresh first=3 last=8 -->` only so many lines of that are shown, the rest as "...". The outputs of README.md
+go into README.zh.md, whose blocks are the same.
 """
 
 from __future__ import annotations
@@ -42,12 +42,9 @@ def run(command: str, *, first: int, last: int) -> str:
 def refreshed(block: re.Match[str]) -> str:
     """Return a block with its commands run and their outputs renewed."""
     options = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", block["options"])}
-    commands = [line[2:] for line in block["body"].splitlines() if line.startswith("$ ")]
-    parts = [
-        f"$ {command}\n{run(command, first=options.get('first', 40), last=options.get('last', 20))}"
-        for command in commands
-    ]
-    return f"<!-- refresh{block['options']} -->\n```console\n{chr(10).join(parts)}\n```"
+    command = block["body"].partition("\n")[0].removeprefix("$ ")
+    output = run(command, first=options.get("first", 40), last=options.get("last", 20))
+    return f"<!-- refresh{block['options']} -->\n```console\n$ {command}\n{output}\n```"
 
 
 def main() -> int:

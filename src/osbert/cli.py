@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-
-import cyclopts
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 import osbert
-from osbert.errors import UserError
+from osbert.errors import UnknownSetting, UserError
+
+if TYPE_CHECKING:
+    import cyclopts
 
 VERBS = {
     "demo": "Run the whole chain on text that this installation has: about four minutes, offline.",
     "pretrain": "Pretrain an encoder on a corpus, by a recipe.",
+    "plan": "Say what a time budget can buy: a table of model sizes, and a recipe.",
+    "bench": "Measure the speed of pretraining on this machine.",
     "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
     "evaluate": "Score a fine-tuned run on a file with labels.",
     "predict": "Predict with a fine-tuned run: one text, or a file.",
+    "reproduce": "Run a table of the BERT paper at a size of your choosing.",
     "embed": "Write the vectors that an encoder gives your texts.",
 }
 GROUPS = {
     "tokenizer": (
         "Train a vocabulary, or look at how a text is cut into pieces.",
-        {"train": "Train a WordPiece vocabulary on text files.", "encode": "Show a text's pieces with their offsets."},
+        {
+            "train": "Train a WordPiece vocabulary on text files.",
+            "extend": "Add words of another domain to a vocabulary.",
+            "encode": "Show a text's pieces with their offsets.",
+        },
     ),
     "corpus": (
         "Turn text files into a corpus that pretraining reads.",
@@ -32,6 +42,8 @@ GROUPS = {
 
 def application() -> cyclopts.App:
     """Return the command line as a cyclopts App; no command module is imported yet."""
+    import cyclopts  # not above: worker processes import this module again and have no use for it
+
     app = cyclopts.App(name="osbert", help=osbert.__doc__, version=osbert.__version__, version_flags=["--version"])
     for group, (help_text, verbs) in GROUPS.items():
         folder = cyclopts.App(name=group, help=help_text)
@@ -48,9 +60,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: done; 1: an error the user can mend; 2: wrong usage; 130: interrupted.
     """
+    import cyclopts
+
     app = application()
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(sys.argv[1:] if arguments is None else list(arguments), exit_on_error=True)
+        app(words, exit_on_error=False)
+    except cyclopts.CycloptsError as error:  # which it has told
+        if advice := _misspelt(error, words):
+            print(advice, file=sys.stderr)
+        return 2
+    except UnknownSetting as error:
+        options = [name[2:] for name in _options(app, words)]
+        print(f"error: {UnknownSetting(error.name, [*error.known, *options])}", file=sys.stderr)
+        return 1
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -64,3 +87,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
+    """Return advice when a missing option is there under a name much like it, which a verb took for a setting."""
+    import cyclopts
+
+    if not isinstance(error, cyclopts.MissingArgumentError) or error.argument is None:
+        return ""
+    missing, given = error.argument.name, [word.partition("=")[0] for word in words]
+    like = get_close_matches(missing, given, n=1, cutoff=0.7)
+    return f"Did you mean {missing} by {like[0]}?" if like and like[0] != missing else ""
+
+
+def _options(app: cyclopts.App, words: Sequence[str]) -> list[str]:
+    """Return the options that the verb has besides settings."""
+    _, apps, _ = app.parse_commands(words)
+    return [name for argument in apps[-1].assemble_argument_collection() for name in argument.names if name[:2] == "--"]

@@ -10,6 +10,16 @@ class UserError(Exception):
     """Something the user can mend. The command line prints its text without a traceback and exits with 1."""
 
 
+class UnknownSetting(UserError):
+    """A setting that there is not. The command line looks for the nearest among its own options as well."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        """Name it, and the nearest of those that are `known`."""
+        self.name = name
+        self.known = tuple(known)
+        super().__init__(f"Unknown setting --{name}.{nearest(name, self.known)}")
+
+
 class Problems:
     """Collects every problem of an input, so that all are told at once and before the expensive work.
 

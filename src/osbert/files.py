@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,12 @@ def share(path: Path) -> None:
 def disk_full(error: OSError) -> bool:
     """Return whether an error says that the disk, or the user's share of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def system_error(error: Exception, path: Path) -> Exception:
+    """Return the OSError that a library tells of in words, "... (os error 28)"; any other error as it is."""
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(told.group(1)), os.strerror(int(told.group(1))), str(path)) if told else error
 
 
 def sync(path: Path) -> None:

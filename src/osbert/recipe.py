@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
-from osbert.errors import Problems, UserError, nearest
+from osbert.errors import Problems, UnknownSetting, UserError, nearest
 
 Settings = TypeVar("Settings")
 Table = dict[str, Any]
@@ -85,6 +85,12 @@ def override(table: Table, tokens: Iterable[str], *, schema: type) -> Table:
             target[parent] = target = below if isinstance(below, dict) else {}
         target[leaf] = _parse(value, known[key])
     return result
+
+
+def given(tokens: Iterable[str], *, schema: type) -> frozenset[str]:
+    """Return the dotted names of the settings that command-line tokens set."""
+    known = {path: kind for path, kind, _ in fields(schema)}
+    return frozenset(key for key, _ in _pairs(tokens, known))
 
 
 def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -229,7 +235,7 @@ def _resolve(name: str, known: Mapping[str, Any]) -> tuple[str, bool]:
         if matches:
             raise UserError(f"--{name} could be {' or '.join(f'--{match}' for match in matches)}: give the full name.")
     leaves = {key.rpartition(".")[2]: key for key in known}
-    raise UserError(f"Unknown setting --{name}.{nearest(name, [*known, *leaves])}")
+    raise UnknownSetting(name, [*known, *leaves])
 
 
 def _parse(text: str, kind: Any) -> Any:

@@ -47,6 +47,15 @@ def test_an_unknown_verb_exits_with_2() -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_a_misspelt_option_is_seen_even_where_settings_are_taken() -> None:
+    result = run("pretrain", "cpu", "--corpsu", "corpus", "--out", "run")
+    assert result.returncode == 2
+    assert "Did you mean --corpus by --corpsu?" in result.stderr
+    result = run("bench", "--json")
+    assert result.returncode == 2
+    assert "Did you mean" not in result.stderr
+
+
 def test_an_error_is_one_readable_line_and_status_1(tmp_path) -> None:
     result = run("corpus", "show", str(tmp_path / "nowhere"))
     assert result.returncode == 1

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 from pathlib import Path
 
 import pytest
 
 from osbert.cli import main
-from osbert.corpus.arrays import exclusive
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import State
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.lock import locked
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 
@@ -96,6 +97,7 @@ def test_every_setting_of_reading_reaches_the_reader(osbert, tmp_path):
         "encoding": "cp1252",
         "errors": "strict",
         "deduplicate": True,
+        "words": "characters",
         "shard_tokens": 2**25,
     }
 
@@ -131,6 +133,18 @@ def test_show_prints_the_report_and_a_sample_with_marked_pieces(osbert, texts):
     assert "r·u·n·s" not in output
 
 
+def test_show_refuses_options_that_do_nothing(osbert, texts):
+    osbert(*BUILD)
+    for words, told in (
+        (("--masks", "-3"), "--masks must be 0 or more, not -3."),
+        (("--sample", "-1"), "--sample must be 0 or more, not -1."),
+        (("--masks", "2", "--verify"), "leave out --sample and --verify"),
+        (("--masks", "2", "--sample", "3"), "leave out --sample and --verify"),
+    ):
+        status, output, errors = osbert("corpus", "show", "corpus", *words)
+        assert status == 1 and told in errors and not output
+
+
 def test_show_refuses_what_is_no_corpus(osbert, texts, tmp_path):
     status, _, errors = osbert("corpus", "show", "texts")
     assert status == 1 and "no corpus here" in errors
@@ -152,9 +166,48 @@ def test_a_refused_build_does_not_replace_the_tokenizer_of_the_one_at_work(osber
     other = Tokenizer([*SPECIALS, *string.ascii_letters])
     write_tokenizer(other, tmp_path / "other")
     write_tokenizer(other, tmp_path / "corpus")
-    with exclusive(tmp_path / "corpus" / "building" / "lock"):
+    with locked(tmp_path / "corpus", file=tmp_path / "corpus" / "building" / "lock"):
         State(identity={}).save(tmp_path / "corpus")
         before = {path.name: path.read_bytes() for path in (tmp_path / "corpus").iterdir() if path.is_file()}
         status, _, errors = osbert(*BUILD)
-        assert status == 1 and "another build is at work" in errors
+        assert status == 1 and "is in use: process" in errors
         assert before == {path.name: path.read_bytes() for path in (tmp_path / "corpus").iterdir() if path.is_file()}
+
+
+def test_build_in_tasks(osbert, texts, tmp_path):
+    pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
+    status, _, errors = osbert(*BUILD, "--tasks", "2")
+    assert status == 1
+    assert "--near-duplicates, --partition and --time need --executor" in errors
+    for given in (("--time", "1:00:00"), ("--partition", "cpu")):
+        status, _, errors = osbert(*BUILD, *given)
+        assert status == 1 and "--partition and --time need --executor" in errors
+        status, _, errors = osbert(*BUILD, "--executor", "local", *given)
+        assert status == 1 and "--partition and --time are Slurm's" in errors
+    status, _, errors = osbert(*BUILD, "--executor", "local", "--tasks", "2")
+    assert status == 0, errors
+    assert Corpus.open(tmp_path / "corpus").documents == 4
+    status, _, errors = osbert(*BUILD, "--executor", "local", "--quality")
+    assert status == 1
+    assert "quality" in errors
+
+
+def test_the_report_tells_what_the_filters_left_out(osbert, texts, tmp_path):
+    pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
+    english = "The river runs past the old houses on the hill, and nobody knows why it is so. "
+    (texts / "a.txt").write_text(english + "\n\nDas ist nicht so, und das war es auch nie in der Stadt.\n")
+    status, output, errors = osbert(*BUILD, "--executor", "local", "--tasks", "1", "--language", "en")
+    assert status == 0, errors
+    assert re.search(r"documents left out .* 2 by language", output)
+
+
+def test_a_flipped_bit_is_found_when_asked_for(osbert, texts, tmp_path):
+    assert osbert(*BUILD)[0] == 0
+    status, output, _ = osbert("corpus", "show", "corpus", "--verify")
+    assert status == 0 and "Every file is what was written" in output
+    (path,) = (tmp_path / "corpus").glob("shard-*/ids.npy")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    status, _, errors = osbert("corpus", "show", "corpus", "--verify")
+    assert status == 1 and "ids.npy: not what was written" in errors

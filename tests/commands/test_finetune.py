@@ -17,8 +17,12 @@ from osbert import recipe
 from osbert.commands.finetune import finetune, read_plan
 from osbert.commands.finetune_run import read_model
 from osbert.errors import UserError
+from osbert.interop.huggingface import write_model
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.attention import Attention
 from osbert.models.dropout import Dropout
+from osbert.models.heads import Learner
+from osbert.models.transformer import Architecture
 from osbert.serving.engine import load
 from osbert.tasks.classify import Classify
 from osbert.training import tracking
@@ -173,6 +177,21 @@ def test_pairs_class_weights_and_a_folder(encoder: Path, tmp_path: Path) -> None
     assert load(out).predict([("a film", "good play")])[0].value in ("same", "other")
 
 
+def test_pairs_need_a_second_segment(encoder: Path, tmp_path: Path) -> None:
+    tokenizer = read_tokenizer(encoder)
+    sizes = Architecture(layers=1, heads=2, width=16, vocabulary=len(tokenizer), length=24, segments=1)
+    write_model(Learner(sizes.build(), {}), tmp_path / "one")
+    write_tokenizer(tokenizer, tmp_path / "one", length=24)
+    (tmp_path / "all.csv").write_text("text,pair,label\n" + "a film,good play,yes\nbad,film,no\n" * 12)
+    (tmp_path / "single.csv").write_text("text,label\n" + "a film,yes\nbad,no\n" * 12)
+    with pytest.raises(UserError, match="trained without a second segment"):
+        finetune("classify", "--pair", "pair", model=tmp_path / "one", data=tmp_path / "all.csv", out=tmp_path / "run")
+    with pytest.raises(UserError, match="it reads no pairs"):
+        load(tmp_path / "one").embed([("a film", "good play")])
+    settings = ("--epochs", "1", "--precision", "fp32")
+    finetune("classify", *settings, model=tmp_path / "one", data=tmp_path / "single.csv", out=tmp_path / "single")
+
+
 def test_regression(encoder: Path, tmp_path: Path) -> None:
     words = {"good": 30.0, "fine": 20.0, "poor": 10.0, "bad": 0.0}
     rows = [f'{{"text": "the {word} film", "score": {value}}}' for word, value in words.items()] * 20
@@ -217,7 +236,15 @@ def test_what_cannot_be_is_told_before_training(
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("batch", "8"), ("micro-tokens", "64"), ("seed", "3"), ("length", "6"), ("dropout", "0.5"), ("epochs", "2")],
+    [
+        ("batch", "8"),
+        ("micro-tokens", "64"),
+        ("seed", "3"),
+        ("length", "6"),
+        ("dropout", "0.5"),
+        ("epochs", "2"),
+        ("recurrent", "1"),
+    ],
 )
 def test_every_setting_reaches_the_run(table: Path, tmp_path: Path, setting: str, value: str) -> None:
     def plan(*settings: str) -> dict[str, object]:

@@ -16,13 +16,11 @@ from types import SimpleNamespace
 import pytest
 
 from osbert import cli, recipe
-from osbert.commands.pretrain_run import LATER, Phases
 from osbert.commands.pretrain_settings import read_settings
 from osbert.corpus.build import Build
 from osbert.corpus.readers import Reading
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
-from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
 from osbert.interop.huggingface import read_backbone
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -241,6 +239,35 @@ def test_all_problems_are_told_before_anything_is_written(run) -> None:
     assert not done.folder.exists()
 
 
+@pytest.mark.parametrize("objective", ["nsp", "sentence_order"])
+def test_pairs_need_a_second_segment(run, objective) -> None:
+    done = run("--objectives", f"mlm,{objective}", "--model.segments", "1")
+    assert done.status == 1
+    assert f"{objective} makes pairs, whose second text is segment 1. Set model.segments = 2." in done.error
+    assert run("--objectives", "mlm", "--model.segments", "1", "--steps", "1").status == 0
+
+
+def test_a_file_is_no_run_folder(run, tmp_path) -> None:
+    (tmp_path / "run").write_text("mine")
+    done = run()
+    assert done.status == 1
+    assert "run is a file, and a folder is to be written. Give another --out." in done.error
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+def test_two_objectives_that_lay_out_sequences_are_refused(run) -> None:
+    done = run("--objectives", "nsp,mlm,sentence_order")
+    assert done.status == 1 and "nsp and sentence_order both lay out sequences. Leave one out." in done.error
+    assert not done.folder.exists()
+
+
+def test_what_needs_the_text_as_it_is_comes_before_noise(run) -> None:
+    sizes = ("--model.direction", "left_to_right", "--steps", "1")
+    done = run("--objectives", "mlm,left_to_right", *sizes)
+    assert done.status == 1 and "Name left_to_right before mlm in objectives." in done.error
+    assert run("--objectives", "left_to_right,mlm", *sizes).status == 0
+
+
 def test_wrong_settings_name_the_nearest(run) -> None:
     assert "Did you mean 'learning_rate'?" in run("--learning-rat", "1").error
     assert "'optimizer.schedule' must be one of" in run("--schedule", "linaer").error
@@ -278,7 +305,7 @@ def test_the_corpus_folder_is_no_run_folder(run, tmp_path, corpus) -> None:
 
 def test_a_second_process_is_refused(run, tmp_path) -> None:
     hold = (
-        "import sys; from pathlib import Path; from osbert.training.lock import locked\n"
+        "import sys; from pathlib import Path; from osbert.lock import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.readline()"
     )
     command = [sys.executable, "-c", hold, str(tmp_path / "run")]
@@ -286,7 +313,7 @@ def test_a_second_process_is_refused(run, tmp_path) -> None:
         assert holder.stdout.readline() == "held\n"
         done = run()
         assert done.status == 1
-        assert f"process {holder.pid} is writing into it" in done.error
+        assert f"is in use: process {holder.pid} on " in done.error
         holder.communicate("\n")
 
 
@@ -313,32 +340,6 @@ def test_help_lists_every_setting(run, capsys, monkeypatch) -> None:
     for name, _, _ in recipe.fields(type(read_settings("bert-base"))):
         assert f"--{name.replace('_', '-')} " in shown
     assert "How many blocks stand on each other." in shown
-
-
-class Numbered:
-    """A loader whose step's cursor says where it is and whose batches say whose it is."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def steps(self, cursor: Cursor):
-        index = cursor.index
-        while True:
-            index += 1
-            yield Step(batches=[self.name, cursor.epoch, index], cursor=Cursor(epoch=cursor.epoch, index=index))
-
-
-@pytest.mark.parametrize("stop", range(8))
-def test_phases_change_at_their_step_wherever_a_run_was_stopped(stop) -> None:
-    taken, cursor = [], Cursor()
-    for many in (stop, 8 - stop):
-        phases = Phases(Numbered("short"), Numbered("long"), switch=5, step=lambda: len(taken))
-        stream = phases.steps(cursor)
-        for _ in range(many):
-            step = next(stream)
-            taken.append(step.batches)
-            cursor = step.cursor
-    assert taken == [["short", 0, n] for n in range(1, 6)] + [["long", LATER.epoch, n] for n in range(1, 4)]
 
 
 def test_settings_are_read_strictly() -> None:

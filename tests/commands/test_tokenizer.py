@@ -113,3 +113,21 @@ def test_encode(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[
 def test_encode_needs_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tokenizer", "encode", str(tmp_path), "text"]) == 1
     assert "neither tokenizer.json nor vocab.txt" in capsys.readouterr().err
+
+
+def test_extend(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    old, out, more = tmp_path / "tok", tmp_path / "more", tmp_path / "more.txt"
+    assert run(["tokenizer", "train", *files, "--out", str(old), "--vocabulary", "40"]) == 0
+    more.write_text("The newest carburettor. A carburettor is wide. " * 6, "utf-8")
+    assert run(["tokenizer", "extend", str(old), str(more), "--out", str(out), "--pieces", "1"]) == 0
+    printed = capsys.readouterr().out
+    before, after = read_tokenizer(old), read_tokenizer(out)
+    assert after.vocabulary == (*before.vocabulary, "carburettor")
+    assert "1 piece added to 40, among them: carburettor" in printed and "% fewer)" in printed
+    assert run(["tokenizer", "extend", str(old), str(more), "--out", str(out), "--minimum", "100"]) == 1
+    assert "nothing to add" in capsys.readouterr().err
+    kept = (old / "vocab.txt").read_bytes()
+    for given in (old, old / "vocab.txt"):
+        assert run(["tokenizer", "extend", str(given), str(more), "--out", str(old), "--pieces", "1"]) == 1
+        assert "holds the vocabulary to extend, which stays as it is" in capsys.readouterr().err
+    assert (old / "vocab.txt").read_bytes() == kept

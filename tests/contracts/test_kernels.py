@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.data.batch import Batch
-from osbert.models.attention import Kernel, Layout, lay_out, reference, sdpa
+from osbert.models.kernels import Kernel, reference, sdpa
+from osbert.models.layout import Layout, lay_out
 from osbert.models.positions import rotation
 
 KERNELS = {
@@ -70,6 +71,26 @@ def test_values_and_gradients_equal_the_reference(kernel: Kernel, lengths: list[
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+@settings(deadline=None, max_examples=60)
+@given(lengths=lengths, seed=st.integers(0, 2**16), data=st.data())
+def test_queries_of_some_tokens_get_what_all_would_give_them(kernel: Kernel, lengths, seed: int, data) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    layout = make_layout(lengths, "none", generator)
+    columns = draw(layout, generator)
+    asked = [data.draw(st.sets(st.integers(0, length - 1), min_size=1)) for length in lengths]
+    places = [sum(lengths[:number]) + place for number, found in enumerate(asked) for place in sorted(found)]
+    some = layout.reading(torch.tensor(places), list(map(len, asked)))
+    expected = reference(*columns, layout)[places]
+    towards = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    wanted = torch.autograd.grad((expected * towards).sum(), columns)
+    for each in (kernel, reference):
+        found = each(some.read_of(columns[0]), *columns[1:], some)
+        torch.testing.assert_close(found, expected)
+        for one, other in zip(torch.autograd.grad((found * towards).sum(), columns), wanted, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("kernel", [reference, *KERNELS.values()], ids=["reference", *KERNELS.keys()])
 @settings(deadline=None, max_examples=40)
 @given(lengths=lengths, order=orders, seed=st.integers(0, 2**16), data=st.data())
@@ -120,5 +141,5 @@ def test_a_causal_order_needs_no_mask_and_another_one_does() -> None:
     assert not other.runs[0].visible[0, 0, 2, 3]
 
 
-def test_rotation_is_one_number_a_pair() -> None:
-    assert rotation(torch.arange(5), WIDTH).shape == (5, WIDTH // 2)
+def test_rotation_is_a_cosine_and_a_sine_a_pair() -> None:
+    assert rotation(torch.arange(5), WIDTH).shape == (5, WIDTH // 2, 2)

@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ import torch
 from osbert import components
 from osbert.data.batch import collate
 from osbert.data.example import Example
+from osbert.data.examples import Examples
+from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.models.heads import Learner
 from osbert.models.transformer import Architecture
 from osbert.objectives import Objective
+from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
@@ -48,12 +52,17 @@ def documents() -> list[Document]:
     return found
 
 
-def examples(objective: Objective, documents: list[Document], packer: Packer, seed: int = 0) -> list[Example]:
-    """Return what the loader makes of the documents with this objective alone."""
+def laid_out(objective: Objective, documents: list[Document], packer: Packer, seed: int = 0) -> Examples:
+    """Return the sequences of the documents for this objective alone."""
     rng = np.random.default_rng(seed)
-    laid_out = objective.examples(documents, packer, rng)
-    spans = packer.spans(documents, rng) if laid_out is None else laid_out
-    return [objective.corrupt(example, packer, rng) for example in spans]
+    found = objective.examples(documents, packer, rng)
+    return Examples.of([*(packer.spans(documents, rng) if found is None else found)])
+
+
+def examples(objective: Objective, documents: list[Document], packer: Packer, seed: int = 0) -> Sequence[Example]:
+    """Return what the loader makes of the documents with this objective alone."""
+    sequences = laid_out(objective, documents, packer, seed)
+    return objective.corrupt_all(sequences, packer, Noise.at(seed, np.arange(len(sequences))))
 
 
 def plain(example: Example) -> list[Any]:
@@ -67,7 +76,7 @@ def plain(example: Example) -> list[Any]:
 
 
 def test_there_are_objectives() -> None:
-    assert {"mlm", "nsp"} <= set(NAMES)
+    assert {"mlm", "nsp", "sentence_order", "left_to_right"} <= set(NAMES)
 
 
 def test_it_is_frozen_has_keyword_settings_with_help_and_is_named_for_its_file(objective: Objective) -> None:
@@ -123,11 +132,57 @@ def test_its_examples_are_valid(objective: Objective, documents: list[Document],
         assert plain(pickle.loads(pickle.dumps(example))) == plain(example)
 
 
+def test_many_are_corrupted_as_each_would_be_alone(
+    objective: Objective, documents: list[Document], packer: Packer
+) -> None:
+    sequences = laid_out(objective, documents, packer)
+    noise = Noise.at(1, np.arange(len(sequences)))
+    together = objective.corrupt_all(sequences, packer, noise)
+    for row in range(len(sequences)):
+        alone = objective.corrupt_all(sequences[row : row + 1], packer, Noise(noise.seeds[row : row + 1]))
+        assert plain(together[row]) == plain(alone[0])
+
+
+def test_one_can_be_corrupted_too(objective: Objective, documents: list[Document], packer: Packer) -> None:
+    for example in laid_out(objective, documents, packer):
+        one, same, other = (objective.corrupt(example, packer, np.random.default_rng(seed)) for seed in (0, 0, 1))
+        assert plain(one) == plain(same)
+        assert [*map(len, (one, other))] == [len(example)] * 2
+        assert set(one.targets) == {objective.name}
+
+
+def test_a_corrupt_that_would_be_passed_over_is_refused() -> None:
+    with pytest.raises(TypeError, match="write corrupt_all"):
+
+        class Louder(MaskedLanguage):
+            def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
+                return example
+
+
+def fitting(objective: Objective, *, length: int) -> Architecture:
+    """Return a small encoder that the objective has nothing against."""
+    sizes = Architecture(layers=1, heads=2, width=16, vocabulary=VOCABULARY, length=length)
+    choices = [dataclasses.replace(sizes, direction=direction) for direction in ("both", "left_to_right")]
+    return next(choice for choice in choices if not list(objective.objections(choice)))
+
+
+def test_it_objects_to_an_encoder_in_words_and_its_head_refuses_the_same(objective: Objective) -> None:
+    sizes = fitting(objective, length=8)
+    assert not list(objective.objections(sizes))
+    for change in ({"direction": "both"}, {"direction": "left_to_right"}, {"recurrent": 1}):
+        other = dataclasses.replace(sizes, **change)
+        objections = list(objective.objections(other))
+        assert all("model." in objection for objection in objections)
+        if objections:
+            with pytest.raises(ValueError, match="model"):
+                objective.head(other.empty())
+
+
 def test_its_head_gives_a_finite_loss_and_gradients(
     objective: Objective, documents: list[Document], packer: Packer
 ) -> None:
     torch.manual_seed(0)
-    backbone = Architecture(layers=1, heads=2, width=16, vocabulary=VOCABULARY, length=packer.length).build()
+    backbone = fitting(objective, length=packer.length).build()
     head = objective.head(backbone)
     assert head.kind
     objective.begin(head, np.arange(VOCABULARY))

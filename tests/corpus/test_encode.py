@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from osbert.corpus.encode import encode_portion
 from osbert.text.encode import encode_document
+from osbert.text.words import segmenter, word_finder
 
 # A line never ends in a shortened word here: sentences end with lines in a corpus, whatever the last word.
 LINE = st.text(st.sampled_from("ab thewy. ?!\x00\t中"), max_size=40).map(lambda line: line + " end.")
@@ -55,3 +56,14 @@ def test_an_empty_portion_and_sentence_ends(tokenizer):
         ("完了。", True),
     ):
         assert encode_portion([(text, True)], tokenizer).sentence_ends is ends
+
+
+@given(st.lists(st.text(st.sampled_from("ab the中国人. \n\x00"), max_size=40), min_size=1, max_size=4))
+def test_a_segmenter_changes_nothing_but_where_words_start(tokenizer, texts):
+    segment = segmenter("segmented")
+    portion = [(text, True) for text in texts]
+    plain, encoded = encode_portion(portion, tokenizer), encode_portion(portion, tokenizer, segment=segment)
+    for name in ("ids", "sentences", "documents", "hashes", "lines", "counts"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(encoded, name))
+    starts = b"".join(word_finder(tokenizer, segment)(text) for text in texts)
+    assert np.unpackbits(encoded.words, count=encoded.tokens).tobytes() == starts

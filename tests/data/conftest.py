@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from osbert.corpus.shards import Block
-from osbert.text.document import Document
+from osbert.text.document import Document, Documents
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 VOCABULARY = 60_000
@@ -44,9 +45,14 @@ class FakeCorpus:
             size += length
         return [*blocks, Block(0, first, len(self.places))] if self.places else []
 
-    def read(self, block: Block) -> list[Document]:
+    def read(self, block: Block) -> Documents:
         parts = itertools.groupby(self.places[block.first : block.last], key=lambda place: place[0])
-        return [_part(self.sources[number], [sentence for _, sentence in group]) for number, group in parts]
+        return Documents.of(
+            [
+                replace(_part(self.sources[number], [sentence for _, sentence in group]), source=number)
+                for number, group in parts
+            ]
+        )
 
 
 def _sentences(document: Document) -> int:

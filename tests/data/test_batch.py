@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.batch import Batch, collate, split
+from osbert.data.batch import Batch, collate, micro_batches
 from osbert.data.example import Example, Target
 
 
@@ -80,11 +82,16 @@ def test_indices_of_targets_point_to_what_the_labels_label(examples: list[Exampl
 
 @given(examples=some_examples(), tokens=st.integers(1, 40))
 def test_micro_batches_are_the_batch_in_parts(examples: list[Example], tokens: int) -> None:
-    groups = list(split(examples, tokens=tokens))
-    assert all(sum(map(len, group)) <= tokens or len(group) == 1 for group in groups)
-    assert sorted(e.record for group in groups for e in group) == sorted(e.record for e in examples)
-    parts, whole = [collate(group) for group in groups], collate(examples)
+    parts, whole = micro_batches(examples, tokens), collate(examples)
+    assert all(part.tokens <= tokens or len(part.lengths) == 1 for part in parts)
+    assert all(one.tokens + other.lengths[0] > tokens for one, other in itertools.pairwise(parts))
+    assert [record for part in parts for record in part.records.tolist()] == whole.records.tolist()
     assert _contents(parts) == _contents([whole])
+    assert _contents(micro_batches(examples, 0)) == _contents([whole])
+
+
+def test_nothing_makes_no_batch() -> None:
+    assert micro_batches([], 0) == micro_batches([], 9) == []
 
 
 def _contents(batches: list[Batch]) -> tuple[list, dict]:

@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.corpus.shards import Block
-from osbert.data.batch import Batch
+from osbert.data.batch import Batch, collate
 from osbert.data.example import Example, Target
 from osbert.data.loader import ExampleLoader, LoaderSettings, PretrainingLoader, joined
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
+from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence
+from osbert.objectives.sentence_order import SentenceOrder
 from osbert.text.document import Document
 from osbert.text.tokenizer import Tokenizer
 
@@ -127,6 +129,65 @@ def test_masks_differ_between_epochs_and_repeat_for_the_same_seed(make: Make) ->
         assert 0.05 < len(masked(0, 0) & other) / len(other) < 0.25
 
 
+def test_static_masks_are_seen_again_in_another_order(make: Make, text: list[Document]) -> None:
+    """What epoch 2 of two maskings shows is what epoch 0 showed, masks included; dynamic masking shows new ones."""
+
+    def epochs(duplicates: int, count: int) -> list[list[str]]:
+        chosen = replace(SMALL, batch=1, pool=2_000, duplicates=duplicates)
+        loader = make(chosen, documents=text[:12])
+        return [[str(contents(step.batches[0])) for step in epoch_of(loader, epoch)] for epoch in range(count)]
+
+    first, second, third, fourth = epochs(2, 4)
+    assert sorted(first) == sorted(third) and first != third
+    assert sorted(second) == sorted(fourth) and second != fourth
+    assert sorted(first) != sorted(second)
+    dynamic = epochs(0, 3)
+    assert dynamic[:2] == [first, second]
+    assert len({*first} & {*dynamic[2]}) < 0.05 * len(first)
+
+
+def test_static_masks_resume_in_the_middle_of_an_epoch(make: Make) -> None:
+    loader = make(replace(SMALL, batch=7, duplicates=1))
+    stream = loader.steps(Cursor(epoch=1))
+    cursor = [step.cursor for step in itertools.islice(stream, 45)][-1]
+    assert cursor.epoch == 1 and cursor.pool > 0
+    assert plain(stream, 90) == plain(loader.steps(cursor), 90)
+
+
+def test_the_examples_of_a_stream_are_those_of_its_steps(make: Make) -> None:
+    loader = make()
+    steps = list(itertools.islice(loader.steps(Cursor()), 4))
+    examples = list(itertools.islice(loader.examples(Cursor()), 4 * SMALL.batch))
+    for number, step in enumerate(steps):
+        batch = collate(examples[number * SMALL.batch : (number + 1) * SMALL.batch])
+        assert contents(batch) == contents(step.batches[0])
+
+
+class Upwards(Objective):
+    """Asks for one random piece of each example; written for one example, as users may."""
+
+    def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
+        index = rng.choice(np.flatnonzero(~example.special), 1)
+        target = Target(labels=example.ids[index], index=index, weights=np.array([0.5]))
+        return example.changed(ids=example.ids + 1, name="upwards", target=target)
+
+
+def test_an_objective_may_be_written_for_one_example(make: Make) -> None:
+    plainly = make()
+    loader = make(objectives={**plainly.objectives, "upwards": Upwards()})
+    steps = [*itertools.islice(loader.steps(Cursor()), 12)]
+    shares = []
+    for step, usual in zip(steps, plainly.steps(Cursor())):
+        (batch,), (before,) = step.batches, usual.batches
+        assert batch.ids.tolist() == (before.ids + 1).tolist()  # the masks are those without it
+        target = batch.targets["upwards"]
+        assert target.count == 0.5 * len(batch.lengths)
+        assert target.labels.tolist() == before.ids[target.index].tolist()
+        shares += ((target.index - batch.starts) / torch.tensor(batch.lengths)).tolist()
+    assert min(shares) < 0.2 and max(shares) > 0.8
+    assert plain(iter(steps[5:]), 5) == plain(loader.steps(steps[4].cursor), 5)
+
+
 def test_held_out_batches_are_always_the_same_and_never_trained_on(make: Make) -> None:
     loader = make()
     held = loader.held_out()
@@ -198,7 +259,9 @@ def test_too_little_text_is_said_before_any_work(make: Make, make_documents: Cal
     make(replace(SMALL, held_out=0.0), documents=make_documents([[5]]), objectives={"mlm": MaskedLanguage()})
 
 
-@pytest.mark.parametrize("wrong", [{"batch": 0}, {"micro_tokens": -1}, {"pool": 0}, {"held_out": 1.0}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"batch": 0}, {"micro_tokens": -1}, {"pool": 0}, {"held_out": 1.0}, {"duplicates": -1}, {"seed": -1}]
+)
 def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         LoaderSettings(**wrong)
@@ -237,3 +300,10 @@ def test_fine_tuning_orders_differ_by_epoch_and_seed() -> None:
     assert len(step.batches) > 1 and max(batch.tokens for batch in step.batches) <= 8
     with pytest.raises(ValueError, match="no examples"):
         ExampleLoader([], batch=1)
+
+
+def test_documents_of_which_no_sequence_can_be_made_are_told(make: Make, tokenizer: Tokenizer) -> None:
+    lone = Document(ids=np.array([len(tokenizer) - 1]), words=np.array([True]), sentences=np.array([0, 1]))
+    loader = make(replace(SMALL, held_out=0.0), documents=[lone] * 50, objectives={"order": SentenceOrder()})
+    with pytest.raises(UserError, match=r"No sequence can be made .* for order: its documents are too short"):
+        next(loader.steps(Cursor()))

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.pack import Packer, Run, boundaries, shares
-from osbert.text.document import Document
+from osbert.data.example import Example
+from osbert.data.pack import Packer, Run, shares
+from osbert.data.sentences import Sentences
+from osbert.text.document import Document, Documents
 from osbert.text.tokenizer import Tokenizer
 
 sizes = st.integers(0, 40)
@@ -40,7 +42,7 @@ def test_a_pair_has_two_segments_and_is_cut_from_the_ends(
     tokenizer: Tokenizer, first: int, second: int, length: int
 ) -> None:
     example = Packer(tokenizer=tokenizer, length=length).pair(run(10, first), run(1000, second), record=3)
-    left, right = shares(first, second, length - 3)
+    left, right = map(int, shares(np.array(first), np.array(second), length - 3))
     cls, sep = tokenizer.cls, tokenizer.sep
     assert example.ids.tolist() == [cls, *range(10, 10 + left), sep, *range(1000, 1000 + right), sep]
     assert example.segments.tolist() == [0] * (left + 2) + [1] * (right + 1)
@@ -59,47 +61,8 @@ def test_shares_are_what_taking_one_at_a_time_from_the_longer_leaves(first: int,
             left -= 1
         else:
             right -= 1
-    assert shares(first, second, room) == (left, right)
-
-
-@given(first=sizes, second=sizes, length=rooms, seed=st.integers(0, 9))
-def test_a_random_pair_keeps_a_run_of_each_text(
-    tokenizer: Tokenizer, first: int, second: int, length: int, seed: int
-) -> None:
-    packer = Packer(tokenizer=tokenizer, length=length)
-    example = packer.random_pair(run(10, first), run(1000, second), np.random.default_rng(seed), {})
-    left, right = shares(first, second, length - 3)
-    pieces = example.ids[~example.special]
-    for kept, start, size in ((pieces[:left], 10, first), (pieces[left:], 1000, second)):
-        assert kept.tolist() == list(range(kept[0], kept[0] + len(kept))) if len(kept) else True
-        assert all(start <= piece < start + size for piece in kept)
-    assert (len(pieces), example.truncated) == (left + right, first + second - left - right)
-
-
-def test_a_random_pair_is_cut_at_both_ends_alike(tokenizer: Tokenizer) -> None:
-    packer, rng = Packer(tokenizer=tokenizer, length=23), np.random.default_rng(0)
-    fronts = [packer.random_pair(run(0, 50), run(1000, 5), rng, {}).ids[1] for _ in range(400)]
-    surplus = 50 - 15
-    # A coin for each of 35 pieces: mean 17.5, standard deviation 3.
-    assert abs(np.mean(fronts) - surplus / 2) < 4 * np.sqrt(surplus / 4 / 400)
-    assert 2 < np.std(fronts) < 4
-
-
-lengths_of_sentences = st.lists(st.integers(0, 30), min_size=1, max_size=12)
-
-
-@given(lengths=lengths_of_sentences, longest=st.integers(1, 20))
-def test_boundaries_keep_sentences_and_divide_long_ones_at_words(
-    make_documents: Callable[..., list[Document]], lengths: list[int], longest: int
-) -> None:
-    (document,) = make_documents([lengths])
-    bounds = boundaries(document, longest=longest)
-    assert bounds == sorted(set(bounds))
-    assert set(document.sentences.tolist()) <= set(bounds)
-    assert all(end - start <= longest for start, end in itertools.pairwise(bounds))
-    for start, added in itertools.pairwise(bounds):
-        if added not in document.sentences:
-            assert document.words[added] or not document.words[start + 1 : added + 1].any()
+    kept = shares(np.array([first]), np.array([second]), room)
+    assert [int(*column) for column in kept] == [left, right]
 
 
 @given(
@@ -133,6 +96,69 @@ def test_spans_use_every_piece_once_in_order_and_never_cross_documents(
         )
         for kept, after in itertools.pairwise(pieces):
             assert kept[-1] in ends or len(kept) + sentence[int(after[0])] > length - 2
+
+
+@given(
+    lengths=st.lists(st.lists(st.integers(0, 40), max_size=8), min_size=1, max_size=6),
+    length=st.integers(5, 60),
+    short=st.sampled_from([0.0, 1.0]),
+    seed=st.integers(0, 9),
+)
+def test_full_spans_go_on_in_the_next_document_after_a_separator(
+    tokenizer: Tokenizer,
+    make_documents: Callable[..., list[Document]],
+    lengths: list[list[int]],
+    length: int,
+    short: float,
+    seed: int,
+) -> None:
+    documents = make_documents(lengths)
+    packer = Packer(tokenizer=tokenizer, length=length, short=short, cross_documents=True)
+    examples = list(packer.spans(documents, np.random.default_rng(seed)))
+    texts = [_texts(example, tokenizer) for example in examples]
+    everything = [piece for document in documents for piece in document.ids.tolist()]
+    assert [piece for runs in texts for run in runs for piece in run] == everything
+    ends = {int(document.ids[-1]) for document in documents if len(document)}
+    for example, runs in zip(examples, texts):
+        assert len(example) <= length
+        assert not example.segments.any() and not example.truncated
+        assert all(runs) and all(run[-1] in ends for run in runs[:-1])
+        assert not any(ends & {*run[:-1]} for run in runs)
+    if not short:
+        # A sequence ends only where the next sentence, with a separator before another document's, does not fit.
+        sentences = _sentences(documents, longest=length - 2)
+        for example, runs, after in zip(examples, texts, texts[1:]):
+            assert len(example) + sentences[after[0][0]] + (runs[-1][-1] in ends) > length
+
+
+def _texts(example: Example, tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the pieces between the specials of a sequence."""
+    ids = example.ids.tolist()
+    assert ids[0] == tokenizer.cls and ids[-1] == tokenizer.sep
+    assert example.special.tolist() == [piece in (tokenizer.cls, tokenizer.sep) for piece in ids]
+    borders = np.flatnonzero(example.special).tolist()
+    return [ids[start + 1 : end] for start, end in itertools.pairwise(borders)]
+
+
+def _sentences(documents: list[Document], *, longest: int) -> dict[int, int]:
+    """Return the length of each sentence, or part of a long one, by its first piece."""
+    sentences = Sentences(Documents.of(documents), longest=longest)
+    return {
+        int(sentences.documents.ids[start]): end - start for start, end in itertools.pairwise(sentences.bounds.tolist())
+    }
+
+
+def test_a_full_span_of_three_documents_word_by_word(
+    tokenizer: Tokenizer, make_documents: Callable[..., list[Document]]
+) -> None:
+    documents = make_documents([[3, 2], [4], [1, 3]])
+    packer = Packer(tokenizer=tokenizer, length=12, short=0.0, cross_documents=True)
+    first, second = packer.spans(documents, np.random.default_rng(0))
+    cls, sep = tokenizer.cls, tokenizer.sep
+    assert first.ids.tolist() == [cls, 5, 6, 7, 8, 9, sep, 10, 11, 12, 13, sep]
+    assert second.ids.tolist() == [cls, 14, 15, 16, 17, sep]
+    words = np.concatenate([document.words for document in documents])
+    assert np.concatenate([first.words[~first.special], second.words[~second.special]]).tolist() == words.tolist()
 
 
 def test_a_tenth_of_the_spans_aims_at_a_random_shorter_length(

@@ -7,9 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from osbert.data.step import Cursor, Step, ahead
+from osbert.data.step import Cursor, Part, Step, ahead
 
 
 def numbered(made: list[int], *, last: int | None = None) -> Iterator[Step]:
@@ -46,3 +49,18 @@ def test_closing_ends_the_thread() -> None:
         next(stream)
         assert any(thread.name.startswith("loader") for thread in threading.enumerate())
     assert not any(thread.name.startswith("loader") for thread in threading.enumerate())
+
+
+@given(st.lists(st.integers(1, 512), max_size=70), st.integers(1, 9))
+def test_parts_share_a_step_evenly_and_leave_nothing_out(lengths: list[int], size: int) -> None:
+    parts = [Part(rank, size).of(np.array(lengths, np.int64)).tolist() for rank in range(size)]
+    assert sorted(place for part in parts for place in part) == list(range(len(lengths)))
+    assert all([lengths[place] for place in part] == sorted((lengths[k] for k in part), reverse=True) for part in parts)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    tokens = [sum(lengths[place] for place in part) for part in parts]
+    assert max(tokens) - min(tokens) <= max(lengths, default=0)
+    assert not lengths or parts[0]
+
+
+def test_one_process_takes_every_step_whole_longest_first_and_equals_in_their_order() -> None:
+    assert Part().of(np.array([3, 1, 2, 5, 2])).tolist() == [3, 0, 2, 4, 1]

@@ -37,9 +37,8 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'; only bert and roformer"),
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'; only bert, roformer and osbert"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
-        ({"is_decoder": True}, "is_decoder is True"),
         ({"add_cross_attention": True}, "add_cross_attention is True"),
         ({"hidden_act": "geluu"}, "hidden_act is 'geluu'.*Did you mean 'gelu'"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
@@ -49,7 +48,7 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
         ({"hidden_size": None}, "hidden_size must be a whole number, but is None"),
         ({"layer_norm_eps": "small"}, "layer_norm_eps must be a number"),
         ({"num_attention_heads": 3}, "width 16 cannot be shared evenly by 3 heads"),
-        ({"is_decoder": True, "hidden_act": "swish"}, "(?s)is_decoder.*hidden_act"),
+        ({"add_cross_attention": True, "hidden_act": "swish"}, "(?s)add_cross_attention.*hidden_act"),
     ],
 )
 def test_a_config_that_asks_for_other_mathematics_is_refused(

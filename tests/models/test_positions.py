@@ -33,6 +33,12 @@ def test_each_pair_turns_by_its_own_angle() -> None:
     torch.testing.assert_close(turned, expected)
 
 
+def test_compiled_it_turns_alike_without_complex_numbers() -> None:
+    heads, turns = torch.randn(5, 2, 8), rotation(torch.arange(5), 8)
+    compiled = torch.compile(rotate, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(heads, turns), rotate(heads, turns))
+
+
 def test_the_first_position_stays() -> None:
     heads = torch.randn(1, 2, 6)
     assert torch.equal(rotate(heads, rotation(torch.tensor([0]), 6)), heads)

@@ -73,6 +73,9 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"attention_dropout": -0.1}, "attention_dropout is -0.1"),
         ({"feedforward": -1}, "feedforward is -1"),
         ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"recurrent": -1}, "recurrent is -1"),
+        ({"recurrent": 1, "width": 9, "heads": 3}, "directions cannot share the width 9 evenly"),
+        ({"positions": "rotary", "neighbours": 1.0, "biases": False}, "face their neighbours by biases"),
     ],
 )
 def test_impossible_sizes_are_named(changes: dict[str, object], text: str) -> None:
@@ -105,6 +108,10 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"positions": "rotary", "neighbours": 2.0},
         {"epsilon": 0.1},
         {"deviation": 0.3},
+        {"normalization": "pre"},
+        {"biases": False},
+        {"direction": "left_to_right"},
+        {"recurrent": 1},
     ],
     ids=lambda change: "-".join(f"{key}={value}" for key, value in change.items()),
 )
@@ -114,6 +121,9 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 
     def run(**settings: object) -> torch.Tensor:
         backbone = make_backbone(**(quiet | settings)).train()
+        for name, weight in backbone.named_parameters():
+            if name.endswith("bias"):
+                weight.data += 0.1  # they start at 0
         torch.manual_seed(3)
         return backbone(batch).hidden
 
@@ -136,8 +146,30 @@ def test_forward_is_the_last_of_layers_with_the_pooler(make_backbone, make_batch
     assert len(layers) == 3
     assert torch.equal(layers[0], backbone.embeddings(batch))
     assert torch.equal(layers[-1], states.hidden)
-    assert torch.equal(states.first, states.hidden[[0, 6, 9]])
-    expected = torch.tanh(states.first @ backbone.pooler.weight.T + backbone.pooler.bias)
+    assert torch.equal(states.summary, states.hidden[[0, 6, 9]])
+    expected = torch.tanh(states.summary @ backbone.pooler.weight.T + backbone.pooler.bias)
+    torch.testing.assert_close(states.pooled, expected)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_a_left_to_right_model_sees_what_one_of_ordered_tokens_sees(make_backbone, make_batch, positions: str) -> None:
+    leftward = make_backbone(positions=positions, direction="left_to_right")
+    both = make_backbone(positions=positions)
+    lengths = [6, 6, 3]
+    plain, ordered = make_batch(lengths), make_batch(lengths, order="causal")
+    assert plain.order is None
+    states = leftward(plain)
+    assert torch.equal(states.hidden, both(ordered).hidden)
+    assert torch.equal(leftward(ordered).hidden, states.hidden)
+    given = make_batch(lengths, order="random")  # an order that a batch brings along holds
+    assert torch.equal(leftward(given).hidden, both(given).hidden)
+
+
+def test_the_summary_is_the_last_token_where_each_sees_only_what_is_before_it(make_backbone, make_batch) -> None:
+    backbone, batch = make_backbone(direction="left_to_right"), make_batch([6, 3, 3])
+    states = backbone(batch)
+    assert torch.equal(states.summary, states.hidden[[5, 8, 11]])
+    expected = torch.tanh(states.summary @ backbone.pooler.weight.T + backbone.pooler.bias)
     torch.testing.assert_close(states.pooled, expected)
 
 

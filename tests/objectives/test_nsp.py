@@ -154,6 +154,30 @@ def test_sequences_are_nearly_full_and_a_tenth_aims_shorter(packer: Packer, text
     assert np.mean(lengths(1.0)) < 0.85 * np.mean(lengths(0.0))
 
 
+@pytest.mark.parametrize("short", [0.1, 0.4])
+def test_the_counted_share_of_short_pairs_is_the_one_asked_for(
+    packer: Packer, make_documents: Callable[..., list[Document]], short: float
+) -> None:
+    """Sentences of one piece can be gathered to any length exactly; an aim at the full length is not short."""
+    documents = make_documents([[1] * 25_000, [1] * 25_000])
+    longest = packer.length - 3
+    lengths = [len(example) - 3 for example in pairs(NextSentence(), documents, replace(packer, short=short))]
+    count = np.sum(np.array(lengths) < longest) - 2  # the ends of the two documents are short, too
+    share = short * (longest - 2) / (longest - 1)
+    assert len(lengths) > 800
+    assert abs(count / len(lengths) - share) < 4 * np.sqrt(share * (1 - share) / len(lengths))
+
+
+def test_parts_of_one_source_are_no_other_documents(packer: Packer, text: list[Document]) -> None:
+    parts = [replace(document, source=number // 3) for number, document in enumerate(text[:9])]
+    for seed in range(5):
+        for example in pairs(NextSentence(random=1.0), parts, packer, seed):
+            first, second = (place(run, parts) for run in texts(example))
+            assert (parts[first.document].source == parts[second.document].source) == (label(example) == FOLLOWS)
+    with pytest.raises(ValueError, match="two sources"):
+        pairs(NextSentence(), parts[:3], packer)
+
+
 def test_the_length_of_b_hardly_gives_the_label_away(
     packer: Packer, make_documents: Callable[..., list[Document]]
 ) -> None:

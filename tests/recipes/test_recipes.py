@@ -6,6 +6,7 @@ After a wanted change: OSBERT_STORE=1 pytest tests/recipes, and look at the diff
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from osbert import recipe
 from osbert.commands.pretrain_settings import read_settings, schema
+from osbert.interop.huggingface_names import ours_alone
 from osbert.training.optimizer import OptimizerSettings
 
 STORED = Path(__file__).parent
@@ -60,6 +62,59 @@ def test_published_recipes_are_the_published_ones(name) -> None:
     assert settings.optimizer == OptimizerSettings(
         learning_rate=1e-4, beta1=0.9, beta2=0.999, epsilon=1e-6, weight_decay=0.01, clip=1.0, schedule="linear"
     )
+
+
+def test_bert_paper_leaves_nothing_to_defaults() -> None:
+    """Whatever a default becomes, the paper stays the paper."""
+    table = recipe.read("bert-paper")
+    settings = read_settings("bert-paper")
+    for part in ("model", "mlm", "nsp", "optimizer"):
+        own = {field.name for field in dataclasses.fields(getattr(settings, part))}
+        assert own - {"muon_rate", "ngrams"} == set(table[part]), part  # which the chosen method and unit do not use
+    assert {"batch", "length", "short", "long_share", "long_length", "duplicates"} <= set(table["data"])
+
+
+def test_bert_paper_is_bert_base_but_for_two_settings() -> None:
+    paper, base = (recipe.as_table(read_settings(name)) for name in ("bert-paper", "bert-base"))
+    base["model"]["feedforward"] = 4 * base["model"]["width"]
+    base["data"]["duplicates"] = 10
+    base["optimizer"]["bias_correction"] = False
+    assert paper == base
+
+
+def test_bert_fast_has_the_sizes_of_bert_base_and_opens_elsewhere() -> None:
+    fast, base = (read_settings(name, ["--model.vocabulary", "30522"]).model for name in ("bert-fast", "bert-base"))
+    weights = [sum(weight.numel() for weight in model.empty().parameters()) for model in (fast, base)]
+    assert weights[1] - weights[0] == 512 * 768  # rotary positions need no table
+    assert not ours_alone(fast)
+
+
+ROBERTA_LARGE = [
+    *("--layers", "24", "--width", "1024", "--heads", "16"),
+    *("--optimizer.learning-rate", "4e-4", "--optimizer.warmup", "0.06"),
+]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "changes", "rate", "warmup"),
+    [((12, 768, 12), [], 6e-4, 24_000), ((24, 1024, 16), ROBERTA_LARGE, 4e-4, 30_000)],
+    ids=["base", "large"],
+)
+def test_roberta_is_trained_as_published(sizes, changes, rate, warmup) -> None:
+    """RoBERTa, sections 4.1 to 4.3 and table 9; large is the overrides that the recipe's comment gives."""
+    settings = read_settings("roberta-base", changes)
+    assert (settings.model.layers, settings.model.width, settings.model.heads) == sizes
+    assert settings.objectives == ("mlm",)
+    assert (settings.data.cross_documents, settings.data.duplicates, settings.data.short) == (True, 0, 0.0)
+    assert (settings.data.batch, settings.data.length, settings.data.long_share) == (8192, 512, 0.0)
+    assert (settings.mlm.rate, settings.mlm.mask, settings.mlm.random, settings.mlm.unit) == (0.15, 0.8, 0.1, "pieces")
+    assert (settings.model.dropout, settings.model.attention_dropout, settings.model.epsilon) == (0.1, 0.1, 1e-5)
+    assert settings.training.steps == 500_000
+    assert round(settings.optimizer.warmup * settings.training.steps) == warmup
+    assert settings.optimizer.learning_rate == rate
+    optimizer = settings.optimizer
+    assert (optimizer.beta1, optimizer.beta2, optimizer.epsilon) == (0.9, 0.98, 1e-6)
+    assert (optimizer.weight_decay, optimizer.clip, optimizer.schedule) == (0.01, 0.0, "linear")
 
 
 def test_the_whole_family_of_small_sizes_is_two_overrides_away() -> None:

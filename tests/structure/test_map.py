@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import cyclopts
 import pytest
 
 from osbert import cli
@@ -61,19 +62,18 @@ def test_commands_in_the_pages_exist(page: Path) -> None:
             assert set(words) <= {"--help", "--version"}, f"no such verb: osbert {' '.join(words)}"
             continue
         assert node.default_command is not None, f"osbert {' '.join(words)} stops before a verb"
-        known = options(node.default_command)
+        known = options(node)
         for word in rest:
             if word.startswith("--") and known is not None:
                 assert word.partition("=")[0] in known, f"osbert {' '.join(words)}: no option {word}"
 
 
-def options(function: object) -> set[str] | None:
+def options(verb: cyclopts.App) -> set[str] | None:
     """Return the options of a command; None when it takes any recipe setting, which its own tests check."""
-    parameters = inspect.signature(function).parameters.values()
+    parameters = inspect.signature(verb.default_command).parameters.values()
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return None
-    names = {parameter.name.strip("_").replace("_", "-") for parameter in parameters}
-    return {f"--{name}" for name in names} | {f"--no-{name}" for name in names} | {"--help"}
+    return {name for argument in verb.assemble_argument_collection() for name in argument.names} | {"--help"}
 
 
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)

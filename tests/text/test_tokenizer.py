@@ -40,6 +40,13 @@ def test_google_pieces(data: Path) -> None:
         assert tokenizer.tokens(tokenizer.encode_with_offsets(line["text"]).ids) == line["pieces"]
 
 
+@given(drawn=st.data())
+def test_many_texts_are_encoded_as_each_alone(tokenizer: Tokenizer, drawn: st.DataObject) -> None:
+    some = st.sampled_from(["The end.", '("It\'s, re-done!") ', "[PAD]", "\0", " \0 ", "Café Σ", "\x1c\x85", "a" * 300])
+    texts = drawn.draw(st.lists(some | st.text(), max_size=20)) * drawn.draw(st.sampled_from([1, 1, 1, 40]))
+    assert tokenizer.encode_many(texts) == [tokenizer.encode_bytes(text) for text in texts]
+
+
 def as_library(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
     library = tokenizers.Tokenizer(WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=200))

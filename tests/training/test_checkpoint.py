@@ -6,6 +6,7 @@ import itertools
 import resource
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,9 @@ def saved(folder: Path, *steps: int, keep: int = 9) -> Checkpoints:
 
 
 def test_what_is_saved_comes_back(tmp_path) -> None:
-    checkpoint, messages = saved(tmp_path / "c", 5, 30, 200).newest()
-    assert messages == []
+    checkpoints = saved(tmp_path / "c", 5, 30, 200)
+    assert checkpoints.newest() == (200, [])
+    checkpoint = checkpoints.read(200)
     assert checkpoint.step == 200
     assert checkpoint.state == {"note": [200, 0.1]}
     assert checkpoint.weights.keys() == make(200).weights.keys()
@@ -49,7 +51,7 @@ def test_the_last_ones_are_kept(tmp_path) -> None:
 
 
 def test_a_step_can_be_saved_again(tmp_path) -> None:
-    assert saved(tmp_path, 3, 3).newest()[0].step == 3
+    assert saved(tmp_path, 3, 3).newest()[0] == 3
 
 
 def test_no_checkpoint_yet(tmp_path) -> None:
@@ -72,10 +74,10 @@ def flip(path: Path) -> None:
 def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, name, harm) -> None:
     checkpoints = saved(tmp_path, 1, 2)
     harm(tmp_path / "step-2" / name)
-    checkpoint, messages = checkpoints.newest()
-    if name == "manifest.json" and harm is not Path.unlink and checkpoint.step == 2:
+    step, messages = checkpoints.newest()
+    if name == "manifest.json" and harm is not Path.unlink and step == 2:
         return  # the harmed byte was only its final newline
-    assert checkpoint.step == 1
+    assert step == 1
     (message,) = messages
     assert str(tmp_path / "step-2") in message
     assert name in message or name == "manifest.json"
@@ -89,7 +91,7 @@ def test_a_damaged_one_never_counts_as_kept(tmp_path) -> None:
     checkpoints.newest()
     checkpoints.keep = 1
     checkpoints.save(make(5))
-    assert checkpoints.newest()[0].step == 5
+    assert checkpoints.newest()[0] == 5
 
 
 def test_all_damaged_is_an_error_that_names_each(tmp_path) -> None:
@@ -147,13 +149,80 @@ def test_a_kill_at_any_moment_of_writing_leaves_a_good_one(tmp_path) -> None:
                 pass
         checkpoints = Checkpoints(folder, keep=1)
         checkpoints.tidy()
-        checkpoint, messages = checkpoints.newest()
+        step, messages = checkpoints.newest()
         assert messages == []
         assert not list(folder.glob("*.unfinished"))
-        found.append(checkpoint.step)
+        found.append(step)
     assert found == sorted(found)
     assert found.count(3) >= 11
     assert found.count(7) >= 2
+
+
+def noted(step: int, note: str) -> Checkpoint:
+    return replace(make(step), state={"note": note})
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_kill_at_any_moment_of_writing_the_same_step_again_leaves_one_of_the_two(tmp_path, keep) -> None:
+    found = []
+    for number in itertools.count(1):
+        folder = tmp_path / str(number)
+        Checkpoints(folder, keep=keep).save(noted(3, "old"))
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            kill_before(number, monkeypatch)
+            try:
+                Checkpoints(folder, keep=keep).save(noted(3, "new"))
+                break
+            except Killed:
+                pass
+        checkpoints = Checkpoints(folder, keep=keep)
+        checkpoints.tidy()
+        assert checkpoints.newest() == (3, [])
+        assert [path.name for path in folder.iterdir()] == ["step-3"]
+        found.append(checkpoints.read(3).state["note"])
+    assert found == sorted(found, reverse=True)
+    assert {*found} == {"old", "new"}
+
+
+def test_the_same_step_written_again_replaces_the_first(tmp_path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for note in ("old", "new"):
+        assert checkpoints.save(noted(3, note)) == []
+    assert checkpoints.read(3).state == {"note": "new"}
+    assert [path.name for path in tmp_path.iterdir()] == ["step-3"]
+
+
+def test_the_same_step_that_cannot_be_given_its_name_leaves_the_first(tmp_path, monkeypatch) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(noted(3, "old"))
+    rename = Path.rename
+
+    def failing(path, target):
+        if path.name.endswith(module.UNFINISHED):
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(WriteError, match="Input/output error"):
+        checkpoints.save(noted(3, "new"))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-3"]
+    assert checkpoints.read(3).state == {"note": "old"}
+
+
+def test_an_old_one_that_cannot_be_removed_is_told_once_and_no_error(tmp_path, monkeypatch) -> None:
+    checkpoints = saved(tmp_path, 1, keep=1)
+    rename = Path.rename
+
+    def failing(path, target):
+        if path.name == "step-1":
+            raise OSError(13, "Permission denied")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    (message,) = checkpoints.save(make(2))
+    assert "step-1 could not be removed (Permission denied); the new one is safe" in message
+    assert checkpoints.save(make(3)) == []
+    assert checkpoints.steps() == [1, 3]
 
 
 def test_a_write_that_fails_keeps_the_old_one_and_says_why(tmp_path, monkeypatch) -> None:
@@ -167,7 +236,7 @@ def test_a_write_that_fails_keeps_the_old_one_and_says_why(tmp_path, monkeypatch
     with pytest.raises(WriteError, match=r"step-2: the disk is full \([\d,.]+ MB free\)"):
         checkpoints.save(make(2))
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-1"]
-    assert checkpoints.newest()[0].step == 1
+    assert checkpoints.newest()[0] == 1
 
 
 def test_a_real_limit_of_the_system(tmp_path) -> None:
@@ -182,7 +251,7 @@ def test_a_real_limit_of_the_system(tmp_path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-1"]
-    assert checkpoints.newest()[0].step == 1
+    assert checkpoints.newest()[0] == 1
 
 
 def test_a_really_full_disk(tmp_path) -> None:
@@ -199,6 +268,6 @@ def test_a_really_full_disk(tmp_path) -> None:
         with pytest.raises(WriteError, match="the disk is full"):
             checkpoints.save(large)
         assert [path.name for path in (disk / "c").iterdir()] == ["step-1"]
-        assert checkpoints.newest()[0].step == 1
+        assert checkpoints.newest()[0] == 1
     finally:
         subprocess.run(["umount", str(disk)], check=True)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from osbert.training.interruption import Interruption
+from osbert.training.interruption import Interruption, Stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -39,3 +39,21 @@ def test_outside_the_main_thread_nothing_is_caught() -> None:
     thread.start()
     thread.join()
     assert found == [{}]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_work_that_can_be_done_again_is_broken_off(number, status) -> None:
+    with Interruption() as wish:
+        with pytest.raises(Stopped), wish.at_once():
+            os.kill(os.getpid(), number)
+            pytest.fail("went on")
+        assert (wish.signal, wish.status) == (number, status)
+        os.kill(os.getpid(), signal.SIGTERM)  # outside the block it is a wish again
+        with pytest.raises(Stopped), wish.at_once():
+            pytest.fail("began")
+
+
+def test_work_that_nobody_stops_goes_through() -> None:
+    with Interruption() as wish, wish.at_once():
+        assert wish.signal is None
+    assert wish.status == 0

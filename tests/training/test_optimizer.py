@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -27,10 +29,10 @@ def test_cosine_and_constant_by_hand() -> None:
 
 def test_the_published_warm_up() -> None:
     settings = OptimizerSettings()
-    assert settings.rate(9_999, 1_000_000) == 1e-4
-    assert settings.rate(4_999, 1_000_000) == pytest.approx(0.5e-4)
-    assert settings.rate(10_000 + 990_000 // 2, 1_000_000) == pytest.approx(0.5e-4)
-    assert 0 < settings.rate(999_999, 1_000_000) < 1e-9
+    assert settings.share(9_999, 1_000_000) == 1
+    assert settings.share(4_999, 1_000_000) == pytest.approx(0.5)
+    assert settings.share(10_000 + 990_000 // 2, 1_000_000) == pytest.approx(0.5)
+    assert 0 < settings.share(999_999, 1_000_000) < 1e-5
 
 
 @given(steps=st.integers(1, 500), warmup=st.floats(0, 0.99), schedule=SHAPES)
@@ -67,36 +69,67 @@ def test_a_learner_of_vectors_alone() -> None:
 
 def trained(**settings) -> torch.Tensor:
     torch.manual_seed(0)
-    model = torch.nn.Linear(4, 3)
+    model = torch.nn.ModuleDict({"blocks": torch.nn.Linear(4, 3)})
     chosen = OptimizerSettings(**{"learning_rate": 0.01, **settings})
     optimizer = chosen.build(model)
     for step in range(6):
         optimizer.zero_grad()
-        model(torch.ones(2, 4) * (step + 1)).square().sum().backward()
+        model["blocks"](torch.ones(2, 4) * (step + 1)).square().sum().backward()
         limit(list(model.parameters()), chosen.clip)
         for group in optimizer.param_groups:
-            group["lr"] = chosen.rate(step, 6)
+            group["lr"] = group["peak"] * chosen.share(step, 6)
         optimizer.step()
-    return model.weight.detach()
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("learning_rate", 0.02), ("beta1", 0.5), ("beta2", 0.9), ("epsilon", 0.1), ("weight_decay", 0.5), ("clip", 0.0),
-     ("warmup", 0.5), ("schedule", "constant"), ("schedule", "cosine")],
+     ("warmup", 0.5), ("schedule", "constant"), ("schedule", "cosine"), ("method", "muon"), ("muon_rate", 0.1),
+     ("bias_correction", False)],
 )  # fmt: skip
 def test_every_setting_changes_the_weights(name, value) -> None:
-    assert not torch.equal(trained(), trained(**{name: value}))
+    method = {"method": "muon"} if name == "muon_rate" else {}
+    assert not torch.equal(trained(**method), trained(**method, **{name: value}))
+
+
+def test_every_setting_is_covered_by_the_test_above() -> None:
+    (marks,) = test_every_setting_changes_the_weights.pytestmark
+    assert {name for name, _ in marks.args[1]} == {field.name for field in dataclasses.fields(OptimizerSettings)}
+
+
+def test_without_correction_the_steps_are_those_of_the_published_code() -> None:
+    """google-research/bert's optimization.py, restated: means that start at 0 and are taken as they are."""
+    model = torch.nn.Linear(4, 3)
+    chosen = OptimizerSettings(learning_rate=0.01, weight_decay=0.1, bias_correction=False, schedule="constant")
+    optimizer = chosen.build(model)
+    weight, mean, square = (
+        tensor.double().numpy() for tensor in (model.weight.detach().clone(), *torch.zeros(2, 3, 4))
+    )
+    for step in range(5):
+        gradient = torch.randn(3, 4, generator=torch.Generator().manual_seed(step))
+        model.weight.grad = gradient.clone()
+        optimizer.step()
+        mean = 0.9 * mean + 0.1 * gradient.double().numpy()
+        square = 0.999 * square + 0.001 * gradient.double().numpy() ** 2
+        weight = weight - 0.01 * (mean / (np.sqrt(square) + 1e-6) + 0.1 * weight)
+    np.testing.assert_allclose(model.weight.detach().numpy(), weight, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("learning_rate", 0.0), ("epsilon", -1.0), ("beta1", 1.0), ("beta2", -0.1), ("warmup", 1.0), ("warmup", 10_000.0),
-     ("weight_decay", -0.1), ("clip", -1.0), ("learning_rate", math.nan)],
+     ("weight_decay", -0.1), ("clip", -1.0), ("learning_rate", math.nan),
+     ("muon_rate", 0.0)],
 )  # fmt: skip
 def test_impossible_settings_are_refused(name, value) -> None:
     with pytest.raises(ValueError, match=name):
         OptimizerSettings(**{name: value})
+
+
+def test_a_rate_that_would_do_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'muon_rate = 0.1 does nothing with method = "adamw"'):
+        OptimizerSettings(muon_rate=0.1)
 
 
 def test_the_limit_is_on_the_norm_of_the_whole_gradient() -> None:

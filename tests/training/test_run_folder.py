@@ -46,6 +46,37 @@ def test_other_settings_or_inputs_are_refused_with_the_difference(tmp_path: Path
     assert str(tmp_path) in str(caught.value)
 
 
+def test_passes_may_have_another_size(tmp_path: Path) -> None:
+    for tokens in (4096, 1024):
+        assert begin(tmp_path, {**SETTINGS, "data": {"micro_tokens": tokens}}).begin(
+            {**SETTINGS, "data": {"micro_tokens": tokens}}, FACTS, inputs=("corpus",)
+        ) == []  # fmt: skip
+
+
+def test_a_run_that_had_to_end_goes_on_with_a_remedy_and_nothing_else(tmp_path: Path) -> None:
+    fast, slow, small = ({"optimizer": {"learning_rate": rate}, "data": {"batch": 8}} for rate in (1e-2, 1e-3, 1e-4))
+    begin(tmp_path, fast)
+    with pytest.raises(UserError, match=r"optimizer\.learning_rate: 0\.01 -> 0\.001"):
+        begin(tmp_path, slow)
+    run = RunFolder(tmp_path)
+    run.fail(8)
+    with pytest.raises(UserError, match=r"data\.batch: 8 -> 4\nGive") as caught:
+        begin(tmp_path, {**slow, "data": {"batch": 4}})
+    assert "learning_rate" not in str(caught.value)
+    assert run.begin(fast, FACTS, inputs=("corpus",)) == []
+    assert run.facts["failed"] == {"step": 8}
+    assert run.begin(slow, FACTS, inputs=("corpus",)) == ["optimizer.learning_rate: 0.01 -> 0.001"]
+    assert run.facts["changes"] == [{"step": 8, "settings": ["optimizer.learning_rate: 0.01 -> 0.001"]}]
+    assert run.begin(slow, FACTS, inputs=("corpus",)) == []
+    with pytest.raises(UserError, match="holds a run with other settings"):
+        begin(tmp_path, small)
+    run.fail(9)
+    begin(tmp_path, small)
+    assert [change["step"] for change in run.facts["changes"]] == [8, 9]
+    run.finish({})
+    assert "failed" not in run.facts
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match=r"already holds config\.json"):
@@ -58,3 +89,9 @@ def test_the_end_is_noted(tmp_path: Path) -> None:
     assert not run.finished
     run.finish({"processor": "cpu fp32"})
     assert RunFolder(tmp_path).finished
+
+
+def test_a_damaged_run_file_is_told(tmp_path) -> None:
+    (tmp_path / "run.json").write_text('{"settings": {"a"')
+    with pytest.raises(UserError, match=r"run.json is damaged"):
+        _ = RunFolder(tmp_path).facts

@@ -254,6 +254,14 @@ def test_a_change_of_threads_is_told(toys, tmp_path) -> None:
     assert "last bits" in notice
 
 
+def test_what_the_last_bits_depend_on_is_kept_with_a_checkpoint(toys, tmp_path) -> None:
+    finish(toys.trainer(tmp_path, steps=4))
+    state = json.loads((tmp_path / "checkpoints" / "step-4" / "state.json").read_text())
+    found = state["circumstances"]
+    assert (found["numpy"], found["torch"], found["compile"]) == (np.__version__, torch.__version__, False)
+    assert found["model"] and found["model"] == toys.trainer(tmp_path).processor.model
+
+
 def test_a_checkpoint_of_another_model_is_refused(toys, tmp_path) -> None:
     finish(toys.trainer(tmp_path, steps=4))
     with pytest.raises(UserError, match="another model"):
@@ -276,3 +284,24 @@ def test_bf16_trains_and_its_weights_stay_float32(toys, tmp_path) -> None:
 def test_impossible_settings_are_refused(name, value) -> None:
     with pytest.raises(ValueError, match=name):
         TrainingSettings(**{name: value})
+
+
+@pytest.mark.parametrize("error", [UserError("a shard has gone"), OSError("no such file")])
+def test_data_that_can_no_longer_be_read_costs_no_step(toys, tmp_path, error) -> None:
+    class Failing(toys.Loader):
+        def steps(self, cursor):
+            for number, step in enumerate(super().steps(cursor)):
+                if number == 3:
+                    raise error
+                yield step
+
+    trainer = toys.trainer(tmp_path / "cut", loader=Failing())
+    with pytest.raises(type(error), match=str(error)):
+        finish(trainer)
+    again = toys.trainer(tmp_path / "cut")
+    assert again.resume()
+    assert again.step == 3
+    finish(again)
+    whole = toys.trainer(tmp_path / "whole")
+    finish(whole)
+    assert toys.same(again.learner, whole.learner)

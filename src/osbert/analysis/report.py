@@ -13,7 +13,7 @@ from osbert import recipe
 from osbert.analysis.plot import Mark, Point, Series, line_plot, smooth
 from osbert.files import write_text
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import NAME, duration, read_lines
+from osbert.training.tracking import BEFORE, HELD_OUT, NAME, duration, read_lines
 
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1d2433; --soft: #667085; --grid: #e6e9ef; --mark: #b54708;
@@ -35,6 +35,11 @@ svg .words { fill: var(--mark); } svg .line, svg .dots, svg .faint { fill: none;
 svg .faint { stroke-width: 1; opacity: .35; } svg .aim { fill: transparent; } svg .aim:hover { fill: var(--soft);
   fill-opacity: .35; }
 """ + "".join(f"svg .c{n} {{ stroke: var(--c{n}); }} svg .dot.c{n} {{ fill: var(--c{n}); }}\n" for n in range(6))
+
+PIECES = ("mlm", "left_to_right")
+"""Objectives that choose among all pieces."""
+PAIRS = {"nsp": "Next-sentence prediction", "sentence_order": "Sentence order"}
+"""Objectives that choose between two answers for a pair of texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,18 +112,23 @@ def training_curves(lines: Sequence[Mapping[str, Any]], name: str, *, label: str
     held_out = curve(lines, f"held_out.{name}")
     if held_out:
         found.append(Series(name=f"{label}, held out", points=held_out, look="dots", color=color + 1))
+    if before := curve(lines, f"{BEFORE}.{name}"):
+        found.append(Series(name=f"{label}, corpus before", points=before, look="dots", color=color + 2))
     return found
 
 
 def verdict(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> list[str]:
     """Return in plain sentences what the final numbers say."""
     said = []
-    loss, where = _final(lines, "mlm.loss")
     entropy, chance = facts.get("unigram_entropy"), math.log(facts.get("vocabulary") or 1)
-    if loss is not None and entropy:
-        said.append(_masked_verdict(loss, where, entropy, chance))
-    accuracy, where = _final(lines, "nsp.accuracy")
-    if accuracy is not None:
+    for name in PIECES:
+        loss, where = _final(lines, f"{name}.loss")
+        if loss is not None and entropy:
+            said.append(_piece_verdict(f"The {where} {_title(name)} loss is {loss:.2f} nats", loss, entropy, chance))
+    for name, kind in PAIRS.items():
+        accuracy, where = _final(lines, f"{name}.accuracy")
+        if accuracy is None:
+            continue
         skill = (
             "hardly better than a coin"
             if accuracy < 0.55
@@ -126,17 +136,38 @@ def verdict(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> lis
             if accuracy < 0.9
             else "well learnt"
         )
-        said.append(f"Next-sentence prediction is right in {accuracy:.1%} of the {where} pairs: {skill}.")
-    training, held_out = _last(lines, "mlm.loss"), _last(lines, "held_out.mlm.loss")
-    if training is not None and held_out is not None and held_out - training > 0.3:
-        said.append(f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits.")
+        said.append(f"{kind} is right in {accuracy:.1%} of the {where} pairs: {skill}.")
+    for name in PIECES:
+        training, held_out = _last(lines, f"{name}.loss"), _last(lines, f"held_out.{name}.loss")
+        if training is not None and held_out is not None and held_out - training > 0.3:
+            said.append(f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits.")
+    said += _moved(lines)
     if skipped := _last(lines, "skipped_steps"):
         said.append(f"{skipped:,} steps were skipped because a loss or gradient was not finite.")
     return said or ["Nothing was measured."]
 
 
-def _masked_verdict(loss: float, where: str, entropy: float, chance: float) -> str:
-    figure = f"The {where} MLM loss is {loss:.2f} nats"
+def _moved(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Yield what going on from another corpus did to the losses on both."""
+    for name in dict.fromkeys(key.removeprefix(f"{BEFORE}.") for line in lines for key in line if _is_before(key)):
+        here, there = curve(lines, f"{HELD_OUT}.{name}"), curve(lines, f"{BEFORE}.{name}")
+        if here and there:
+            yield (
+                f"From the first step to the last the held-out {name.removesuffix('.loss')} loss went from "
+                f"{here[0][1]:.2f} to {here[-1][1]:.2f} on this corpus, and from {there[0][1]:.2f} to "
+                f"{there[-1][1]:.2f} on the one before."
+            )
+
+
+def _is_before(key: str) -> bool:
+    return key.startswith(f"{BEFORE}.") and key.count(".") == 2 and key.endswith(".loss")
+
+
+def _title(objective: str) -> str:
+    return objective.replace("_", "-") if "_" in objective else objective.upper()
+
+
+def _piece_verdict(figure: str, loss: float, entropy: float, chance: float) -> str:
     if loss < 0.97 * entropy:
         return (
             f"{figure}, {entropy - loss:.2f} below the unigram entropy of {entropy:.2f}: the model uses context. "
@@ -153,14 +184,13 @@ def _masked_verdict(loss: float, where: str, entropy: float, chance: float) -> s
 def _curves(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Iterable[str]:
     names = list(dict.fromkeys(key.rpartition(".")[0] for line in lines for key in line if _is_loss(key)))
     for name in names:
-        marks = {"mlm": _lines_of_ignorance(facts), "nsp": [Mark(value=math.log(2), label="a coin = ln 2")]}.get(
-            name, []
-        )
-        curves = training_curves(lines, f"{name}.loss", label=name.upper())
-        yield line_plot(curves, marks=marks, title=f"{name.upper()} loss (nats)")
+        coin = [Mark(value=math.log(2), label="a coin = ln 2")] if name in PAIRS else []
+        marks = _lines_of_ignorance(facts) if name in PIECES else coin
+        curves = training_curves(lines, f"{name}.loss", label=_title(name))
+        yield line_plot(curves, marks=marks, title=f"{_title(name)} loss (nats)")
     accuracies = []
     for place, name in enumerate(names):
-        accuracies += training_curves(lines, f"{name}.accuracy", label=name.upper(), color=2 * place % 6)
+        accuracies += training_curves(lines, f"{name}.accuracy", label=_title(name), color=2 * place % 6)
     yield line_plot([found for found in accuracies if found.points], title="Accuracy", percent=True)
     for key, title in (
         ("learning_rate", "Learning rate"),
@@ -194,9 +224,10 @@ def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> It
             yield name, f"{value:,}"
     last = {key: value for line in lines for key, value in line.items() if value is not None}
     for key, value in last.items():
-        if _is_loss(key.removeprefix("held_out.")) or key.endswith(".accuracy"):
+        if key.endswith((".loss", ".accuracy")):
             shown = f"{value:.2%}" if key.endswith(".accuracy") else f"{value:.4f}"
-            yield f"Final {key.replace('held_out.', 'held-out ').replace('.', ' ')}", shown
+            words = key.replace(f"{BEFORE}.", "held-out (corpus before) ").replace(f"{HELD_OUT}.", "held-out ")
+            yield f"Final {words.replace('.', ' ')}", shown
     if "seconds" in last:
         yield "Time in training steps", duration(last["seconds"])
         yield "Tokens a second", f"{last['tokens'] / max(last['seconds'], 1e-9):,.0f}"
@@ -206,7 +237,7 @@ def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> It
 
 
 def _is_loss(key: str) -> bool:
-    return key.endswith(".loss") and not key.startswith("held_out.")
+    return key.endswith(".loss") and not key.startswith((f"{HELD_OUT}.", f"{BEFORE}."))
 
 
 def _final(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, str]:

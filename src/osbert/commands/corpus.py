@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
+from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -24,6 +26,8 @@ from rich.table import Table
 from rich.text import Text
 
 from osbert.corpus.build import Build, Progress, Watcher
+from osbert.corpus.executors import Executor, Plan, Submitted, encode_in_tasks
+from osbert.corpus.filters import Filters, Language
 from osbert.corpus.readers import Reading
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
@@ -31,11 +35,58 @@ from osbert.errors import UserError
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.document import Document
 from osbert.text.tokenizer import Tokenizer
+from osbert.text.words import Words
 
+SAMPLE = 3
+"""Documents that `show` prints from."""
 SENTENCES = 3
 """Sentences of a document that `show` prints."""
 PIECES = 60
 """Pieces of a sentence that `show` prints."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """How a build is cut into tasks that run apart, and what such tasks can leave out."""
+
+    executor: Executor | None = None
+    """Cut the inputs into tasks that run apart, through datatrove (pip install "osbert[scale]"): in processes here, as
+    Slurm jobs, or on Ray. One that is killed is done again alone; finished ones are never done twice."""
+    tasks: int = 0
+    """With --executor: how many tasks; by default as many as there are inputs, at most 64."""
+    language: Language = ""
+    """With --executor: keep documents in this language alone, told by its script and small words."""
+    quality: bool = False
+    """With --executor: leave out documents that do not look like running text (Gopher's rules)."""
+    near_duplicates: bool = False
+    """With --executor: leave out documents that nearly repeat another (MinHash over runs of five words)."""
+    partition: str = ""
+    """With --executor slurm: the partition to run in."""
+    time: str = ""
+    """With --executor slurm: the longest that a task may take; by default 24:00:00."""
+
+    @property
+    def filters(self) -> Filters | None:
+        """Return which documents stay, None for all."""
+        chosen = Filters(language=self.language, quality=self.quality, near_duplicates=self.near_duplicates)
+        return chosen if chosen != Filters() else None
+
+    def plan(self, workers: int | None) -> Plan | None:
+        """Return how the build is spread, None without an executor; UserError for what does not go together."""
+        if self.executor is None:
+            if self != TaskOptions():
+                raise UserError(
+                    "--tasks, --language, --quality, --near-duplicates, --partition and --time need --executor."
+                )
+            return None
+        if self.executor != "slurm" and (self.partition or self.time):
+            raise UserError(f"--partition and --time are Slurm's: leave them out with --executor {self.executor}.")
+        if workers is None:
+            workers = _cores() if self.executor == "local" else 0
+        plan = Plan(executor=self.executor, tasks=self.tasks, workers=workers, partition=self.partition)
+        plan = replace(plan, time=self.time) if self.time else plan
+        plan.check()
+        return plan
 
 
 def build(
@@ -44,41 +95,36 @@ def build(
     *,
     tokenizer: Path,
     out: Path,
-    documents: Literal["file", "blank-line", "line"] = "blank-line",
-    field: str = "text",
-    encoding: str = "utf-8",
-    errors: Literal["strict", "replace"] = "strict",
+    reading: Annotated[Reading | None, Parameter(name="*")] = None,
     deduplicate: bool = False,
+    words: Words = "characters",
     workers: int | None = None,
     shard_tokens: int = 2**25,
+    spread: Annotated[TaskOptions | None, Parameter(name="*")] = None,
 ) -> None:
     """Build a corpus from text files.
 
-    Reads .txt, .jsonl, both also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of these, in memory that no
-    file's size can raise. A build that was stopped at any moment goes on when the same command is given again, and ends
-    in the same bytes, whatever the number of workers.
+    Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
+    these, in memory that no file's size can raise. A build that was stopped at any moment goes on when the same command
+    is given again, and ends in the same bytes, whatever the number of workers.
 
     Parameters
     ----------
     files
-        Text files, archives and folders. Folders give their files with a known ending, sorted.
+        Text files (.txt, .jsonl), Wikipedia dumps (.xml), Parquet, archives of these, and folders. Folders give their
+        files with a known ending, sorted.
     tokenizer
         A folder that `osbert tokenizer train` wrote, a Hugging Face tokenizer folder, or a vocab.txt.
     out
         The folder for the corpus.
-    documents
-        What a document is in a .txt file: the file, the lines between blank lines, or a line. In .jsonl and Parquet
-        each record is one.
-    field
-        The field of a JSON line, or the column of a Parquet file, that holds the text.
-    encoding
-        The encoding of text and JSON files.
-    errors
-        Whether bad bytes and bad records stop the build, or are replaced or left out, and counted.
     deduplicate
         Drop lines that repeat an earlier line, and with them documents that repeat an earlier one.
+    words
+        What a Chinese word is, for whole-word masking: each character, the characters without a space between them
+        (segmented: a space was put between words before), or what rjieba finds (pip install "osbert[chinese]").
     workers
-        Processes that encode; all cores by default.
+        Processes that encode; all cores by default. With --executor slurm or ray: tasks that run at a time; by default
+        as many as there is room for.
     shard_tokens
         Pieces in a shard at most; what is lost when a build is stopped is at most one shard.
     """
@@ -89,8 +135,15 @@ def build(
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: this is a file, and a folder is to be written. Give another --out.")
     cutter = read_tokenizer(tokenizer)
-    reading = Reading(documents=documents, field=field, encoding=encoding, errors=errors)
-    settings = BuildSettings(reading=reading, deduplicate=deduplicate, shard_tokens=shard_tokens)
+    spread = spread or TaskOptions()
+    plan = spread.plan(workers)
+    settings = BuildSettings(
+        reading=reading or Reading(),
+        deduplicate=deduplicate,
+        words=words,
+        filters=spread.filters,
+        shard_tokens=shard_tokens,
+    )
     work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings)
     console = Console()
     if work.report is not None:
@@ -100,30 +153,75 @@ def build(
             done = sum(shard["tokens"] for shard in work.state.shards)
             console.print(Text(f"Going on after {len(work.state.shards)} finished shards ({done:,} tokens)."))
         with _watching() as watch:
-            work.run(workers=workers or _cores(), watch=watch, begin=partial(write_tokenizer, cutter, out))
+            encode = None if plan is None else partial(encode_in_tasks, work, plan, watch)
+            begin = partial(write_tokenizer, cutter, out)
+            try:
+                work.run(workers=workers or _cores(), watch=watch, begin=begin, encode=encode)
+            except Submitted:
+                console.print(
+                    Text(f"The tasks are with {spread.executor}. Give the same command again when they have ended.")
+                )
+                return
     _print_report(console, out, Corpus.open(out).report)
 
 
-def show(folder: Path, /, *, sample: int = 3) -> None:
-    """Show a corpus: its report and a sample.
+def show(
+    folder: Path,
+    /,
+    *settings: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    sample: int | None = None,
+    masks: int = 0,
+    recipe: str = "bert-base",
+    verify: bool = False,
+) -> None:
+    """Show a corpus: its report and a sample, or sequences as a recipe would mask them.
 
     Parameters
     ----------
     folder
         A folder that `osbert corpus build` made.
+    settings
+        With --masks: settings laid over the recipe, as `osbert pretrain` takes them, such as --mlm.rate 0.3.
     sample
-        Documents to show the first sentences of, from places spread over the corpus; 0 for none.
+        Documents to show the first sentences of, from places spread over the corpus: 3 by default, 0 for none.
+    masks
+        Show so many sequences as pretraining would see them instead, and the rates counted over many.
+    recipe
+        With --masks: the recipe, a TOML file or the name of a packaged one.
+    verify
+        Read all of it first and compare it with the hashes it was written with. `osbert pretrain` does so by itself up
+        to 1 GiB.
     """
-    corpus = Corpus.open(folder)
     console = Console()
+    for name, value in (("masks", masks), ("sample", sample or 0)):
+        if value < 0:
+            raise UserError(f"--{name} must be 0 or more, not {value}.")
+    if masks and (verify or sample is not None):
+        raise UserError("--masks shows masked sequences alone: leave out --sample and --verify, or --masks.")
+    if masks:
+        from osbert.commands.corpus_masks import show_masks
+
+        show_masks(console, folder, recipe, settings, count=masks)
+        return
+    if settings or recipe != "bert-base":
+        raise UserError("Recipes and settings say how text is masked: give --masks 5 with them.")
+    corpus = Corpus.open(folder)
+    if verify:
+        corpus.verify()
+        console.print("Every file is what was written when the corpus was built.")
     _print_report(console, folder, corpus.report)
     console.print(Text(f"Unigram entropy {corpus.unigram_entropy:.3f} nats: the loss of guessing without context."))
-    if sample < 1:
-        return
+    if sample != 0:
+        _print_sample(console, corpus, SAMPLE if sample is None else sample)
+
+
+def _print_sample(console: Console, corpus: Corpus, count: int) -> None:
+    """Print the first sentences of some documents. Raises UserError when the tokenizer beside them is another one."""
+    folder = corpus.folder
     tokenizer = read_tokenizer(folder)
     if tokenizer.fingerprint != corpus.fingerprint:
         raise UserError(f"{folder}: the tokenizer in it is not the one the corpus was built with; build it again.")
-    for document in _sample(corpus, sample):
+    for document in _sample(corpus, count):
         console.print()
         for first, last in islice(zip(document.sentences, document.sentences[1:]), SENTENCES):
             console.print(_marked(document.ids[first:last], tokenizer), soft_wrap=True)
@@ -180,6 +278,9 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "[UNK] rate", f"{report['unknown_rate']:.3%} of words ({report['unknown']:,})"
     yield "duplicate lines", f"{report['duplicate_lines']:,} of {report['lines']:,}, {fate}"
     yield "duplicate documents", f"{report['duplicate_documents']:,}, {fate}"
+    if "left_out" in report:
+        counts = [f"{count:,} by {name.replace('_', ' ')}" for name, count in report["left_out"].items()]
+        yield "documents left out", ", ".join(counts) or "none"
     yield "text read", f"{report['text_bytes'] / 1e6:,.1f} MB in {report['inputs']:,} file(s)"
     yield "on disk", f"{report['bytes_on_disk'] / 1e6:,.1f} MB"
     yield "time", f"{report['seconds']:,.1f} s, {report['megabytes_per_second']:.1f} MB/s"

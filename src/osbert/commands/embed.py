@@ -46,8 +46,8 @@ def embed(
     out
         The .npz file to write.
     pooling
-        cls: the state of [CLS]. mean, max: over all tokens, [CLS] and [SEP] included. pooler: BERT's tanh layer on the
-        last [CLS]. tokens: no pooling.
+        cls: the state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS] and
+        [SEP] included. pooler: BERT's tanh layer on the last cls. tokens: no pooling.
     layers
         Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four.
     text

@@ -141,12 +141,18 @@ def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
 def train(plan: Plan, records: dict[str, list[Record]], out: Path) -> Epoch:
     """Fine-tune to the end, write the run folder, and return the best epoch."""
     from osbert.commands.finetune_run import Epoch, Finetuning, fingerprint, read_model
+    from osbert.lock import locked
     from osbert.training.checkpoint import reason
-    from osbert.training.lock import locked
     from osbert.training.run_folder import RunFolder
 
     wanted = plan.training
-    model = read_model(plan.model, from_scratch=plan.from_scratch, seed=wanted.seed, dropout=wanted.dropout)
+    model = read_model(
+        plan.model,
+        from_scratch=plan.from_scratch,
+        seed=wanted.seed,
+        dropout=wanted.dropout,
+        recurrent=wanted.recurrent,
+    )
     tell_model(plan, model)
     # Made before anything is written: what cannot be leaves no folder behind.
     run = Finetuning(
@@ -236,9 +242,14 @@ def row(epoch: Epoch) -> str:
 
 def tell_model(plan: Plan, model: Model) -> None:
     """Print what is fine-tuned, and what was odd about it."""
+    from osbert.interop.huggingface import closed_to_others
+
     sizes = model.backbone.architecture
     start = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
-    print(f"model: {plan.model}, {sizes.layers} layers of {sizes.width}, {start}")
+    above = f" and {sizes.recurrent} recurrent" if sizes.recurrent else ""
+    print(f"model: {plan.model}, {sizes.layers} layers{above} of {sizes.width}, {start}")
+    if closed := closed_to_others(sizes):
+        print(f"  {closed}")
     for remark in model.remarks:
         print(f"  {remark}")
 

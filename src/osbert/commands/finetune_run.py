@@ -13,11 +13,13 @@ import torch
 from osbert.data.example import Example
 from osbert.data.loader import ExampleLoader
 from osbert.data.pack import Packer
+from osbert.errors import UserError
 from osbert.evaluation.score import score
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.weight_files import read_file, write_tensors
 from osbert.models.heads import Learner
+from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
 from osbert.tasks import Record, Task
 from osbert.text.tokenizer import Tokenizer
@@ -41,6 +43,9 @@ class FinetuneSettings:
     """Decides the new weights, the order of the rows and the dropout."""
     dropout: float = 0.1
     """Share dropped in training, in the whole encoder and before the task's layer; it stays as in pretraining."""
+    recurrent: int = 0
+    """Layers of a bidirectional LSTM put on top of the encoder (Table 5, + BiLSTM), with fresh weights where it has not
+    as many; 0 leaves it as it is. Give them a higher learning rate than 3e-5, or many epochs."""
     precision: Precision = "auto"
     """Precision of matrix products in training; auto is bf16 where the processor has it. Scores are always fp32."""
     device: str = "auto"
@@ -53,7 +58,7 @@ class FinetuneSettings:
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
         counts = ("epochs", "batch", "micro_tokens", "log_every", "checkpoint_every")
-        for name, least in (*((count, 1) for count in counts), ("seed", 0)):
+        for name, least in (*((count, 1) for count in counts), ("seed", 0), ("recurrent", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
@@ -104,20 +109,30 @@ class Model:
     remarks: tuple[str, ...] = ()
 
 
-def read_model(folder: Path, *, from_scratch: bool, seed: int, dropout: float) -> Model:
+def read_model(folder: Path, *, from_scratch: bool, seed: int, dropout: float, recurrent: int = 0) -> Model:
     """Return the encoder in a folder, with this dropout; `from_scratch` keeps its sizes and draws fresh weights.
 
-    Raises UserError when the folder is no encoder, or its vocabulary does not fit.
+    `recurrent`: layers of a bidirectional LSTM on top, which are fresh unless the encoder has as many; 0 for its own.
+    Raises UserError when the folder is no encoder, its vocabulary does not fit, or it cannot bear such layers.
     """
     with seeded(seed + 1):  # a pooler that has to be new must not have the first numbers of the head, drawn from `seed`
         encoder = read_encoder(folder)
-    sizes = replace(encoder.backbone.architecture, dropout=dropout, attention_dropout=dropout)
+    own = encoder.backbone.architecture
+    sizes = replace(own, dropout=dropout, attention_dropout=dropout, recurrent=recurrent or own.recurrent)
+    try:
+        backbone = sizes.empty()
+    except ValueError as error:
+        raise UserError(f"{folder} cannot be fine-tuned so: {error}.") from error
     if from_scratch:
         with seeded(seed):
             return Model(backbone=sizes.build(), tokenizer=encoder.tokenizer)
-    backbone = sizes.empty()
+    remarks = encoder.report.remarks
+    if sizes.recurrent != own.recurrent:
+        with seeded(seed + 2):  # the head's and the pooler's seeds are others
+            encoder.backbone.recurrent = Recurrent(sizes)
+        remarks += (f"the bidirectional LSTM on top starts afresh (recurrent = {sizes.recurrent})",)
     backbone.load_state_dict(encoder.backbone.state_dict(), assign=True)
-    return Model(backbone=backbone, tokenizer=encoder.tokenizer, remarks=encoder.report.remarks)
+    return Model(backbone=backbone, tokenizer=encoder.tokenizer, remarks=remarks)
 
 
 class Finetuning:
@@ -140,6 +155,11 @@ class Finetuning:
         self.development = records["dev"]
         self.packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
         self.examples = [example for record in records["train"] for example in task.encode(record, self.packer)]
+        if model.backbone.architecture.segments < 2 and any(example.segments.any() for example in self.examples):
+            raise UserError(
+                "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
+                "another model, or put both texts into one column."
+            )
         with seeded(settings.seed):
             head = task.head(model.backbone)
         self.learner = Learner(model.backbone, {task.name: head})

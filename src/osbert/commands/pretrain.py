@@ -23,12 +23,13 @@ def settings_help() -> str:
 
 
 def pretrain(
-    recipe: str,
+    recipe: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     /,
     # The help is made when it is asked for: this annotation is not evaluated before.
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help=settings_help())],
     corpus: Path,
     out: Path,
+    origin: Annotated[Path | None, Parameter(name="--from")] = None,
 ) -> None:
     """Pretrain an encoder on a corpus, by a recipe.
 
@@ -39,21 +40,42 @@ def pretrain(
     ----------
     recipe
         A TOML file, such as the recipe.toml of another run, or the name of a packaged one: bert-base, bert-large,
-        bert-medium, bert-small, bert-mini, bert-tiny, cpu.
+        bert-medium, bert-small, bert-mini, bert-tiny, bert-paper, bert-fast, roberta-base,
+        cpu.
     corpus
         A folder that `osbert corpus build` made.
     out
         The run folder: model, tokenizer, recipe, metrics, report, checkpoints.
+    origin
+        A finished run, or a Hugging Face folder, whose encoder is trained further, usually on another corpus. Its
+        recipe serves where none is named, and its held-out text is measured beside the new one.
     """
+    from contextlib import ExitStack, nullcontext
+    from functools import partial
+
     from rich.console import Console
 
+    from osbert.commands.pretrain_budget import time_taken, within_minutes
     from osbert.commands.pretrain_run import Run
-    from osbert.commands.pretrain_settings import read_plan
-    from osbert.training.interruption import Interruption
-    from osbert.training.lock import locked
+    from osbert.commands.pretrain_settings import read_plan, split_recipe
+    from osbert.lock import locked
+    from osbert.training.distributed import joined
+    from osbert.training.interruption import Interruption, Stopped
 
-    plan = read_plan(recipe, settings, corpus=corpus, out=out)
-    with locked(out), Interruption() as wish:
-        status = Run(plan, out, Console(), wish).complete()
+    name, chosen = split_recipe((recipe, *settings))
+    with joined() as group, ExitStack() as held, Interruption() as wish:
+        console = Console(quiet=group.rank > 0)
+        say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+        try:
+            with nullcontext() if group.size > 1 else wish.at_once():
+                plan = group.each(lambda: read_plan(name, chosen, corpus=corpus, out=out, origin=origin))
+                fresh = group.first(lambda: held.enter_context(locked(out)) or not (out / "run.json").exists())
+                plan = within_minutes(plan, out, say, group)
+        except Stopped:
+            say("Stopped before the first step.")
+            raise SystemExit(wish.status) from None
+        status = Run(plan, out, console, wish, group).complete()
+        if fresh and (told := time_taken(plan, out)):
+            say(told)
     if status:
         raise SystemExit(status)

@@ -2,72 +2,71 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import os
 import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from osbert import recipe
 from osbert.analysis.report import pretraining_report
+from osbert.commands.pretrain_from import KEPT_OUT
 from osbert.commands.pretrain_settings import Plan
-from osbert.data.step import Cursor, Loader, Step
+from osbert.data.batch import Batch
+from osbert.data.batch_files import write_batches
+from osbert.data.phases import Phases
+from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.files import disk_full
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface import closed_to_others, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.heads import Learner
+from osbert.training import memory, tensors
 from osbert.training.checkpoint import reason
-from osbert.training.interruption import Interruption
+from osbert.training.distributed import ALONE, Group
+from osbert.training.interruption import Interruption, Stopped
+from osbert.training.parallel import Alone
+from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import Metrics, ProgressLine
+from osbert.training.tracking import BEFORE, Metrics, ProgressLine, Unwritten
 from osbert.training.trainer import Trainer
 
-LATER = Cursor(epoch=2**20)
-"""Where the steps on long sequences begin: epochs with an order and masks of their own."""
-INPUTS = ("corpus", "tokenizer")
-
-
-class Phases:
-    """Steps of one loader up to a certain step of the run, and of another from there on."""
-
-    def __init__(self, first: Loader, second: Loader, *, switch: int, step: Callable[[], int]) -> None:
-        """Change to the second at step `switch`; `step()` tells how many have been taken."""
-        self.first = first
-        self.second = second
-        self.switch = switch
-        self.step = step
-
-    def steps(self, cursor: Cursor) -> Iterator[Step]:
-        """Yield the steps from `cursor` on, which belongs to the loader whose turn it was."""
-        done = self.step()
-        if done < self.switch:
-            yield from itertools.islice(self.first.steps(cursor), self.switch - done)
-        yield from self.second.steps(cursor if done > self.switch else LATER)
+INPUTS = ("corpus", "tokenizer", "origin")
+PASSES = "micro_tokens"
+"""The setting data.micro_tokens, in the trainer's memory."""
+OWED = "owed"
+"""Whether a look at the held-out text was broken off, in the trainer's memory: it comes first when the run goes on."""
 
 
 class Run:
     """Trains what a plan says into a folder and tells about it on a console; a wish to stop ends it in good order."""
 
-    def __init__(self, plan: Plan, out: Path, console: Console, wish: Interruption) -> None:
-        """Prepare; nothing is built or written yet."""
+    def __init__(self, plan: Plan, out: Path, console: Console, wish: Interruption, group: Group = ALONE) -> None:
+        """Prepare; nothing is built or written yet. In a group of processes the first one tells and writes for all."""
+        self.group = group
         self.plan = plan
         self.out = out
         self.folder = RunFolder(out)
         self.console = console
         self.wish = wish
         self.notices: list[str] = []
+        self.changes: list[str] = []
+        """How the settings differ from those with which the run came to an end that it must not come to again."""
 
     def complete(self) -> int:
         """Begin the run or go on with it, up to its end; return the exit status, 0 unless Ctrl-C stopped it.
 
-        Raises UserError when the folder belongs to another run, and when the disk is too full to begin or to end.
+        Raises UserError when the folder belongs to another run, and when the disk is too full to begin or to end or
+        there is too little memory.
         """
         try:
-            return self._complete()
+            with memory.needed("this run", "Free some, or take a smaller model."):
+                return self._complete()
         except OSError as error:
             if not disk_full(error):
                 raise
@@ -77,44 +76,92 @@ class Run:
             ) from error
 
     def _complete(self) -> int:
-        self.folder.begin(recipe.as_table(self.plan.settings), self.plan.facts(), inputs=INPUTS)
-        if self.folder.finished:
-            if not self._report().exists():
-                pretraining_report(self.out)
-            self._say(f"The run in {self.out} is finished; nothing is left to do. Its report is {self._report()}.")
+        if impossible := self._impossible():
+            self.group.end(impossible)
+        if self.group.first(self._begin):
             return 0
-        write_tokenizer(self.plan.tokenizer, self.out, length=self.plan.settings.model.length)
         trainer = self._trainer()
-        metrics = Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory)
+        metrics: Metrics | Unwritten = Unwritten()
+        if not self.group.rank:
+            metrics = Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory)
         if trainer.resume():
             self._say(f"Going on from the checkpoint of step {trainer.step:,}.")
+        self._adapt(trainer)
         metrics.go_back(trainer.step)
-        self._loop(trainer, metrics)
-        if not trainer.finished:
+        try:
+            self._loop(trainer, metrics)
+        except UserError as error:
+            if trainer.hopeless:
+                raise self._failed(trainer, str(error)) from error
+            raise
+        if not trainer.finished or OWED in trainer.memory:
             return self._stopped(trainer)
         self._finish(trainer, metrics)
         return 0
 
+    def _impossible(self) -> str:
+        """Return why this run cannot be made by several processes, "" if it can."""
+        settings, group = self.plan.settings, self.group
+        if group.size == 1:
+            return ""
+        gpus, place = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if gpus < place and choose(settings.training.device).device.type == "cuda":
+            return (
+                f"{place} processes were started here, but there are {gpus} GPUs. Start as many, or give --device cpu."
+            )
+        return ""
+
+    def _begin(self) -> bool:
+        """Write what stands in the folder from the beginning; return whether the run there is finished already."""
+        self.changes = self.folder.begin(recipe.as_table(self.plan.settings), self.plan.facts(), inputs=INPUTS)
+        if self.folder.finished:
+            if not self._report().exists():
+                pretraining_report(self.out)
+            self._say(f"The run in {self.out} is finished; nothing is left to do. Its report is {self._report()}.")
+            return True
+        write_tokenizer(self.plan.tokenizer, self.out, length=self.plan.settings.model.length)
+        return False
+
     def _trainer(self) -> Trainer:
         settings, plan = self.plan.settings, self.plan
         self.learner = build_learner(plan)
-        self.loader = plan.loader(length=settings.data.length)
+        self.loader = plan.loader(length=settings.data.length).part(self.group.part)
         loader: Loader = self.loader
+        longer = self.loader
         if settings.data.long_share:
             switch = round((1 - settings.data.long_share) * settings.training.steps)
-            longer = plan.loader(length=settings.data.long_length)
-            loader = Phases(self.loader, longer, switch=switch, step=lambda: trainer.step)
-        trainer = Trainer(self.learner, loader, settings.optimizer, settings.training, self.out)
-        self._introduce(trainer)
+            longer = plan.loader(length=settings.data.long_length).part(self.group.part)
+            loader = Phases(self.loader, longer, switch=switch)
+        parameters = sum(weight.numel() for weight in self.learner.parameters())
+        trainer = Trainer(self.learner, loader, settings.optimizer, settings.training, self.out, self.group)
+        self.loader.notices = longer.notices = trainer.notices
+        self._introduce(trainer, parameters)
         return trainer
 
-    def _introduce(self, trainer: Trainer) -> None:
+    def _adapt(self, trainer: Trainer) -> None:
+        """Do what follows from settings that are others than before the run was resumed."""
+        changes, passes = self.group.gathered(self.changes, "changes")[0], self.plan.settings.data.micro_tokens
+        if changes:
+            trainer.counters.unusable = 0
+            self._notice(f"From step {trainer.step + 1:,} on other settings hold: {'; '.join(changes)}.")
+        before = trainer.memory.get(PASSES, passes)
+        if before != passes:
+            trainer.counters.halvings = 0
+            self._notice(
+                f"From step {trainer.step + 1:,} on data.micro_tokens is {passes:,} instead of {before:,}: the "
+                "gradients are the same, to rounding; dropout draws other numbers."
+            )
+        trainer.memory[PASSES] = passes
+
+    def _introduce(self, trainer: Trainer, parameters: int) -> None:
         settings, corpus = self.plan.settings, self.plan.corpus
-        parameters = sum(weight.numel() for weight in self.learner.parameters())
+        place = str(trainer.processor)
+        if self.group.size > 1:
+            place += f", {self.group.size} processes ({settings.training.parallel})"
         self._say(
             f"{parameters:,} parameters, {' + '.join(self.plan.objectives)}, on {corpus.documents:,} documents "
             f"({corpus.tokens:,} tokens, {len(self.plan.tokenizer):,} pieces): {settings.training.steps:,} steps of "
-            f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {trainer.processor}"
+            f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {place}"
         )
         needed = 12 * parameters * (settings.training.keep + 1) + 4 * parameters  # weights and two moments each
         free = shutil.disk_usage(self.out).free
@@ -124,24 +171,88 @@ class Run:
                 f"{needed / 1e6:,.0f} MB. A checkpoint that cannot be written is told, and the one before is kept."
             )
 
-    def _loop(self, trainer: Trainer, metrics: Metrics) -> None:
+    def _loop(self, trainer: Trainer, metrics: Metrics | Unwritten) -> None:
         every = trainer.settings.evaluate_every
-        held_out = self.loader.held_out()
+        held_out, before = self.loader.held_out(), self._held_out_before()
         shown = ProgressLine(
             self.console, processor=str(trainer.processor), done=trainer.step, steps=trainer.settings.steps
         )
         with shown:
             self._pass_on(trainer)
-            for progress in trainer.run():
+            look = partial(self._look, trainer, metrics, shown)
+            owed = trainer.memory.pop(OWED, False)
+            if owed or (before and not trainer.step):
+                look(held_out, before)
+            for progress in () if OWED in trainer.memory else trainer.run():
                 shown.step(progress, metrics.step(progress))
                 due = trainer.finished or (every and progress.step % every == 0)
-                if due and held_out:
-                    shown.held_out(metrics.held_out(progress.step, trainer.evaluate(held_out)))
+                if due:
+                    look(held_out, before)
                 self._pass_on(trainer)
-                if self.wish.signal is not None and not trainer.finished:
-                    trainer.save()
+                if self._stop_wished() and not trainer.finished:
                     break
+            if OWED in trainer.memory or not trainer.finished:
+                trainer.save()
         self._pass_on(trainer)
+
+    def _look(
+        self,
+        trainer: Trainer,
+        metrics: Metrics | Unwritten,
+        shown: ProgressLine,
+        held_out: Sequence[Batch],
+        before: Sequence[Batch],
+    ) -> None:
+        """Measure on the held-out text, and on that of the run which this one goes on from.
+
+        A wish to stop breaks it off, for it may take as long as many steps; it is then owed. In a group it goes on,
+        since all processes must do the same.
+        """
+        try:
+            with self.wish.at_once() if self.group.size == 1 else contextlib.nullcontext():
+                means = trainer.evaluate(held_out) if self.loader.held else None
+                means_before = trainer.evaluate(before[self.group.rank :: self.group.size]) if before else None
+        except Stopped:
+            trainer.memory[OWED] = True
+            return
+        if means is not None:
+            shown.held_out(metrics.held_out(trainer.step, means))
+        if means_before is not None:
+            shown.held_out(metrics.held_out(trainer.step, means_before, of=BEFORE), of=BEFORE)
+
+    def _held_out_before(self) -> list[Batch]:
+        """Return the batches that the encoder was measured on before; a notice says when there are none."""
+        if self.plan.origin is None:
+            return []
+        batches = self.plan.origin.held_out()
+        if not batches:
+            self._notice(
+                f"{self.plan.origin.folder} keeps no held-out text ({KEPT_OUT}), so what is forgotten of the text it "
+                "was trained on cannot be told."
+            )
+        return batches
+
+    def _stop_wished(self) -> bool:
+        """Return whether any process has been asked to stop, so that all stop after the same step."""
+        wishes = [number for number in self.group.gathered(self.wish.signal, "wishes to stop") if number is not None]
+        if wishes:
+            self.wish.signal = wishes[0]
+        return bool(wishes)
+
+    def _failed(self, trainer: Trainer, told: str) -> UserError:
+        """Note that the run has come to an end that the same command would come to again; return what can be done."""
+        self.folder.fail(trainer.step)
+        whole = trainer.checkpoints.steps()
+        rate = self.plan.settings.optimizer.learning_rate
+        advice = (
+            f"To go on in {self.out}, give the command with a lower --learning-rate (now {rate:g}), a longer --warmup, "
+            f"a smaller --clip, --precision fp32 or another --training.seed. That starts from "
+            f"{f'the checkpoint of step {whole[-1]:,}' if whole else 'the beginning'}"
+        )
+        if len(whole) > 1:
+            newest = trainer.checkpoints.path(whole[-1])
+            advice += f", or from that of step {whole[-2]:,} if you remove {newest} before"
+        return UserError(f"{told} {advice}.")
 
     def _stopped(self, trainer: Trainer) -> int:
         last = max(trainer.checkpoints.steps(), default=0)
@@ -149,22 +260,36 @@ class Run:
             f"Stopped after step {trainer.step:,} of {trainer.settings.steps:,}. "
             f"The same command goes on from step {last:,}."
         )
-        return 130 if self.wish.signal == signal.SIGINT else 0
+        return self.wish.status
 
-    def _finish(self, trainer: Trainer, metrics: Metrics) -> None:
+    def _finish(self, trainer: Trainer, metrics: Metrics | Unwritten) -> None:
         if not trainer.sound:
-            raise UserError(
-                "The weights have become infinite or undefined, so no model was written. Take a lower learning rate, "
-                "and another folder."
-            )
-        write_model(self.learner.cpu(), self.out)
-        parameters = sum(weight.numel() for weight in self.learner.parameters())
+            if self.group.rank:
+                raise SystemExit(1)
+            raise self._failed(trainer, "The weights have become infinite or undefined, so no model was written.")
+        weights = tensors.weights(self.learner, trainer.parallel)
+        self.group.first(lambda: self._write(trainer, metrics, weights))
+
+    def _write(self, trainer: Trainer, metrics: Metrics | Unwritten, weights: Mapping[str, Tensor]) -> None:
+        """Write the model of these weights and the report, and tell of them."""
+        learner = self.learner
+        if not isinstance(trainer.parallel, Alone):  # then each process has but a share of every weight
+            learner = build_learner(self.plan)
+            tensors.put_weights(learner, Alone(), weights)
+        if isinstance(metrics, Metrics):
+            metrics.settle()
+        write_model(learner.cpu(), self.out)
+        if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
+            write_batches(self.out / KEPT_OUT, held_out)
+        parameters = sum(weight.numel() for weight in learner.parameters())
         self.folder.finish({"processor": str(trainer.processor), "parameters": parameters})
         pretraining_report(self.out)
         for notice in self.notices:
             self._say(f"Remember: {notice}")
-        if metrics.unwritten:
+        if isinstance(metrics, Metrics) and metrics.unwritten:
             self._say(f"{len(metrics.unwritten)} lines of {metrics.path} could not be written.")
+        if remark := closed_to_others(learner.backbone.architecture):
+            self._say(remark)
         self._say(f"The model is in {self.out}; how it went is in {self._report()}.")
 
     def _report(self) -> Path:
@@ -183,11 +308,18 @@ class Run:
 
 
 def build_learner(plan: Plan) -> Learner:
-    """Return the learner with its first weights, which follow from the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(plan.settings.training.seed)
-        backbone = plan.settings.model.build()
-        heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
-    for name, objective in plan.objectives.items():
-        objective.begin(heads[name], plan.corpus.counts)
-    return Learner(backbone, heads)
+    """Return the learner with its first weights: those it goes on from, or fresh ones, which follow from the seed."""
+    settings = plan.settings
+    if plan.origin is not None:
+        learner, fresh = plan.origin.learner(
+            plan.objectives, settings.model, plan.tokenizer, seed=settings.training.seed
+        )
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.training.seed)
+            backbone = settings.model.build()
+            heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
+        learner, fresh = Learner(backbone, heads), list(heads)
+    for name in fresh:
+        plan.objectives[name].begin(learner.heads[name], plan.corpus.counts)  # type: ignore[arg-type]
+    return learner

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from osbert import __version__, components, recipe
+from osbert.commands.pretrain_from import Origin
 from osbert.corpus.shards import Corpus
 from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
@@ -24,6 +26,8 @@ from osbert.training.trainer import TrainingSettings
 
 PUBLISHED = ("mlm", "nsp")
 """The objectives of original BERT."""
+VERIFIED = 2**30
+"""Bytes up to which a corpus is compared with its hashes before each run: a second or two."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,9 @@ class DataSettings(LoaderSettings):
     """Most tokens in a sequence, [CLS] and [SEP] included."""
     short: float = 0.1
     """Share of the sequences that aim at a random shorter length."""
+    cross_documents: bool = False
+    """Let a sequence go on in the next document, after one more [SEP] (RoBERTa's FULL-SENTENCES); for objectives that
+    lay out no sequences of their own."""
     long_share: float = 0.0
     """Share of the steps, the last ones, that are taken on longer sequences; BERT: 0.1."""
     long_length: int = 512
@@ -52,6 +59,14 @@ class Recipe:
 
     objectives: tuple[str, ...] = PUBLISHED
     """What is trained on: names of files in objectives/, or dotted names of one's own."""
+    minutes: float = 0.0
+    """Above 0, the minutes that the whole run may take, on the clock: a short test of the speed then decides
+    training.steps, which the run keeps however often it is stopped."""
+
+    def __post_init__(self) -> None:
+        """Refuse a time that has passed."""
+        if not 0 <= self.minutes < float("inf"):
+            raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
 
 
 def schema(objectives: Sequence[str]) -> type:
@@ -76,12 +91,20 @@ def table_of(objective: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run that can begin: its settings resolved and its inputs opened and checked."""
+    """A run that can begin: its settings resolved and its inputs opened and checked.
+
+    `budget`: what a run with `minutes` was given instead of them (see pretrain_budget); it is kept in run.json.
+    """
 
     name: str
     settings: Any
     corpus: Corpus
     tokenizer: Tokenizer
+    budget: Mapping[str, Any] | None = None
+    origin: Origin | None = None
+    """The encoder that is trained further, None for a fresh one."""
+    given: frozenset[str] = frozenset()
+    """The settings that the command line has set, by their dotted names."""
 
     @property
     def objectives(self) -> dict[str, Objective]:
@@ -90,12 +113,14 @@ class Plan:
 
     def loader(self, *, length: int) -> PretrainingLoader:
         """Return the stream of steps over sequences of at most `length` tokens."""
-        packer = Packer(tokenizer=self.tokenizer, length=length, short=self.settings.data.short)
-        return PretrainingLoader(self.corpus, self.objectives, packer, self.settings.data)
+        data = self.settings.data
+        packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
+        return PretrainingLoader(self.corpus, self.objectives, packer, data)
 
     def facts(self) -> dict[str, Any]:
         """Return what identifies the inputs, and what a report tells of them. Folders are left out: data may move."""
         content = json.dumps([shard["files"] for shard in self.corpus.manifest["shards"]], sort_keys=True)
+        budget = {} if self.budget is None else {"budget": dict(self.budget)}
         return {
             "osbert": __version__,
             "recipe": self.name,
@@ -105,16 +130,30 @@ class Plan:
             "tokens": self.corpus.tokens,
             "vocabulary": len(self.tokenizer),
             "unigram_entropy": self.corpus.unigram_entropy,
+            "origin": None if self.origin is None else self.origin.fingerprint,
+            **budget,
         }
 
 
-def read_plan(name: str, tokens: Sequence[str], *, corpus: Path, out: Path) -> Plan:
+def read_plan(
+    name: str, tokens: Sequence[str], *, corpus: Path, out: Path | None = None, origin: Path | None = None
+) -> Plan:
     """Return the plan of a run: a recipe's name or path, the settings on the command line, the corpus.
+
+    `out`: the run's folder, None when nothing will be written. `origin`: the folder of an encoder that is trained
+    further; the model's sizes are then its own, and its recipe serves when `name` is empty.
 
     Raises UserError that tells all that is wrong with them.
     """
-    settings = read_settings(name, tokens)
+    before = None if origin is None else Origin.open(origin)
+    if not name:
+        if before is None:
+            raise UserError("Name a recipe, such as cpu, or go on from a run with --from.")
+        name = before.recipe()
+    settings = read_settings(name, tokens, model=None if before is None else before.table())
     opened = Corpus.open(corpus)
+    if out is not None:
+        opened.verify(most=VERIFIED)
     tokenizer = read_tokenizer(corpus)
     problems = Problems(heading="This run cannot begin")
     if settings.model.vocabulary in (0, len(tokenizer)):
@@ -123,18 +162,48 @@ def read_plan(name: str, tokens: Sequence[str], *, corpus: Path, out: Path) -> P
     else:
         wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
         problems.add(f"{wanted} pieces. Leave it at 0.")
-    plan = Plan(name=Path(name).stem, settings=settings, corpus=opened, tokenizer=tokenizer)
-    if out.resolve() == corpus.resolve():
-        problems.add(f"--out and --corpus are the same folder, {out}. Choose another one for --out.")
-    for problem in _problems(plan):
+    plan = Plan(
+        name=Path(name).stem,
+        settings=settings,
+        corpus=opened,
+        tokenizer=tokenizer,
+        origin=before,
+        given=recipe.given(tokens, schema=type(settings)),
+    )
+    for problem in itertools.chain(
+        () if out is None else _unfit(out, {"--corpus": corpus, "--from": origin}),
+        _problems(plan),
+        () if before is None else before.problems(settings.model, tokenizer),
+    ):
         problems.add(problem)
     problems.stop_if_any()
     return plan
 
 
-def read_settings(name: str, tokens: Sequence[str] = ()) -> Any:
-    """Return a recipe's settings with those on the command line laid over them, as an instance of its `schema`."""
+def _unfit(out: Path, inputs: Mapping[str, Path | None]) -> Iterator[str]:
+    """Yield why a run cannot be written into `out`; `inputs` are the folders that are read, by their options."""
+    if out.exists() and not out.is_dir():
+        yield f"{out} is a file, and a folder is to be written. Give another --out."
+    for option, folder in inputs.items():
+        if folder is not None and out.resolve() == folder.resolve():
+            yield f"--out and {option} are the same folder, {out}. Choose another one for --out."
+
+
+def split_recipe(words: Sequence[str], *, otherwise: str = "") -> tuple[str, Sequence[str]]:
+    """Return the recipe that the words of a command line begin with, or `otherwise`, and the settings after it."""
+    if words and words[0] and not words[0].startswith("-"):
+        return words[0], words[1:]
+    return otherwise, [word for word in words if word]
+
+
+def read_settings(name: str, tokens: Sequence[str] = (), *, model: Mapping[str, Any] | None = None) -> Any:
+    """Return a recipe's settings with those on the command line laid over them, as an instance of its `schema`.
+
+    `model`: the table of the model, in place of the recipe's.
+    """
     table = recipe.read(name)
+    if model is not None:
+        table = {**table, "model": dict(model)}
     chosen = _chosen(table, tokens)
     try:
         kind = schema(chosen)
@@ -173,10 +242,18 @@ def _problems(plan: Plan) -> Iterator[str]:
         settings.model.empty()
     except ValueError as error:
         yield str(error)
+    for objective in plan.objectives.values():
+        yield from objective.objections(settings.model)
     try:
         choose(settings.training.device, settings.training.precision)
     except UserError as error:
         yield str(error)
+    yield from _conflicts(plan)
+    if settings.minutes and "training.steps" in plan.given:
+        yield (
+            f"--steps {settings.training.steps} and {settings.minutes:g} minutes both say how long to train. Leave "
+            "--steps out, or give --minutes 0."
+        )
     names = ("length", "long_length") if settings.data.long_share else ("length",)
     for name in names:
         length = getattr(settings.data, name)
@@ -186,3 +263,20 @@ def _problems(plan: Plan) -> Iterator[str]:
             plan.loader(length=length)
         except (UserError, ValueError) as error:
             yield str(error)
+
+
+def _conflicts(plan: Plan) -> Iterator[str]:
+    """Yield which objectives and settings undo one another."""
+    kinds = {name: type(objective) for name, objective in plan.objectives.items()}
+    own = [name for name, kind in kinds.items() if kind.examples is not Objective.examples]
+    if plan.settings.data.cross_documents and own:
+        yield f"data.cross_documents does nothing with {own[0]}, which lays out sequences of its own. Leave one out."
+    for other in own[1:]:
+        # The loader asks the first alone: no sequence would have a target of the other.
+        yield f"{own[0]} and {other} both lay out sequences. Leave one out."
+    noisy: list[str] = []
+    for name, kind in kinds.items():
+        if kind.before_noise and noisy:
+            yield f"{name} would take what {noisy[0]} has hidden for text. Name {name} before {noisy[0]} in objectives."
+        elif not kind.before_noise and kind.corrupts():
+            noisy.append(name)

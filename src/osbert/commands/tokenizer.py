@@ -1,9 +1,9 @@
-"""osbert tokenizer: train a WordPiece vocabulary on text files; look at how a text is cut into pieces."""
+"""osbert tokenizer: train a WordPiece vocabulary on text files, extend it, look at how a text is cut into pieces."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,8 +25,10 @@ from osbert.corpus.inputs import Input, OpenInput, Repairs, find_inputs
 from osbert.corpus.readers import Reading, probe, read_input
 from osbert.errors import UserError
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.train import WordCounter, check_settings, learn
+from osbert.text.wordpiece import WordPiece
 
 LENGTH = 512
 """Pieces that other programs are told a sequence may have: BERT's longest."""
@@ -49,13 +51,14 @@ def train(
 ) -> None:
     """Train a WordPiece vocabulary on text files.
 
-    Reads .txt, .jsonl, both also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of these. The same text gives
-    the same vocabulary, byte for byte, and memory does not grow with it. What is written loads in Hugging Face too.
+    Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
+    these. The same text gives the same vocabulary, byte for byte, and memory does not grow with it. What is written
+    loads in Hugging Face too.
 
     Parameters
     ----------
     files
-        Text files, archives and folders.
+        Text files (.txt, .jsonl), Wikipedia dumps (.xml), Parquet, archives of these, and folders.
     out
         The folder for tokenizer.json, vocab.txt and two small files beside them.
     vocabulary
@@ -74,23 +77,13 @@ def train(
         Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted.
     """
     begin = time.monotonic()
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: this is a file, and a folder is to be written. Give another --out.")
-    for name, what in OTHERS.items():
-        if (out / name).is_file():
-            raise UserError(
-                f"{out}: {name} says that this folder is {what}, which has its tokenizer. Give another --out."
-            )
+    _check_out(out)
     check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
     inputs = find_inputs(files, without=out)
     reading = Reading(field=field, encoding=encoding, errors=errors)
-    probe(inputs, reading)
-    repairs = Repairs()
-    counter = WordCounter(lowercase=lowercase)
+    counter, repairs = WordCounter(lowercase=lowercase), Repairs()
     with _progress() as progress:
-        task = progress.add_task("counting words", total=sum(source.size for source in inputs))
-        for text in _texts(inputs, reading, repairs, progress, task):
-            counter.add(text)
+        task = _count(counter, inputs, reading, repairs, progress)
         words = counter.words()
         progress.update(task, description="learning pieces")
         pieces = learn(words, vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
@@ -105,6 +98,62 @@ def train(
         f"{out}: {len(pieces):,} pieces learnt from {words.total() + counter.forgotten:,} words "
         f"({len(words):,} different) in {time.monotonic() - begin:.1f} s"
     )
+
+
+def extend(
+    folder: Path,
+    files: list[Path],
+    /,
+    *,
+    out: Path,
+    pieces: int = 1000,
+    minimum: int = 10,
+    field: str = "text",
+    encoding: str = "utf-8",
+    errors: Literal["strict", "replace"] = "strict",
+) -> None:
+    """Extend a vocabulary for texts of another domain.
+
+    Words that the vocabulary cuts to pieces, and that save the most tokens, are added behind the old pieces, which keep
+    their ids. `osbert pretrain --from RUN` then starts a new piece at the mean of the old ones that spelt it.
+
+    Parameters
+    ----------
+    folder
+        The vocabulary to extend: a run, a tokenizer that osbert or Hugging Face wrote, or a vocab.txt.
+    files
+        Text files, archives and folders of the new domain, as `osbert tokenizer train` takes.
+    out
+        The folder for tokenizer.json, vocab.txt and two small files beside them.
+    pieces
+        Most pieces to add.
+    minimum
+        Occurrences that a word must have to be added.
+    field
+        The field of a JSON line, or the column of a Parquet file, that holds the text.
+    encoding
+        The encoding of text and JSON files.
+    errors
+        Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted.
+    """
+    _check_out(out)
+    if out.resolve() in (folder.resolve(), folder.resolve().parent if folder.is_file() else None):
+        raise UserError(f"{out} holds the vocabulary to extend, which stays as it is. Give another --out.")
+    old = read_tokenizer(folder)
+    inputs = find_inputs(files, without=out)
+    reading = Reading(field=field, encoding=encoding, errors=errors)
+    counter, repairs = WordCounter(lowercase=old.lowercase, strip_accents=old.strip_accents), Repairs()
+    with _progress() as progress:
+        _count(counter, inputs, reading, repairs, progress)
+        words = counter.words()
+        new = extended(old, words, pieces=pieces, minimum=minimum)
+    write_tokenizer(new, out, length=LENGTH)
+    for remark in _remarks(repairs, counter):
+        print(remark)
+    added = new.vocabulary[len(old) :]
+    before, after = (_tokens(tokenizer, words) for tokenizer in (old, new))
+    print(f"{_many(len(added), 'piece')} added to {len(old):,}, among them: {', '.join(added[:10])}")
+    print(f"{out}: these texts had {before:,} tokens and have {after:,} now ({1 - after / before:.1%} fewer)")
 
 
 def encode(folder: Path, text: Annotated[str, Parameter(allow_leading_hyphen=True)], /) -> None:
@@ -132,6 +181,33 @@ def encode(folder: Path, text: Annotated[str, Parameter(allow_leading_hyphen=Tru
     console.print(table)
     words = int(encoding.words[-1]) + 1 if len(encoding) else 0
     console.print(f"{_many(len(encoding), 'piece')}, {_many(words, 'word')}, {_many(len(text), 'character')}")
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a folder that a vocabulary must not be written into."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: this is a file, and a folder is to be written. Give another --out.")
+    for name, what in OTHERS.items():
+        if (out / name).is_file():
+            raise UserError(
+                f"{out}: {name} says that this folder is {what}, which has its tokenizer. Give another --out."
+            )
+
+
+def _count(
+    counter: WordCounter, inputs: Sequence[Input], reading: Reading, repairs: Repairs, progress: Progress
+) -> TaskID:
+    """Count the words of all inputs, which are opened once before, so that a mistake in any is told at once."""
+    probe(inputs, reading)
+    task = progress.add_task("counting words", total=sum(source.size for source in inputs))
+    for text in _texts(inputs, reading, repairs, progress, task):
+        counter.add(text)
+    return task
+
+
+def _tokens(tokenizer: Tokenizer, words: Mapping[str, int]) -> int:
+    cut = WordPiece(tokenizer.vocabulary, unknown=tokenizer.unknown).cut
+    return sum(count * len(cut(word)) for word, count in words.items())
 
 
 def _texts(

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from osbert.errors import UserError
 from osbert.files import replace_file, sync
 
 Written = dict[str, dict[str, Any]]
@@ -55,23 +53,6 @@ def write_array(path: Path, array: np.ndarray) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     replace_file(path, lambda aside: facts.update(_write_array(aside, array)))
     return facts
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, where the system has such locks; UserError when another process holds it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
-    with open(path, "wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(f"{path.parent.parent}: another build is at work in this folder.") from error
-        yield
 
 
 def _write_array(path: Path, array: np.ndarray) -> dict[str, Any]:

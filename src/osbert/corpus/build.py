@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from osbert.corpus.arrays import exclusive, write_array, write_arrays
+from osbert.corpus.arrays import write_array, write_arrays
 from osbert.corpus.duplicates import Lines, Thinning, document_hashes, first_occurrences
 from osbert.corpus.encode import PORTION, Portion
 from osbert.corpus.inputs import Input, OpenInput, Repairs, find_inputs
@@ -28,7 +28,9 @@ from osbert.corpus.workers import encode_in_order
 from osbert.corpus.writer import ShardWriter, read_counts, read_lines, shard_name
 from osbert.errors import UserError
 from osbert.files import disk_full, write_json
+from osbert.lock import locked
 from osbert.text.tokenizer import Tokenizer
+from osbert.text.words import check_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,7 @@ class Build:
         Nothing is written: another build may be at work in the folder, which only `run` finds out. Raises UserError for
         inputs that cannot be used (all at once) and for a folder with something else in it.
         """
+        check_words(settings.words, tokenizer)
         build = cls(Path(folder), find_inputs(files, without=Path(folder)), tokenizer, settings)
         build._look()
         if build.report is None:
@@ -88,30 +91,61 @@ class Build:
         workers: int = 1,
         watch: Watcher = lambda progress: None,
         begin: Callable[[], None] = lambda: None,
+        encode: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
         """Build what is missing and return the report; `watch` is told of progress.
 
         `begin` is called once no other build can be at work in the folder, before the first text is read; not at all
-        when the corpus is finished. Raises UserError for what cannot be read, a full disk, a worker that was ended, or
-        another build at work. Finished shards stay.
+        when the corpus is finished. `encode` does the reading and encoding in another way, and ends with `take`. Raises
+        UserError for what cannot be read, a full disk, a worker that was ended, or another build at work. Finished
+        shards stay.
         """
         if self.report is not None:
             return self.report
-        with exclusive(self.building / "lock"), self._disk_errors():
+        with locked(self.folder, file=self.building / "lock"), self._disk_errors():
             self._look()  # again: another build may have been at work since `prepare`
             if self.report is not None:
                 return self.report
             self.state.save(self.folder)
             begin()
             began = time.monotonic() - self.state.seconds
-            if not self.state.complete:
+            if not self.state.complete and encode is not None:
+                encode()
+                began = min(began, time.monotonic() - self.state.seconds)
+            elif not self.state.complete:
                 self._remove_unfinished()
                 self._encode(workers, watch, began)
             if not self.state.shards:
-                raise UserError(f"There is no text in the input ({len(self.inputs):,} files): nothing to build from.")
+                raise UserError(self._no_text())
             self.report = self._finish(watch, began)
             self._remove_temporary()
         return self.report
+
+    def shard_folder(self, number: int) -> Path:
+        """Return where a shard is kept until duplicates are settled."""
+        return self._shards / shard_name(number)
+
+    def take(
+        self, shards: list[dict[str, Any]], position: Position, *, left_out: Mapping[str, int], seconds: float
+    ) -> None:
+        """Take shards that are in their places as all there are; `position` is the end, with all repairs.
+
+        `left_out`: how many documents each filter left out. `seconds`: how long they were at work, wherever and in
+        however many commands.
+        """
+        self.state.shards = shards
+        self.state.left_out = dict(left_out)
+        self.state.seconds = seconds
+        self.state.position = position
+        self.state.complete = True
+        self.state.save(self.folder)
+        self._remove_unfinished()
+
+    def _no_text(self) -> str:
+        if left_out := self.state.left_out:
+            told = ", ".join(f"{count:,} by {name.replace('_', ' ')}" for name, count in left_out.items())
+            return f"The filters have left out every document with text ({told}): nothing to build from."
+        return f"There is no text in the input ({len(self.inputs):,} files): nothing to build from."
 
     def _look(self) -> None:
         """See what the folder holds; UserError when it is something else than this corpus or a part of it."""
@@ -128,7 +162,7 @@ class Build:
             refuse_other(self.folder, state.identity, self.identity, inputs_read=read)
             self.state = replace(state, identity=self.identity)
         elif state is None and self.folder.is_dir() and any(map(self._is_foreign, self.folder.iterdir())):
-            raise UserError(f"{self.folder}: the folder holds something else than a corpus; give another --out.")
+            raise UserError(f"{self.folder}: the folder holds something else than a corpus; choose another one.")
 
     def _is_foreign(self, path: Path) -> bool:
         """Return whether something in a folder without a state is not what a build leaves before it saves one."""
@@ -146,13 +180,16 @@ class Build:
         total = sum(source.size for source in self.inputs)
         text_bytes = tokens = 0
         position = self.state.position
-        for encoded, after in encode_in_order(self._portions(), self.tokenizer, workers=workers):
-            if writer.tokens and writer.tokens + encoded.tokens > self.settings.shard_tokens:
+        coming = encode_in_order(self._portions(), self.tokenizer, workers=workers, words=self.settings.words)
+        for parts, after in coming:
+            found = sum(part.tokens for part in parts)
+            if writer.tokens and writer.tokens + found > self.settings.shard_tokens:
                 self._write_shard(writer, position, began)
-            writer.add(encoded)
+            for part in parts:
+                writer.add(part)
             position = after
-            text_bytes += encoded.text_bytes
-            tokens += encoded.tokens
+            text_bytes += sum(part.text_bytes for part in parts)
+            tokens += found
             watch(Progress(phase="encoding", done=self._read, total=total, text_bytes=text_bytes, tokens=tokens))
         self.state.complete = True
         position = Position(input=len(self.inputs), repairs=asdict(self._repairs))
@@ -216,6 +253,8 @@ class Build:
             "deduplicated": self.settings.deduplicate,
             "sentence_ends": any(entry["sentence_ends"] for entry in entries),
         }
+        if self.settings.filters is not None:
+            rest["left_out"] = dict(self.state.left_out)
         if self.settings.deduplicate:
             shards, counts = self._without_duplicates(keep, watch)
         else:
@@ -254,9 +293,13 @@ class Build:
             for start in range(0, len(arrays["ids"]), BLOCK):  # bincount makes 64-bit numbers of all it is given
                 counts += np.bincount(arrays["ids"][start : start + BLOCK], minlength=len(counts))
             name = shard_name(len(shards))
-            sizes = {"documents": len(arrays["documents"]), "sentences": len(arrays["sentences"]) - 1}
-            files = write_arrays(self.folder / name, arrays)
-            shards.append({"name": name, **sizes, "tokens": len(arrays["ids"]), "files": files})
+            sizes = {
+                "documents": len(arrays["documents"]),
+                "sentences": len(arrays["sentences"]) - 1,
+                "tokens": len(arrays["ids"]),
+                "words": int(np.count_nonzero(np.unpackbits(arrays["words"]))),
+            }
+            shards.append({"name": name, **sizes, "files": write_arrays(self.folder / name, arrays)})
         return shards, counts
 
     def _lines(self) -> Iterator[Lines]:
@@ -289,4 +332,4 @@ class Build:
 
 
 def _manifest_entry(entry: dict[str, Any]) -> dict[str, Any]:
-    return {name: entry[name] for name in ("name", "documents", "sentences", "tokens", "files")}
+    return {name: entry[name] for name in ("name", "documents", "sentences", "tokens", "words", "files")}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from osbert.text.sentences import split
 from osbert.text.tokenizer import Tokenizer
+from osbert.text.words import Segmenter, word_finder
 
 PORTION = 1 << 21
 """Characters after which a portion is full."""
@@ -46,39 +47,49 @@ class Encoded:
     """Whether a sentence end was seen."""
 
 
-def encode_portion(portion: Portion, tokenizer: Tokenizer, *, splitter: Splitter = split) -> Encoded:
-    """Encode chunks line by line and sentence by sentence; sentences and lines without pieces leave no trace."""
-    encode = tokenizer.encode_bytes
-    pieces: list[bytes] = []
+def encode_portion(
+    portion: Portion, tokenizer: Tokenizer, *, splitter: Splitter = split, segment: Segmenter | None = None
+) -> Encoded:
+    """Encode chunks line by line and sentence by sentence; sentences and lines without pieces leave no trace.
+
+    `segment` cuts runs of ideographs into words; None makes each a word of its own.
+    """
+    sentences: list[str] = []
     documents: list[int] = []
-    hashes: list[bytes] = []
     lines: list[int] = []
+    digests: list[bytes] = []
     text_bytes = 0
     for text, opens in portion:
         if opens:
-            documents.append(len(pieces))
+            documents.append(len(sentences))
         for line in text.split("\n"):
             line = line.strip()
             if not line:
                 continue
-            before = len(pieces)
-            pieces += [found for start, end in splitter(line) if (found := encode(line[start:end]))]
             data = line.encode()
             text_bytes += len(data) + 1
-            if len(pieces) > before:
-                lines.append(before)
-                hashes.append(blake2b(data, digest_size=8).digest())
+            lines.append(len(sentences))
+            digests.append(blake2b(data, digest_size=8).digest())
+            sentences += [line[start:end] for start, end in splitter(line)]
+    pieces = tokenizer.encode_many(sentences)
     joined = b"".join(pieces)
     ids = np.frombuffer(joined, tokenizer.id_type)
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces)) // tokenizer.id_type.itemsize
+    kept = np.concatenate([[0], np.cumsum(lengths > 0)])  # sentences with pieces before each sentence
+    firsts = kept[np.array([*lines, len(sentences)])]
+    found = firsts[:-1] < firsts[1:]
+    if segment is None:
+        words = ~tokenizer.continuation[ids]
+    else:
+        words = np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
     return Encoded(
         ids=joined,
         tokens=len(ids),
-        sentences=(np.cumsum(lengths) - lengths).astype(np.uint32),
-        documents=np.unique(np.array(documents, np.uint32)),
-        words=np.packbits(~tokenizer.continuation[ids]),
-        hashes=np.frombuffer(b"".join(hashes), "<u8"),
-        lines=np.array(lines, np.uint32),
+        sentences=(np.cumsum(lengths) - lengths)[lengths > 0].astype(np.uint32),
+        documents=np.unique(kept[np.array(documents, np.int64)]).astype(np.uint32),
+        words=np.packbits(words),
+        hashes=np.frombuffer(b"".join(digests), "<u8")[found],
+        lines=firsts[:-1][found].astype(np.uint32),
         counts=np.bincount(ids, minlength=len(tokenizer)).astype(np.uint32),
         text_bytes=text_bytes,
         sentence_ends=any(_SENTENCE_END.search(text) for text, _ in portion),

@@ -15,10 +15,19 @@ from typing import Any, BinaryIO, Literal, cast
 
 from osbert.errors import Problems, UserError
 
-Kind = Literal["text", "json", "parquet"]
-KINDS: dict[str, Kind] = {".txt": "text", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+Kind = Literal["text", "json", "parquet", "wikipedia"]
+KINDS: dict[str, Kind] = {
+    ".txt": "text",
+    ".jsonl": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".xml": "wikipedia",
+}
 SHORT = {".tgz": ".tar.gz", ".txz": ".tar.xz", ".tbz2": ".tar.bz2", ".tzst": ".tar.zst"}
-KNOWN = ".txt, .jsonl, .json (an object a line), .parquet; these but Parquet also in .gz, .xz, .zst, .bz2 and .tar"
+KNOWN = (
+    ".txt, .jsonl, .json (an object a line), .xml (a Wikipedia dump), .parquet; these but Parquet also in .gz, .xz, "
+    ".zst, .bz2 and .tar"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +93,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Part:
-    """One text or JSON stream: an input itself, or one file within an archive."""
+    """One text, JSON or dump stream: an input itself, or one file within an archive."""
 
     name: str
     kind: Kind
@@ -155,7 +164,7 @@ class OpenInput:
         kind = kind_of(name)
         if kind == "tar":
             yield from self._members(stream, shown)
-        elif kind in ("text", "json"):
+        elif kind in ("text", "json", "wikipedia"):
             yield Part(shown, cast(Kind, kind), stream)
         else:
             self.repairs.skipped += 1

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from osbert.corpus.decoding import GUESSED, Errors, decode_blocks
 from osbert.corpus.inputs import Input, OpenInput, Part, Repairs, find_inputs
+from osbert.corpus.wikipedia import read_articles
 from osbert.errors import Problems, UserError, nearest
 
 CHUNK = 1 << 20
@@ -39,13 +40,14 @@ class Reading:
     """How input files become documents."""
 
     documents: Documents = "blank-line"
-    """What a document is in a .txt file: the file, a run of lines between blank lines, or a line."""
+    """What a document is in a .txt file: the file, the lines between blank lines, or a line. In .jsonl and Parquet each
+    record is one."""
     field: str = "text"
     """The field of a JSON line, or the column of a Parquet file, that holds the text."""
     encoding: str = "utf-8"
     """The encoding of text and JSON files."""
     errors: Errors = "strict"
-    """Whether bad bytes and records stop the reading, or are replaced or left out, and counted."""
+    """Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted."""
 
     def __post_init__(self) -> None:
         """Refuse an encoding that does not exist (UserError), before any file is opened."""
@@ -121,6 +123,8 @@ def _read_part(part: Part, reading: Reading, repairs: Repairs) -> Iterator[Chunk
     blocks = decode_blocks(part.stream, encoding=reading.encoding, errors=reading.errors, repairs=repairs)
     if part.kind == "json":
         return _document_chunks(_json_texts(blocks, part.name, reading, repairs), part.name)
+    if part.kind == "wikipedia":
+        return _document_chunks(read_articles(blocks, part.name), part.name)
     return _text_chunks(blocks, reading.documents, part.name)
 
 

@@ -26,9 +26,10 @@ def make_report(
     """Return the report of a corpus as corpus.json keeps it.
 
     `shards`: the manifest's entries. `counts` (V,). `rest`: what only the build knows: inputs, text_bytes, lines,
-    duplicate_lines, duplicate_documents, deduplicated, sentence_ends, seconds.
+    duplicate_lines, duplicate_documents, deduplicated, sentence_ends, seconds; with filters left_out,
+    the documents that each filter dropped.
     """
-    words = int(counts[~tokenizer.continuation].sum())
+    words = sum(shard["words"] for shard in shards)  # those that the word starts tell: segmented ones are longer
     tokens = int(counts.sum())
     unknown = int(counts[tokenizer.unknown])
     report: dict[str, Any] = {

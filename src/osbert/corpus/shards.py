@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.corpus import damage
 from osbert.errors import Problems, UserError
-from osbert.text.document import Document
+from osbert.text.document import Documents
 
 FORMAT = 1
 MANIFEST = "corpus.json"
@@ -81,13 +82,32 @@ class Corpus:
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
-        problems = Problems(heading=f"{folder}: the corpus is damaged; build it again from its files")
-        for shard in manifest["shards"]:
-            for name, written in shard["files"].items():
-                _check_size(folder / shard["name"] / name, written["bytes"], problems)
-        _check_size(folder / COUNTS, manifest["counts"]["bytes"], problems)
+        problems = Problems(heading=f"{folder}: {damage.ADVICE}")
+        try:
+            corpus = cls(folder, manifest)
+            for path, written in damage.files(folder, manifest):
+                if wrong := damage.wrong_size(path, written["bytes"]):
+                    problems.add(wrong)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{folder / MANIFEST}: not whole ({error!r}); the corpus is damaged, build it again."
+            ) from None
         problems.stop_if_any()
-        return cls(folder, manifest)
+        return corpus
+
+    def verify(self, *, most: int | None = None) -> None:
+        """Read all files and compare them with the hashes they were written with; none if they have over `most` bytes.
+
+        Raises UserError that names each file with another content: a flipped bit, or a shard of another corpus.
+        """
+        files = list(damage.files(self.folder, self.manifest))
+        if most is not None and sum(written["bytes"] for _, written in files) > most:
+            return
+        problems = Problems(heading=f"{self.folder}: {damage.ADVICE}")
+        for path, written in files:
+            if wrong := damage.wrong_content(path, written["sha256"]):
+                problems.add(wrong)
+        problems.stop_if_any()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the folder's name: a loader worker maps the shards itself."""
@@ -104,6 +124,11 @@ class Corpus:
         """Return the entropy of a piece drawn from the corpus, in nats: the loss of a model that sees no context."""
         shares = self.counts[self.counts > 0] / self.counts.sum()
         return float(-(shares * np.log(shares)).sum())
+
+    @cached_property
+    def _documents_before(self) -> list[int]:
+        """How many documents begin in the shards before each one."""
+        return list(accumulate((shard["documents"] for shard in self.manifest["shards"]), initial=0))
 
     def blocks(self, tokens: int = 65536) -> list[Block]:
         """Cut the whole corpus, in order, at sentence starts into runs of at most `tokens` pieces within a shard.
@@ -125,28 +150,63 @@ class Corpus:
                 first = last
         return blocks
 
-    def read(self, block: Block) -> list[Document]:
-        """Return the documents of a block, in order; the first and the last may be parts of longer ones."""
+    def read(self, block: Block) -> Documents:
+        """Return the documents of a block, in order; the first and the last may be parts of longer ones.
+
+        Their `source` counts the documents of the whole corpus, so parts in other blocks and shards have the same.
+
+        Raises UserError naming the file when the shard has been harmed since the corpus was opened, or holds pieces
+        that the vocabulary lacks.
+        """
         shard = self._shard(block.shard)
+        self._check_harm(block.shard)
         starts = shard.sentences[block.first : block.last + 1].astype(np.int64)
         begin, end = int(starts[0]), int(starts[-1])
         starts -= begin
         ids = shard.ids[begin:end].copy()
+        if end > begin and int(ids.max()) >= self.vocabulary:
+            self._refuse_pieces(block.shard, begin, ids)
         words = shard.word_starts(begin, end)
         low, high = np.searchsorted(shard.documents, np.array([block.first, block.last], np.uint32))
-        cuts = [0, *(shard.documents[low:high].astype(np.int64) - block.first).tolist(), block.last - block.first]
-        documents = []
-        for first, last in pairwise(cuts):
-            if first < last:
-                piece = slice(int(starts[first]), int(starts[last]))
-                sentences = starts[first : last + 1] - starts[first]
-                documents.append(Document(ids=ids[piece], sentences=sentences, words=words[piece]))
-        return documents
+        cuts = np.concatenate(
+            [[0], shard.documents[low:high].astype(np.int64) - block.first, [block.last - block.first]]
+        )
+        before = self._documents_before[block.shard] + int(low) - 1  # the document that the block's start may belong to
+        filled = np.flatnonzero(np.diff(cuts))
+        return Documents(
+            ids=ids,
+            sentences=starts,
+            words=words,
+            starts=np.append(cuts[filled], cuts[-1]),
+            sources=before + filled,
+        )
 
     def _shard(self, number: int) -> Shard:
         if number not in self._shards:
+            self._check_harm(number, missing=True)
             self._shards[number] = Shard.open(self.folder / self.manifest["shards"][number]["name"])
         return self._shards[number]
+
+    def _check_harm(self, number: int, *, missing: bool = False) -> None:
+        """Raise UserError when files of a shard have another size: reading beyond the end of one would be the end.
+
+        A file that is no longer there does not matter while it is mapped; with `missing` it does.
+        """
+        shard = self.manifest["shards"][number]
+        problems = Problems(heading=f"{self.folder}: {damage.ADVICE}")
+        for name, written in shard["files"].items():
+            path = self.folder / shard["name"] / name
+            if (missing or path.exists()) and (wrong := damage.wrong_size(path, written["bytes"])):
+                problems.add(wrong)
+        problems.stop_if_any()
+
+    def _refuse_pieces(self, number: int, begin: int, ids: NDArray[np.integer]) -> None:
+        place = int(np.argmax(ids >= self.vocabulary))
+        path = self.folder / self.manifest["shards"][number]["name"] / "ids.npy"
+        raise UserError(
+            f"{path}: piece {int(ids[place]):,} at place {begin + place:,}, but the vocabulary has {self.vocabulary:,} "
+            f"pieces: {damage.ADVICE}."
+        )
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -163,10 +223,3 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{path}: not a corpus of format {FORMAT}; build it again with this version.")
     return manifest
-
-
-def _check_size(path: Path, size: int, problems: Problems) -> None:
-    if not path.is_file():
-        problems.add(f"{path}: missing")
-    elif path.stat().st_size != size:
-        problems.add(f"{path}: {path.stat().st_size:,} bytes, must be {size:,}")

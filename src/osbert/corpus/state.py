@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from osbert.corpus.filters import Filters
 from osbert.corpus.inputs import Input
 from osbert.corpus.readers import Reading
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.recipe import difference
+from osbert.text.words import Words
 
 STATE = "building.json"
 
@@ -25,6 +27,10 @@ class BuildSettings:
     """How input files become documents."""
     deduplicate: bool = False
     """Drop lines and documents that repeat earlier ones."""
+    words: Words = "characters"
+    """Where words start among Chinese characters, which have no spaces between them."""
+    filters: Filters | None = None
+    """Which documents stay; None for all."""
     shard_tokens: int = 2**25
     """Pieces in a shard at most (a portion of text that gives more stands alone)."""
 
@@ -50,6 +56,8 @@ class State:
     position: Position = field(default_factory=Position)
     opened: bool = False
     """Whether the last document has been opened but has no pieces yet."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many documents each filter left out."""
     seconds: float = 0.0
     complete: bool = False
     """Whether all text is in the shards; `position.repairs` then holds all repairs."""
@@ -77,6 +85,7 @@ class State:
 def identity(inputs: Sequence[Input], settings: BuildSettings, fingerprint: str) -> dict[str, Any]:
     """Return what must be the same for a build to go on: inputs by name, size and time; settings; tokenizer."""
     table = asdict(settings)
+    table.update(table.pop("filters") or {})
     return {
         "inputs": [{"name": source.path.as_posix(), "size": source.size, "mtime": source.mtime} for source in inputs],
         "settings": {**table.pop("reading"), **table},
@@ -103,7 +112,7 @@ def refuse_other(
         listed = "\n".join(f"  - {line}" for line in lines)
         raise UserError(
             f"{folder} holds a corpus that was asked for in another way:\n{listed}\n"
-            "Give another --out, or remove the folder to build it anew."
+            "Choose another folder, or remove this one to build it anew."
         )
 
 

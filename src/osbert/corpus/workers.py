@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
@@ -15,33 +15,42 @@ from typing import TypeVar
 from osbert.corpus.encode import Encoded, Portion, encode_portion
 from osbert.errors import UserError
 from osbert.text.tokenizer import Tokenizer
+from osbert.text.words import Segmenter, Words, segmenter
+
+PART = 1 << 19
+"""Characters that are sent to a worker at a time: few enough that at the end no worker waits long for another."""
 
 Label = TypeVar("Label")
 
 
 def encode_in_order(
-    portions: Iterable[tuple[Portion, Label]], tokenizer: Tokenizer, *, workers: int
-) -> Iterator[tuple[Encoded, Label]]:
-    """Yield each portion encoded, with its label, in order; at most 2 * workers + 1 portions are held at a time.
+    portions: Iterable[tuple[Portion, Label]], tokenizer: Tokenizer, *, workers: int, words: Words = "characters"
+) -> Iterator[tuple[Sequence[Encoded], Label]]:
+    """Yield each portion encoded, in parts, with its label, in order; 2 * workers + 1 portions are held at most.
 
     Raises UserError when a worker dies, and whatever reading the portions raises.
     """
     if workers == 1:
+        segment = segmenter(words)
         for portion, label in portions:
-            yield encode_portion(portion, tokenizer), label
+            yield [encode_portion(portion, tokenizer, segment=segment)], label
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(tokenizer,))
-    waiting: deque[tuple[Future[Encoded], Label]] = deque()
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(tokenizer, words))
+    waiting: deque[tuple[list[Future[Encoded]], Label]] = deque()
     try:
         for portion, label in portions:
-            waiting.append((pool.submit(_encode, portion), label))
+            waiting.append(([pool.submit(_encode, part) for part in _parts(portion)], label))
             del portion  # only the pool holds the text now, and only until it is sent
             if len(waiting) > 2 * workers:
                 yield _result(waiting)
         while waiting:
             yield _result(waiting)
     except BrokenProcessPool as error:
+        # A worker that was being started meanwhile is not known to the pool, which would wait for it for ever.
+        for child in set(multiprocessing.active_children()) - before:
+            child.kill()
         raise UserError(
             "A worker process was ended from outside, most often for want of memory. Finished shards are kept: "
             f"give the same command again with fewer --workers (now {workers})."
@@ -50,28 +59,46 @@ def encode_in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _result(waiting: deque[tuple[Future[Encoded], Label]]) -> tuple[Encoded, Label]:
-    future, label = waiting.popleft()
-    return future.result(), label
+def _parts(portion: Portion) -> Iterator[Portion]:
+    part: list[tuple[str, bool]] = []
+    size = 0
+    for chunk in portion:
+        part.append(chunk)
+        size += len(chunk[0])
+        if size >= PART:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
-_tokenizer: Tokenizer  # of a worker process; set once when it begins
+def _result(waiting: deque[tuple[list[Future[Encoded]], Label]]) -> tuple[list[Encoded], Label]:
+    futures, label = waiting.popleft()
+    return [future.result() for future in futures], label
 
 
-def _begin(tokenizer: Tokenizer) -> None:
-    global _tokenizer
-    _tokenizer = tokenizer
+_tokenizer: Tokenizer  # of a worker process; these are set once when it begins
+_segment: Segmenter | None
+
+
+def _begin(tokenizer: Tokenizer, words: Words) -> None:
+    global _tokenizer, _segment
+    _tokenizer, _segment = tokenizer, segmenter(words)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
-def _end_with_parent() -> None:
-    """End this process when the parent is gone, which a killed one cannot ask for."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+def end_with_parent() -> None:
+    """From now on end this process when the parent is gone, which a killed one cannot ask for."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _encode(portion: Portion) -> Encoded:
-    return encode_portion(portion, _tokenizer)
+    return encode_portion(portion, _tokenizer, segment=_segment)

@@ -98,17 +98,19 @@ class ShardWriter:
         write_arrays(lines_folder(self.building, number), lines)
         ids = np.frombuffer(b"".join(found.ids), self.id_type)
         found.ids.clear()
+        words = np.concatenate([np.unpackbits(bits, count=n) for bits, n in found.words])
         arrays = {
             "ids": ids,
             "sentences": np.concatenate([*found.starts, np.array([found.tokens], np.uint32)]),
             "documents": documents,
-            "words": np.packbits(np.concatenate([np.unpackbits(bits, count=n) for bits, n in found.words])),
+            "words": np.packbits(words),
         }
         return {
             "name": shard_name(number),
             "documents": len(documents),
             "sentences": found.sentences,
             "tokens": found.tokens,
+            "words": int(np.count_nonzero(words)),
             "lines": len(hashes),
             "text_bytes": found.text_bytes,
             "sentence_ends": found.sentence_ends,

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.data.example import Example
-from osbert.data.example import Target as ExampleTarget
+from osbert.data.example import Example, Integers
+from osbert.data.examples import Examples, Targets
+from osbert.data.ragged import ranges, rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +56,38 @@ class Batch:
         """Return N."""
         return sum(self.lengths)
 
+    @cached_property
+    def read(self) -> Tensor:
+        """Return the tokens (R,), ascending, that carry labels or begin a sequence: most losses read no others."""
+        indices = [target.index for target in self.targets.values() if target.per_token]
+        return torch.cat([self.starts, *indices]).unique()
+
+    @cached_property
+    def reads(self) -> tuple[int, ...]:
+        """Return how many tokens of each of the B sequences are in `read`."""
+        firsts = torch.searchsorted(self.read, self.starts)
+        return tuple(torch.diff(firsts, append=firsts.new_tensor([len(self.read)])).tolist())
+
     def to(self, device: torch.device) -> Batch:
         """Return the batch with its tensors on `device`."""
         if device.type == "cpu":
             return self
         moved = {name: _moved(target, device) for name, target in self.targets.items()}
         columns = {
-            name: getattr(self, name).to(device) for name in ("ids", "positions", "segments", "starts", "records")
+            name: send(getattr(self, name), device) for name in ("ids", "positions", "segments", "starts", "records")
         }
-        return replace(self, targets=moved, order=None if self.order is None else self.order.to(device), **columns)
+        order = None if self.order is None else send(self.order, device)
+        batch = replace(self, targets=moved, order=order, **columns)  # type: ignore[arg-type]
+        # Found on the CPU: a GPU would make the host wait for them.
+        vars(batch).update(read=send(self.read, device), reads=self.reads)
+        return batch
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return `tensor` on `device`; to a GPU it travels from pinned memory, while the host goes on."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def collate(examples: Sequence[Example]) -> Batch:
@@ -70,74 +95,68 @@ def collate(examples: Sequence[Example]) -> Batch:
 
     `records` of the batch keep each example's own record number, so the order given can always be restored.
     """
-    examples = sorted(examples, key=len, reverse=True)
-    lengths = np.array([len(example) for example in examples], dtype=np.int64)
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-    ordered = any(example.order is not None for example in examples)
+    return _batch(_sorted(Examples.of(examples)))
+
+
+def micro_batches(examples: Sequence[Example], tokens: int) -> list[Batch]:
+    """Return examples as batches of at most `tokens` tokens each (a longer one stands alone); as one when it is 0."""
+    if not len(examples):
+        return []
+    columns = _sorted(Examples.of(examples))
+    if not tokens:
+        return [_batch(columns)]
+    return [_batch(columns[first:last]) for first, last in _cuts(columns.lengths.tolist(), tokens)]
+
+
+def _cuts(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
+    """Yield the runs [first, last) of some lengths that sum to at most `tokens`, each as long as it can be."""
+    first = size = 0
+    for last, length in enumerate(lengths):
+        if last > first and size + length > tokens:
+            yield first, last
+            first, size = last, 0
+        size += length
+    yield first, len(lengths)
+
+
+def _sorted(examples: Examples) -> Examples:
+    """Return examples longest first; those of one length stay in their order."""
+    if (examples.lengths[1:] <= examples.lengths[:-1]).all():
+        return examples
+    return examples.take(np.argsort(-examples.lengths, kind="stable"))
+
+
+def _batch(examples: Examples) -> Batch:
     return Batch(
-        ids=_flat([example.ids for example in examples]),
-        positions=torch.from_numpy(np.arange(lengths.sum(), dtype=np.int64) - np.repeat(starts, lengths)),
-        segments=_flat([example.segments for example in examples]),
-        order=_flat([_order(example) for example in examples]) if ordered else None,
-        lengths=tuple(lengths.tolist()),
-        starts=torch.from_numpy(starts),
-        records=torch.tensor([example.record for example in examples]),
-        targets=_targets(examples, starts),
+        ids=_tensor(examples.ids),
+        positions=torch.from_numpy(ranges(np.zeros_like(examples.lengths), examples.lengths)),
+        segments=_tensor(examples.segments),
+        order=None if examples.order is None else _tensor(examples.order),
+        lengths=tuple(examples.lengths.tolist()),
+        starts=torch.from_numpy(examples.starts),
+        records=torch.from_numpy(examples.records),
+        targets={name: _target(targets) for name, targets in examples.targets.items() if len(targets.labels)},
     )
 
 
-def split(examples: Sequence[Example], *, tokens: int) -> Iterator[list[Example]]:
-    """Cut examples into groups of at most `tokens` tokens each (a longer example stands alone), longest first."""
-    group: list[Example] = []
-    size = 0
-    for example in sorted(examples, key=len, reverse=True):
-        if group and size + len(example) > tokens:
-            yield group
-            group, size = [], 0
-        group.append(example)
-        size += len(example)
-    if group:
-        yield group
-
-
-def _flat(columns: Sequence[np.ndarray]) -> Tensor:
-    return torch.from_numpy(np.concatenate(columns).astype(np.int64))
-
-
-def _order(example: Example) -> np.ndarray:
-    return np.zeros(len(example), dtype=np.int64) if example.order is None else example.order
-
-
-def _targets(examples: Sequence[Example], starts: np.ndarray) -> dict[str, Target]:
-    names = dict.fromkeys(name for example in examples for name in example.targets)
-    return {name: _target([example.targets.get(name) for example in examples], starts) for name in names}
-
-
-def _target(columns: Sequence[ExampleTarget | None], starts: np.ndarray) -> Target:
-    present = [(place, target) for place, target in enumerate(columns) if target is not None]
-    per_token = present[0][1].index is not None
-    labels = _labels(np.concatenate([target.labels for _, target in present]))
-    index = np.concatenate(
-        [target.index + starts[place] if target.index is not None else np.array([place]) for place, target in present]
-    )
-    weights = None
-    if any(target.weights is not None for _, target in present):
-        parts = [
-            np.ones(len(t.labels), np.float32) if t.weights is None else t.weights.astype(np.float32)
-            for _, t in present
-        ]
-        weights = torch.from_numpy(np.concatenate(parts))
-    count = float(len(labels)) if weights is None else float(weights.sum())
+def _target(targets: Targets) -> Target:
+    """Return targets as tensors: classes as int64 and numbers as float32, the types the losses take."""
+    whole = np.issubdtype(targets.labels.dtype, np.integer)
+    index = rows(targets.counts)[0] if targets.index is None else targets.index
+    weights = None if targets.weights is None else torch.from_numpy(targets.weights.astype(np.float32))
     return Target(
-        labels=labels, index=torch.from_numpy(index.astype(np.int64)), per_token=per_token, weights=weights, count=count
+        labels=torch.from_numpy(targets.labels.astype(np.int64 if whole else np.float32, copy=False)),
+        index=torch.from_numpy(index),
+        per_token=targets.index is not None,
+        weights=weights,
+        count=float(len(targets.labels)) if weights is None else float(weights.sum()),
     )
 
 
-def _labels(labels: np.ndarray) -> Tensor:
-    """Return classes as int64 and numbers as float32: the types the losses take."""
-    return torch.from_numpy(labels.astype(np.int64 if np.issubdtype(labels.dtype, np.integer) else np.float32))
+def _tensor(column: Integers) -> Tensor:
+    return torch.from_numpy(column.astype(np.int64, copy=False))
 
 
 def _moved(target: Target, device: torch.device) -> Target:
-    weights = None if target.weights is None else target.weights.to(device)
-    return replace(target, labels=target.labels.to(device), index=target.index.to(device), weights=weights)
+    weights = None if target.weights is None else send(target.weights, device)
+    return replace(target, labels=send(target.labels, device), index=send(target.index, device), weights=weights)

@@ -1,34 +1,42 @@
-"""Feeds the trainer: endless steps of batches, each a pure function of the seed and a cursor of three integers.
+"""Feeds the trainer: endless steps of batches, each a pure function of the seed and a cursor of four integers.
 
 Pretraining: the corpus is cut into blocks, the blocks are permuted anew each epoch and gathered in pools of about a
-million tokens. The examples of a pool are laid out, shuffled, and corrupted one by one as they are asked for. A step is
-the next `batch` examples of that stream, across the ends of pools and epochs, so the place where a step ends is all
-that a run has to remember.
+million tokens. The sequences of a pool are laid out and shuffled; those of a step are written out and corrupted when it
+is made. A step is the next `batch` of that stream, across the ends of pools and epochs, so the place where a step ends
+is all that a run has to remember.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
 
 import numpy as np
 
 from osbert.corpus.shards import Block, Corpus
-from osbert.data.batch import Batch, collate, split
+from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
+from osbert.data.examples import Examples
+from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.data.step import Cursor, Step
+from osbert.data.ragged import Places
+from osbert.data.sequences import Sequences
+from osbert.data.step import Cursor, Part, Step
+from osbert.data.workers import made_by_workers
 from osbert.errors import UserError
-from osbert.text.document import Document
+from osbert.text.document import Document, Documents, sources
 
 BLOCKS = 128
 """A corpus is cut into at least about so many blocks."""
 SMALLEST_BLOCK, LARGEST_BLOCK = 128, 65_536
 """The least and the most tokens that a block is cut to. Nothing here depends on a sequence's length: loaders of several
 lengths hold out the same text."""
+TOGETHER, TOKENS_TOGETHER = 8, 2**17
+"""Most steps that are made at a time, and about the most tokens."""
 
 
 class Purpose(IntEnum):
@@ -38,6 +46,7 @@ class Purpose(IntEnum):
     ORDER = 1
     LAYOUT = 2
     NOISE = 3
+    REPETITION = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +61,24 @@ class LoaderSettings:
     """Tokens within which examples are shuffled and next-sentence partners are found."""
     held_out: float = 0.01
     """Share of the corpus that is kept out of training to measure on, at most one pool; 0 for none."""
+    duplicates: int = 0
+    """Static masking: the layouts and masks of so many epochs are drawn, and later epochs repeat them in turn, in an
+    order of their own (dupe_factor of google-research/bert: 10). 0 draws each epoch anew: dynamic masking."""
+    workers: int = 0
+    """Processes that make steps ahead of time, the same ones; 0 for none but a thread, which is enough for a CPU."""
     seed: int = 0
     """Decides the order, the layout and the masks."""
 
     def __post_init__(self) -> None:
         """Refuse what no stream can be made with."""
-        for name, least in (("batch", 1), ("micro_tokens", 0), ("pool", 1), ("seed", 0)):
+        for name, least in (
+            ("batch", 1),
+            ("micro_tokens", 0),
+            ("pool", 1),
+            ("duplicates", 0),
+            ("workers", 0),
+            ("seed", 0),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.held_out < 1:
@@ -69,18 +90,48 @@ class Objective(Protocol):
 
     @property
     def fewest_documents(self) -> int:
-        """How many documents `examples` needs at a time."""
+        """How many documents, of as many sources, `examples` needs at a time."""
         ...
 
     def examples(
         self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator
-    ) -> Iterator[Example] | None:
-        """Yield the examples of some documents, or return None when any layout will do."""
+    ) -> Iterable[Example] | None:
+        """Return the examples of some documents, or None when any layout will do."""
         ...
 
-    def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
-        """Return the example with noise and labels."""
+    def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
+        """Return the examples with noise and labels."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pool:
+    """Sequences that are laid out, and the key of their noise: sequence k has the noise of place k under the key."""
+
+    sequences: Sequences | Examples
+    key: int
+
+
+Chosen = tuple[Pool, Places]
+"""Some sequences of a pool, by their places."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """The sequences of one step in the order of the stream, not written out yet; and where the next step begins."""
+
+    parts: Sequence[Chosen]
+    cursor: Cursor
+
+    def of(self, share: Part) -> list[Chosen]:
+        """Return the sequences that are one process's share; of each pool, the longest come first."""
+        numbers = share.of(np.concatenate([pool.sequences.lengths[places] for pool, places in self.parts]))
+        found, first = [], 0
+        for pool, places in self.parts:
+            inside = numbers[(numbers >= first) & (numbers < first + len(places))]
+            found.append((pool, places[inside - first]))
+            first += len(places)
+        return found
 
 
 class PretrainingLoader:
@@ -105,91 +156,169 @@ class PretrainingLoader:
         size = min(LARGEST_BLOCK, max(SMALLEST_BLOCK, corpus.tokens // BLOCKS))
         self.blocks_in_pool = max(1, round(settings.pool / size))
         self.training, self.held = self._divide(corpus.blocks(size))
+        self.share = Part()
+        self.notices: list[str] = []
+        """Messages for the user, such as that a worker died; the caller shows them."""
+
+    def part(self, share: Part) -> PretrainingLoader:
+        """Return a loader of the same steps, of which it makes only the examples that are one process's share."""
+        loader = copy.copy(self)
+        loader.share = share
+        return loader
 
     def steps(self, cursor: Cursor) -> Iterator[Step]:
         """Yield steps of exactly `batch` sequences from `cursor` on, without end."""
-        stream = self._stream(cursor)
-        while drawn := list(itertools.islice(stream, self.settings.batch)):
-            examples = [example for example, _ in drawn]
-            yield Step(batches=micro_batches(examples, self.settings.micro_tokens), cursor=drawn[-1][1])
+        if self.settings.workers:
+            yield from made_by_workers(self, cursor, workers=self.settings.workers, notices=self.notices)
+        draws = self.draws(cursor)
+        while True:
+            yield from self.make(list(itertools.islice(draws, self.together)))
+
+    @property
+    def together(self) -> int:
+        """How many steps are best made at a time: arrays of so many are long enough, and still in the cache."""
+        return max(1, min(TOGETHER, TOKENS_TOGETHER // (self.settings.batch * self.packer.length)))
+
+    def draws(self, cursor: Cursor) -> Iterator[Draw]:
+        """Yield what each step from `cursor` on is made of: the cheap part of the work, done alike by every process."""
+        step, missing = cursor.step, self.settings.batch
+        parts: list[Chosen] = []
+        empty, pools = 0, len(self._pool_starts()) - 1
+        for pool, places, place in self._pools(cursor):
+            empty = 0 if len(places) else empty + 1
+            if empty > pools:
+                raise UserError(
+                    f"No sequence can be made of the corpus in {self.corpus.folder} for "
+                    f"{' and '.join(self.objectives)}: its documents are too short. Build it with another --documents, "
+                    "or choose other objectives."
+                )
+            first = place.index
+            while first < len(places):
+                parts.append((pool, places[first : first + missing]))
+                missing -= len(parts[-1][1])
+                first += len(parts[-1][1])
+                if not missing:
+                    step, missing = step + 1, self.settings.batch
+                    yield Draw(parts=parts, cursor=replace(place, index=first, step=step))
+                    parts = []
+
+    def make(self, draws: Sequence[Draw]) -> list[Step]:
+        """Return the share of some steps: noise and labels for their examples, and their micro-batches."""
+        parts = [draw.of(self.share) for draw in draws]
+        examples = self._made(itertools.chain(*parts))
+        ends = np.cumsum([sum(len(places) for _, places in step) for step in parts]).tolist()
+        tokens = self.settings.micro_tokens
+        return [
+            Step(batches=micro_batches(examples[first:last], tokens), cursor=draw.cursor)
+            for draw, first, last in zip(draws, [0, *ends], ends)
+        ]
+
+    def examples(self, cursor: Cursor) -> Iterator[Example]:
+        """Yield the corrupted examples from `cursor` on, without end: those that steps are made of."""
+        for draw in self.draws(cursor):
+            yield from self._made(draw.parts)
 
     def held_out(self) -> list[Batch]:
-        """Return the batches kept out of training, always with the same masks; none when `held_out` is 0."""
+        """Return the batches kept out of training, always with the same masks; none when `held_out` is 0.
+
+        Of each step's worth they hold this loader's share.
+        """
         if not self.held:
             return []
         documents, _ = self._gather(self.held, len(self.held))
-        noise = self._noise(Purpose.HELD_OUT, 1)
-        laid_out = self._lay_out(documents, self._rng(Purpose.HELD_OUT, 2))
-        examples = [self._corrupt(example, noise.at(index)) for index, example in enumerate(laid_out)]
-        size = self.settings.batch
-        groups = (examples[start : start + size] for start in range(0, len(examples), size))
-        return [batch for group in groups for batch in micro_batches(group, self.settings.micro_tokens)]
+        pool = Pool(
+            sequences=self._lay_out(documents, self._rng(Purpose.HELD_OUT, 2)), key=self._key(Purpose.HELD_OUT, 1)
+        )
+        places = np.arange(len(pool.sequences))
+        steps = (places[first : first + self.settings.batch] for first in range(0, len(places), self.settings.batch))
+        draws = [Draw(parts=[(pool, step)], cursor=Cursor()) for step in steps]
+        return [batch for step in self.make(draws) for batch in step.batches]
 
-    def _stream(self, cursor: Cursor) -> Iterator[tuple[Example, Cursor]]:
-        """Yield the examples from `cursor` on, each with the cursor of the one after it."""
-        pool, index = cursor.pool, cursor.index
+    def _pools(self, cursor: Cursor) -> Iterator[tuple[Pool, Places, Cursor]]:
+        """Yield the pools from `cursor` on, each with the order of its sequences and where in it the stream goes on."""
         for epoch in itertools.count(cursor.epoch):
-            order = self._rng(Purpose.ORDER, epoch).permutation(len(self.training)).tolist()
+            drawn = epoch % self.settings.duplicates if self.settings.duplicates else epoch
+            order = self._rng(Purpose.ORDER, drawn).permutation(len(self.training)).tolist()
             blocks = [self.training[number] for number in order]
             starts = self._pool_starts()
-            for number in range(pool, len(starts) - 1):
-                examples = self._pool(blocks, starts[number : number + 2], (epoch, number))
-                noise = self._noise(Purpose.NOISE, epoch, number)
-                for place in range(index, len(examples)):
-                    example = self._corrupt(examples[place], noise.at(place))
-                    yield example, Cursor(epoch=epoch, pool=number, index=place + 1)
-                index = 0
-            pool = index = 0
+            pools = self._repeated(len(starts) - 1, drawn, epoch)
+            for visit in range(cursor.pool, len(pools)):
+                number = int(pools[visit])
+                pool, places = self._pool(blocks, starts[number : number + 2], (drawn, number))
+                yield pool, places[self._repeated(len(places), drawn, epoch, number)], replace(cursor, pool=visit)
+                cursor = Cursor(epoch=epoch)
+            cursor = Cursor(epoch=epoch + 1)
 
-    def _pool(self, blocks: list[Block], span: Sequence[int], key: tuple[int, int]) -> list[Example]:
-        """Return the shuffled examples of the pool of blocks[span], not corrupted yet."""
+    def _repeated(self, count: int, drawn: int, epoch: int, *key: int) -> Places:
+        """Return the order of `count` things in an epoch: as they were drawn, or another one where they are repeated.
+
+        `drawn`: the epoch whose layouts and masks these are.
+        """
+        return np.arange(count) if drawn == epoch else self._rng(Purpose.REPETITION, epoch, *key).permutation(count)
+
+    def _pool(self, blocks: list[Block], span: Sequence[int], key: tuple[int, int]) -> tuple[Pool, Places]:
+        """Return the pool of blocks[span] and the order in which its sequences are drawn."""
         first, last = span
         # Past its own blocks a pool reads on, around the end, only if it lacks documents for the objectives.
         documents, _ = self._gather(blocks[first:] + blocks[:first], last - first)
         rng = self._rng(Purpose.LAYOUT, *key)
-        examples = self._lay_out(documents, rng)
-        return [examples[place] for place in rng.permutation(len(examples)).tolist()]
+        pool = Pool(sequences=self._lay_out(documents, rng), key=self._key(Purpose.NOISE, *key))
+        return pool, rng.permutation(len(pool.sequences))
 
     def _pool_starts(self) -> list[int]:
         """Return the boundaries of pools of nearly equal size, none smaller than the setting unless there is one."""
         pools = max(1, len(self.training) // self.blocks_in_pool)
         return [len(self.training) * pool // pools for pool in range(pools + 1)]
 
-    def _lay_out(self, documents: Sequence[Document], rng: np.random.Generator) -> list[Example]:
-        """Return the examples of the first objective that lays any out, else full spans."""
+    def _lay_out(self, documents: Documents, rng: np.random.Generator) -> Sequences | Examples:
+        """Return the sequences of the first objective that lays any out, else full spans."""
         for objective in self.objectives.values():
-            examples = objective.examples(documents, self.packer, rng)
-            if examples is not None:
-                return list(examples)
-        return list(self.packer.spans(documents, rng))
+            found = objective.examples(documents, self.packer, rng)
+            if found is not None:
+                return found if isinstance(found, Sequences) else Examples.of([*found])
+        return self.packer.spans(documents, rng)
 
-    def _corrupt(self, example: Example, rng: np.random.Generator) -> Example:
-        for objective in self.objectives.values():
-            example = objective.corrupt(example, self.packer, rng)
-        return example
+    def _made(self, parts: Iterable[Chosen]) -> Examples:
+        """Return sequences written out, with the noise and labels of every objective, each from a stream of its own."""
+        written, noises = [], []
+        for pool, group in itertools.groupby(parts, key=lambda part: part[0]):
+            places = np.concatenate([places for _, places in group])
+            written.append(pool.sequences.take(places))
+            noises.append(Noise.at(pool.key, places))
+        examples, noise = Examples.joined(written), Noise.joined(noises)
+        for number, objective in enumerate(self.objectives.values()):
+            examples = objective.corrupt_all(examples, self.packer, noise.stream(number))
+        return examples
 
-    def _gather(self, blocks: Sequence[Block], count: int) -> tuple[list[Document], int]:
-        """Return the documents of the first `count` blocks, and of more until they suffice; and how many blocks."""
-        documents = [document for block in joined(blocks[:count]) for document in self.corpus.read(block)]
-        while len(documents) < self.fewest and count < len(blocks):
-            documents += self.corpus.read(blocks[count])
-            count += 1
-        return documents, count
+    def _gather(self, blocks: Sequence[Block], count: int) -> tuple[Documents, list[Block]]:
+        """Return the documents of the first `count` blocks, and of others as long as sources are too few; the blocks.
+
+        Of the others only those are taken that bring another source: a giant document may fill very many.
+        """
+        taken = list(blocks[:count])
+        documents = Documents.joined(self.corpus.read(block) for block in joined(taken))
+        others = iter(blocks[count:])
+        while (found := sources(documents)) < self.fewest and (block := next(others, None)):
+            more = Documents.joined([documents, self.corpus.read(block)])
+            if sources(more) > found:
+                documents = more
+                taken.append(block)
+        return documents, taken
 
     def _divide(self, blocks: list[Block]) -> tuple[list[Block], list[Block]]:
         """Return (training, held-out) blocks, each in the order of the corpus."""
-        order = self._rng(Purpose.HELD_OUT, 0).permutation(len(blocks)).tolist()
-        held = 0
+        shuffled = [blocks[number] for number in self._rng(Purpose.HELD_OUT, 0).permutation(len(blocks)).tolist()]
+        out: set[Block] = set()
         if self.settings.held_out:
             share = min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool)
-            _, held = self._gather([blocks[number] for number in order], max(1, share))
-        kept, out = sorted(order[held:]), sorted(order[:held])
-        if len(self._gather([blocks[number] for number in kept], 1)[0]) < self.fewest:
+            out.update(self._gather(shuffled, max(1, share))[1])
+        kept = [block for block in blocks if block not in out]
+        if sources(self._gather(kept, 1)[0]) < self.fewest:
             raise UserError(
                 f"The corpus in {self.corpus.folder} ({self.corpus.tokens:,} tokens) is too small to keep a share of "
                 f"{self.settings.held_out} out of it and train on the rest. Set held_out = 0, or use more text."
             )
-        return [blocks[number] for number in kept], [blocks[number] for number in out]
+        return kept, [block for block in blocks if block in out]
 
     def _check_corpus(self) -> None:
         if self.corpus.documents >= self.fewest and self.corpus.tokens:
@@ -206,8 +335,9 @@ class PretrainingLoader:
     def _rng(self, purpose: Purpose, *key: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64(_seed(self.settings.seed, purpose, *key)))
 
-    def _noise(self, purpose: Purpose, *key: int) -> _Noise:
-        return _Noise(_seed(self.settings.seed, purpose, *key))
+    def _key(self, purpose: Purpose, *key: int) -> int:
+        """Return what names a stream of noise."""
+        return int(_seed(self.settings.seed, purpose, *key).generate_state(1, np.uint64)[0])
 
 
 class ExampleLoader:
@@ -220,7 +350,7 @@ class ExampleLoader:
         """Serve `examples` in steps of `batch`, each in passes of at most `micro_tokens` tokens (0: one pass)."""
         if not examples:
             raise ValueError("there are no examples to load")
-        self.examples = examples
+        self.examples = Examples.of(examples)
         self.batch = batch
         self.micro_tokens = micro_tokens
         self.seed = seed
@@ -235,19 +365,14 @@ class ExampleLoader:
         start = cursor.index
         for epoch in itertools.count(cursor.epoch):
             rng = np.random.Generator(np.random.PCG64(_seed(self.seed, Purpose.ORDER, epoch)))
-            places = rng.permutation(len(self.examples)).tolist()
+            places = rng.permutation(len(self.examples))
             for first in range(start, len(places), self.batch):
-                chosen = [self.examples[place] for place in places[first : first + self.batch]]
+                chosen = self.examples.take(places[first : first + self.batch])
                 end = first + len(chosen)
                 over = end == len(places)
                 after = Cursor(epoch=epoch + 1) if over else Cursor(epoch=epoch, index=end)
                 yield Step(batches=micro_batches(chosen, self.micro_tokens), cursor=after)
             start = 0
-
-
-def micro_batches(examples: Sequence[Example], tokens: int) -> list[Batch]:
-    """Return the examples as batches of at most `tokens` tokens each; as one batch when `tokens` is 0."""
-    return [collate(group) for group in split(examples, tokens=tokens)] if tokens else [collate(examples)]
 
 
 def joined(blocks: Iterable[Block]) -> list[Block]:
@@ -259,23 +384,6 @@ def joined(blocks: Iterable[Block]) -> list[Block]:
         else:
             whole.append(block)
     return whole
-
-
-class _Noise:
-    """One random stream with a fixed place for each example, so that example k needs none of those before it."""
-
-    STRIDE = 2**64
-
-    def __init__(self, seed: np.random.SeedSequence) -> None:
-        self.bits = np.random.PCG64(seed)
-        self.start = self.bits.state
-        self.rng = np.random.Generator(self.bits)
-
-    def at(self, index: int) -> np.random.Generator:
-        """Return the generator, set to where example `index` begins."""
-        self.bits.state = self.start
-        self.bits.advance(index * self.STRIDE)
-        return self.rng
 
 
 def _seed(seed: int, purpose: Purpose, *key: int) -> np.random.SeedSequence:

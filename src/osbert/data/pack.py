@@ -5,15 +5,17 @@ A sequence is [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; a has segment 0 with its s
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from osbert.data.example import Booleans, Example, Integers, Target
-from osbert.text.document import Document
+from osbert.data.example import Booleans, Example, Integers
+from osbert.data.ragged import Places
+from osbert.data.sentences import Sentences, walk
+from osbert.data.sequences import Sequences
+from osbert.text.document import Document, Documents
 from osbert.text.tokenizer import Tokenizer
 
 SINGLE_SPECIALS = 2
@@ -50,6 +52,8 @@ class Packer:
     """Most tokens in a sequence, [CLS] and [SEP] included."""
     short: float = 0.1
     """Share of pretraining sequences that aim at a random shorter length."""
+    cross_documents: bool = False
+    """Whether a span goes on in the next document, after one more [SEP]."""
 
     def __post_init__(self) -> None:
         """Refuse what no sequence can be made with."""
@@ -61,47 +65,41 @@ class Packer:
     def single(self, ids: Integers, words: Booleans, *, record: int = 0) -> Example:
         """Return [CLS] ids [SEP]; what does not fit is cut from the end and counted in `truncated`."""
         size = min(len(ids), self.length - SINGLE_SPECIALS)
-        return self._sequence((Run(ids[:size], words[:size]),), record=record, truncated=len(ids) - size)
+        return self._sequence((Run(ids[:size], words[:size]),), truncated=len(ids) - size, record=record)
 
     def pair(self, first: Pieces, second: Pieces, *, record: int = 0) -> Example:
         """Return [CLS] first [SEP] second [SEP]; the longer text is cut from its end, as often as it is the longer."""
-        left, right = shares(len(first.ids), len(second.ids), self.length - PAIR_SPECIALS)
+        left, right = map(int, shares(np.array(len(first.ids)), np.array(len(second.ids)), self.length - PAIR_SPECIALS))
         runs = (Run(first.ids[:left], first.words[:left]), Run(second.ids[:right], second.words[:right]))
         return self._sequence(runs, record=record, truncated=len(first.ids) + len(second.ids) - left - right)
 
-    def random_pair(self, first: Run, second: Run, rng: np.random.Generator, targets: Mapping[str, Target]) -> Example:
-        """Return the pair, the longer text cut at front or back at random, token by token (google-research/bert)."""
-        left, right = shares(len(first.ids), len(second.ids), self.length - PAIR_SPECIALS)
-        truncated = len(first.ids) + len(second.ids) - left - right
-        if truncated:
-            first, second = _cut(first, left, rng), _cut(second, right, rng)
-        return self._sequence((first, second), truncated=truncated, targets=targets)
+    def aims(self, count: int, room: int, rng: np.random.Generator) -> Places:
+        """Return how many pieces to aim at (count,): `room`, or for a share `short` of them a random 2..room."""
+        return np.where(rng.random(count) < self.short, rng.integers(2, room + 1, size=count), room)
 
-    def aim(self, room: int, rng: np.random.Generator) -> int:
-        """Return how many pieces to aim at: `room`, or for a share `short` of the calls a random 2..room."""
-        return int(rng.integers(2, room + 1)) if rng.random() < self.short else room
+    def spans(self, documents: Sequence[Document], rng: np.random.Generator) -> Sequences:
+        """Return sequences that hold as many consecutive whole sentences of one document as fit, and every piece once.
 
-    def spans(self, documents: Sequence[Document], rng: np.random.Generator) -> Iterator[Example]:
-        """Yield sequences that hold as many consecutive whole sentences of one document as fit, and every piece once.
-
-        Only a sentence longer than a sequence is cut, into parts that are all used.
+        Only a sentence longer than a sequence is cut, into parts that are all used. With `cross_documents` a sequence
+        goes on with the next document: FULL-SENTENCES of RoBERTa (Liu et al. 2019, section 4.2), else DOC-SENTENCES.
         """
         room = self.length - SINGLE_SPECIALS
-        for document in documents:
-            bounds = boundaries(document, longest=room)
-            place = 0
-            while place < len(bounds) - 1:
-                end = max(place + 1, bisect_right(bounds, bounds[place] + self.aim(room, rng)) - 1)
-                run = slice(bounds[place], bounds[end])
-                yield self.single(document.ids[run], document.words[run])
-                place = end
+        sentences = Sentences(Documents.of(documents), longest=room)
+        aims = self.aims(len(sentences), room, rng)
+        begins = walk(sentences.fit_across(aims) if self.cross_documents else sentences.fit(aims))
+        runs = np.union1d(begins, np.flatnonzero(np.diff(sentences.numbers, prepend=-1)))
+        return Sequences(
+            documents=sentences.documents,
+            tokenizer=self.tokenizer,
+            firsts=sentences.bounds[runs],
+            sizes=np.diff(sentences.bounds[runs], append=sentences.bounds[-1]),
+            segments=np.zeros(len(runs), np.int8),
+            counts=np.diff(np.searchsorted(runs, begins), append=len(runs)),
+            truncated=np.zeros(len(begins), np.int64),
+        )
 
-    def _sequence(
-        self, runs: tuple[Run, ...], *, truncated: int, record: int = 0, targets: Mapping[str, Target] | None = None
-    ) -> Example:
-        n = 1 + len(runs)
-        for run in runs:
-            n += len(run.ids)
+    def _sequence(self, runs: Sequence[Run], *, truncated: int, record: int) -> Example:
+        n = 1 + len(runs) + sum(len(run.ids) for run in runs)
         ids, segments = np.empty(n, np.int32), np.zeros(n, np.int8)
         words, special = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
         ids[0], special[0] = self.tokenizer.cls, True
@@ -111,47 +109,14 @@ class Packer:
             ids[start:end], ids[end] = run.ids, self.tokenizer.sep
             words[start:end], special[end] = run.words, True
             segments[start : end + 1] = segment
-        return Example(
-            ids=ids,
-            segments=segments,
-            words=words,
-            special=special,
-            targets=targets or {},
-            record=record,
-            truncated=truncated,
-        )
+        return Example(ids=ids, segments=segments, words=words, special=special, record=record, truncated=truncated)
 
 
-def shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many pieces two texts keep when one piece at a time is taken from the longer (at a tie the second)."""
-    if first + second <= room:
-        return first, second
-    left = min(first, max(room - second, room - room // 2))
-    return left, room - left
+def shares(first: Places, second: Places, room: int) -> tuple[Places, Places]:
+    """Return how many pieces two texts keep when one piece at a time is taken from the longer (at a tie the second).
 
-
-def boundaries(document: Document, *, longest: int) -> list[int]:
-    """Return the sentence boundaries of a document, with more of them inside sentences of more than `longest` pieces.
-
-    An added boundary falls on a word start where there is one to be had.
+    Of many pairs at once: (E,) each.
     """
-    bounds: list[int] = document.sentences.tolist()
-    if not len(document) or np.diff(document.sentences).max() <= longest:
-        return list(dict.fromkeys(bounds))
-    parts = bounds[:1]
-    for end in bounds[1:]:
-        while end - parts[-1] > longest:
-            start = parts[-1] + 1
-            (words,) = np.nonzero(document.words[start : start + longest])
-            parts.append(start + int(words[-1]) if len(words) else start + longest - 1)
-        parts.append(end)
-    return list(dict.fromkeys(parts))
-
-
-def _cut(run: Run, size: int, rng: np.random.Generator) -> Run:
-    """Return `size` pieces of a run; each of the surplus pieces was taken from the front or the back by a coin."""
-    surplus = len(run.ids) - size
-    if not surplus:
-        return run
-    front = int(rng.binomial(surplus, 0.5))
-    return Run(run.ids[front : front + size], run.words[front : front + size])
+    left = np.minimum(first, np.maximum(room - second, room - room // 2))
+    fits = first + second <= room
+    return np.where(fits, first, left), np.where(fits, second, room - left)

@@ -4,22 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from osbert.data.batch import Batch
+from osbert.data.ragged import Places
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """A place in the endless stream of samples: sample `index` of pool `pool` of epoch `epoch`.
+    """A place in the endless stream of samples: sample `index` of pool `pool` of epoch `epoch`, and the step there.
 
-    Three integers resume a run.
+    Four integers resume a run. `step`: how many steps came before, for what changes in the course of a run.
     """
 
     epoch: int = 0
     pool: int = 0
     index: int = 0
+    step: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one of several processes takes of every step: process `rank` of `size`. The stream itself is the same."""
+
+    rank: int = 0
+    size: int = 1
+
+    def of(self, lengths: Places) -> Places:
+        """Return the places of this part's examples, longest first, given the lengths of all (B,).
+
+        Every example is in exactly one part. They are dealt out longest first, there and back, so that all parts have
+        nearly as many tokens.
+        """
+        order = np.argsort(-lengths, kind="stable")
+        there = np.arange(self.rank, len(order), 2 * self.size)
+        back = np.arange(2 * self.size - 1 - self.rank, len(order), 2 * self.size)
+        return order[np.sort(np.concatenate([there, back]))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +59,14 @@ def ahead(stream: Iterator[Step]) -> Generator[Step, None, None]:
     What the stream raises is raised here in its turn. Close the generator to let the thread end.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="loader") as pool:
-        coming = pool.submit(next, stream, None)
-        while (step := coming.result()) is not None:
+        try:
             coming = pool.submit(next, stream, None)
-            yield step
+            while (step := coming.result()) is not None:
+                coming = pool.submit(next, stream, None)
+                yield step
+        finally:
+            if isinstance(stream, Generator):
+                pool.submit(stream.close)
 
 
 class Loader(Protocol):

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from osbert.data.batch import Batch, collate, split
+from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.models.heads import Head, Learner
 
@@ -22,8 +22,7 @@ TOKENS = 4096
 def batches(examples: Sequence[Example], *, tokens: int = TOKENS) -> Iterator[Batch]:
     """Yield the examples without targets in batches of at most `tokens` tokens; `records` are places in `examples`."""
     numbered = [replace(example, record=place, targets={}) for place, example in enumerate(examples)]
-    for group in split(numbered, tokens=tokens):
-        yield collate(group)
+    yield from micro_batches(numbered, tokens)
 
 
 def outputs(

@@ -1,8 +1,10 @@
 """Hugging Face folders: config.json and weights -> a backbone and its heads, and back.
 
 BERT is the same on both sides. A rotary encoder is written as their RoFormer, which has no pooler and no next-sentence
-head, and whose classifier is another one. What their model cannot hold (also a second classifier) is kept in the same
-file, a head's under "heads.<name>.", where this module finds it again and Hugging Face passes over it.
+head, and whose classifier is another one. An encoder that looks left only is written as their decoder, which gives the
+same states; but their pooler and classifier read its first token, ours the last. What their model cannot hold (also a
+second classifier) is kept in the same file, a head's under "heads.<name>.", where this module finds it again and
+Hugging Face passes over it. An encoder that they have no model for is written as "osbert", which they refuse.
 """
 
 from __future__ import annotations
@@ -176,7 +178,7 @@ def write_model(
     state = learner.backbone.state_dict()
     for ours, theirs in names.backbone(learner.backbone.architecture).items():
         tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
-    if learner.backbone.architecture.positions == "rotary":
+    if config["model_type"] == names.PREFIXES["rotary"]:
         tensors[f"{prefix}{names.SINES}"] = _sines(learner.backbone.architecture)
     published = _published(learner)
     for name, head in _heads(learner):
@@ -190,10 +192,18 @@ def write_model(
     write_json(folder / "config.json", config)
 
 
+def closed_to_others(architecture: Architecture) -> str:
+    """Return one sentence for the user when only osbert opens what `write_model` writes; "" when others do too."""
+    reasons = names.ours_alone(architecture)
+    if not reasons:
+        return ""
+    return f"Only osbert opens this model: Hugging Face's transformers has none with {' and '.join(reasons)}."
+
+
 def _sines(architecture: Architecture) -> Tensor:
     """Return RoFormer's table of angles (length, K): the sines of each pair's angle, then the cosines."""
-    turns = rotation(torch.arange(architecture.length), architecture.width // architecture.heads)  # (length, K/2)
-    return torch.cat([turns.imag, turns.real], dim=1)
+    turns = rotation(torch.arange(architecture.length), architecture.width // architecture.heads)  # (length, K/2, 2)
+    return torch.cat([turns[..., 1], turns[..., 0]], dim=1)
 
 
 def _named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -291,12 +301,14 @@ def _fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
 
 def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     """Return the published names of each head's parameters: none where their model has no such head, or it is taken."""
-    rotary = learner.backbone.architecture.positions == "rotary"
+    # Their classifiers read the first token also where it has seen nothing but itself; ours then reads the last.
+    sizes = learner.backbone.architecture
+    closed = sizes.positions == "rotary" or sizes.direction == "left_to_right"
     taken: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
         theirs = names.HEADS.get(head.kind, {})
-        free = taken.isdisjoint(theirs.values()) and (head.kind == "mlm" or not rotary)
+        free = taken.isdisjoint(theirs.values()) and (head.kind == "mlm" or not closed)
         published[name] = theirs if free else {}
         taken.update(published[name].values())
     return published

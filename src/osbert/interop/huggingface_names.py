@@ -11,6 +11,9 @@ from osbert.models.transformer import Architecture
 PREFIXES = {"learned": "bert", "rotary": "roformer"}
 """Their model type, which is also the prefix of the backbone's tensors, by our kind of positions."""
 
+OWN = "osbert"
+"""Our own model type, for what they have no model for: AutoModel then refuses the folder instead of computing else."""
+
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -44,9 +47,21 @@ NUMBERS = {
 NEIGHBOURS = "osbert_neighbours"
 """A config field of our own, where it is not 0: how fresh weights of this architecture start (--from-scratch)."""
 
+DECODER_FIELD = "is_decoder"
+"""Their config field that makes every token see only what is before it, in all three model types."""
+
+RECURRENT = "osbert_recurrent"
+"""A config field of our own, where it is not 0: how many recurrent layers stand on top."""
+
+CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
+    "osbert_positions": ("positions", ("learned", "rotary")),
+    "osbert_normalization": ("normalization", ("post", "pre")),
+    "osbert_biases": ("biases", (True, False)),
+}
+"""The further config fields of our own model type -> our choice and what it may be."""
+
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "position_embedding_type": (None, "absolute", "rotary"),
-    "is_decoder": (None, False),
     "add_cross_attention": (None, False),
     "is_encoder_decoder": (None, False),
     "rotary_value": (None, False),
@@ -105,16 +120,21 @@ def backbone(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     }
     if architecture.positions == "learned":
         names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
+    if architecture.normalization == "pre":
+        names |= _both("norm", ("encoder.LayerNorm",))
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",))
     for layer in range(architecture.layers):
         for ours, theirs in _BLOCK.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+    if not architecture.biases:
+        names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias")}
+    names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
     return names | _both("pooler", ("pooler.dense",))
 
 
 def plain(name: str) -> str:
     """Return a tensor's name without the backbone's prefix and with today's words for TensorFlow's gamma and beta."""
-    for prefix in PREFIXES.values():
+    for prefix in (*PREFIXES.values(), OWN):
         name = name.removeprefix(f"{prefix}.")
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
@@ -128,8 +148,8 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
     problems = Problems(heading=f"{where} does not describe a model that can be opened")
     kind = config.get("model_type", "bert")
     positions = {theirs: ours for ours, theirs in PREFIXES.items()}.get(kind)
-    if positions is None:
-        problems.add(f"model_type is {kind!r}; only {' and '.join(PREFIXES.values())} can be read.")
+    if positions is None and kind != OWN:
+        problems.add(f"model_type is {kind!r}; only {', '.join(PREFIXES.values())} and {OWN} can be read.")
         problems.stop_if_any()
     for message in _refusals(config):
         problems.add(message)
@@ -138,30 +158,58 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
         if not isinstance(config.get(theirs), int):
             problems.add(f"{theirs} must be a whole number, but is {config.get(theirs, 'missing')!r}.")
         settings[ours] = config.get(theirs)
-    for theirs, ours in {**NUMBERS, NEIGHBOURS: "neighbours"}.items():
+    for theirs, ours in {**NUMBERS, NEIGHBOURS: "neighbours", RECURRENT: "recurrent"}.items():
         value = config.get(theirs, getattr(Architecture, ours))
         if not isinstance(value, float | int):
             problems.add(f"{theirs} must be a number, but is {value!r}.")
         settings[ours] = value
     settings["activation"] = ACTIVATIONS.get(config.get("hidden_act", "gelu"))
+    settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
+    for theirs, (ours, choices) in CHOICES.items() if kind == OWN else ():
+        if config.get(theirs) not in choices:
+            problems.add(f"{theirs} is {config.get(theirs, 'missing')!r}; it must be one of {choices}.")
+        settings[ours] = config.get(theirs)
     problems.stop_if_any()
     return Architecture(**settings)
 
 
 def config(architecture: Architecture) -> dict[str, Any]:
     """Return the config.json fields that describe an Architecture."""
-    kind = PREFIXES[architecture.positions]
+    kind = model_type(architecture)
     fields: dict[str, Any] = {"model_type": kind, "hidden_act": _written(architecture.activation)}
     names = {**SIZES, SEGMENTS: "segments", **NUMBERS}
     fields |= {theirs: getattr(architecture, ours) for theirs, ours in names.items()}
     fields |= {NEIGHBOURS: architecture.neighbours} if architecture.neighbours else {}
+    fields |= {RECURRENT: architecture.recurrent} if architecture.recurrent else {}
+    fields |= {DECODER_FIELD: True} if architecture.direction == "left_to_right" else {}
+    if kind == OWN:
+        return fields | {theirs: getattr(architecture, ours) for theirs, (ours, _) in CHOICES.items()}
     if kind == "bert":
         return fields | {"position_embedding_type": "absolute"}
     return fields | {"embedding_size": architecture.width, "rotary_value": False}
 
 
+def model_type(architecture: Architecture) -> str:
+    """Return the model type under which an Architecture is written: theirs where they have the same mathematics."""
+    return OWN if ours_alone(architecture) else PREFIXES[architecture.positions]
+
+
+def ours_alone(architecture: Architecture) -> tuple[str, ...]:
+    """Return what of an Architecture they have no model for, as settings: "biases = False"."""
+    known = {"normalization": "post", "biases": True, "recurrent": 0}
+    return tuple(
+        f"{name} = {getattr(architecture, name)}"
+        for name, value in known.items()
+        if getattr(architecture, name) != value
+    )
+
+
 def model_class(kinds: Container[str], architecture: Architecture) -> str:
     """Return the name of their class that holds a backbone with heads of these kinds."""
+    if ours_alone(architecture):
+        return "OsbertModel"
+    if architecture.direction == "left_to_right" and "mlm" in kinds:
+        return {"rotary": "RoFormerForCausalLM", "learned": "BertLMHeadModel"}[architecture.positions]
     if architecture.positions == "rotary":
         return "RoFormerForMaskedLM" if "mlm" in kinds else "RoFormerModel"
     if "classify" in kinds or "regress" in kinds:
@@ -169,6 +217,13 @@ def model_class(kinds: Container[str], architecture: Architecture) -> str:
     if "mlm" in kinds:
         return "BertForPreTraining" if "nsp" in kinds else "BertForMaskedLM"
     return "BertForNextSentencePrediction" if "nsp" in kinds else "BertModel"
+
+
+def _recurrent(layers: int) -> Iterator[str]:
+    """Yield torch's names of the weights of recurrent layers in both directions."""
+    for layer in range(layers):
+        for direction in ("", "_reverse"):
+            yield from (f"{kind}_l{layer}{direction}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
 
 
 def _written(activation: str) -> str:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from osbert.errors import UserError
-from osbert.files import replace_file
+from osbert.files import replace_file, system_error
 
 SAFE = "model.safetensors"
 PICKLED = "pytorch_model.bin"
@@ -73,9 +73,12 @@ def read_file(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write a .safetensors file that is either there whole or not at all."""
+    """Write a .safetensors file that is either there whole or not at all; OSError when it cannot be."""
     whole = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    replace_file(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
+    try:
+        replace_file(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
+    except SafetensorError as error:
+        raise system_error(error, path) from error
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:

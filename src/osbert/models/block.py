@@ -1,16 +1,18 @@
-"""Block: attention and feed-forward, each added to its input and normalised after (post-norm, as BERT)."""
+"""Block: attention and feed-forward, each added to its input and normalised after (as BERT), or before."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from osbert.models.attention import Attention, Layout
+from osbert.models.attention import Attention
 from osbert.models.dropout import Dropout
+from osbert.models.layout import Layout
 
 if TYPE_CHECKING:
     from osbert.models.transformer import Architecture
@@ -23,21 +25,44 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Block(nn.Module):
-    """(N, D) -> (N, D): one layer of the encoder."""
+    """(N, D) -> (N, D): one layer of the encoder; (R, D) where only R of the tokens are read."""
 
     def __init__(self, architecture: Architecture) -> None:
         """Make the layer an architecture asks for."""
         super().__init__()
-        width, feedforward, epsilon = architecture.width, architecture.feedforward, architecture.epsilon
+        width, feedforward, biases = architecture.width, architecture.feedforward, architecture.biases
+        self.before = architecture.normalization == "pre"
         self.attention = Attention(architecture)
-        self.attention_norm = nn.LayerNorm(width, eps=epsilon)
-        self.up = nn.Linear(width, feedforward)
+        self.attention_norm = norm(architecture)
+        self.up = nn.Linear(width, feedforward, bias=biases)
         self.activation = ACTIVATIONS[architecture.activation]
-        self.down = nn.Linear(feedforward, width)
-        self.feedforward_norm = nn.LayerNorm(width, eps=epsilon)
+        self.down = nn.Linear(feedforward, width, bias=biases)
+        self.feedforward_norm = norm(architecture)
         self.dropout = Dropout(architecture.dropout)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Return the layer's output for `hidden` (N, D)."""
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, layout)))
-        return self.feedforward_norm(hidden + self.dropout(self.down(self.activation(self.up(hidden)))))
+        """Return the layer's output for `hidden` (N, D): (N, D), or (R, D) where the layout says what is read."""
+        mixed = self.attention(self.attention_norm(hidden) if self.before else hidden, layout)
+        hidden = layout.read_of(hidden) + self.dropout(mixed)
+        if self.before:
+            return hidden + self.dropout(self._feed(self.feedforward_norm(hidden)))
+        hidden = self.attention_norm(hidden)
+        return self.feedforward_norm(hidden + self.dropout(self._feed(hidden)))
+
+    def compile(self, **options: Any) -> None:
+        """Compile the layer by torch.compile with `options`, apart from its kernel, which reads Python's integers."""
+        kernel: Callable[..., Tensor] = torch.compiler.disable(self.attention.kernel)
+        self.attention.kernel = kernel
+        super().compile(**options)
+
+    def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
+        """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
+        return self.attention.weights(self.attention_norm(hidden) if self.before else hidden, layout)
+
+    def _feed(self, hidden: Tensor) -> Tensor:
+        return self.down(self.activation(self.up(hidden)))
+
+
+def norm(architecture: Architecture) -> nn.LayerNorm:
+    """Return a fresh normalisation of states (N, D)."""
+    return nn.LayerNorm(architecture.width, eps=architecture.epsilon, bias=architecture.biases)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
+from osbert.models.block import norm
 from osbert.models.dropout import Dropout
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Embeddings(nn.Module):
         self.pieces = nn.Embedding(architecture.vocabulary, width)
         self.segments = nn.Embedding(architecture.segments, width)
         self.positions = nn.Embedding(architecture.length, width) if architecture.positions == "learned" else None
-        self.norm = nn.LayerNorm(width, eps=architecture.epsilon)
+        self.norm = norm(architecture)
         self.dropout = Dropout(architecture.dropout)
 
     def forward(self, batch: Batch) -> Tensor:

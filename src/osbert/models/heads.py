@@ -31,6 +31,8 @@ class Head(nn.Module):
     """
 
     kind: str = ""
+    sparse: bool = False
+    """Whether the loss reads no states but those of the labelled tokens and the summaries; training is then faster."""
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores that decoding reads."""
@@ -52,5 +54,6 @@ class Learner(nn.Module):
 
     def forward(self, batch: Batch) -> dict[str, Loss]:
         """Return each objective's loss; an objective without targets in this batch is left out."""
-        states = self.backbone(batch)
+        sparse = all(head.sparse for head in self.heads.values())
+        states = self.backbone(batch, self.backbone.readable(batch) if sparse else None)
         return {name: head(states, batch) for name, head in self.heads.items() if name in batch.targets}

@@ -9,14 +9,14 @@ BASE = 10000.0
 
 
 def rotation(positions: Tensor, width: int) -> Tensor:
-    """Return (N, K/2) complex turns for `positions` (N,), heads being `width` = K wide.
+    """Return turns (N, K/2, 2), cosines and sines, for `positions` (N,), heads being `width` = K wide.
 
     Pair i turns by position / BASE^(2i/K) radians (Su et al. 2021, arXiv 2104.09864, equation 15). Angles are taken in
     double precision: in float32 an angle of hundreds of radians is off by more than the sine's own rounding.
     """
     frequencies = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width)  # (K/2,)
     angles = positions.to(torch.float64)[:, None] * frequencies  # (N, K/2)
-    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
+    return torch.stack([angles.cos(), angles.sin()], dim=-1).float()
 
 
 def neighbours(heads: int, width: int, strength: float) -> Tensor:
@@ -35,6 +35,12 @@ def neighbours(heads: int, width: int, strength: float) -> Tensor:
 
 
 def rotate(heads: Tensor, turns: Tensor) -> Tensor:
-    """Return `heads` (N, H, K), its pairs (2i, 2i + 1) along K turned as complex numbers by `turns` (N, K/2)."""
-    pairs = torch.view_as_complex(heads.float().unflatten(-1, (-1, 2)))  # (N, H, K/2)
-    return torch.view_as_real(pairs * turns[:, None]).flatten(-2).to(heads.dtype)  # (N, H, K)
+    """Return `heads` (N, H, K), its pairs (2i, 2i + 1) along K turned as complex numbers by `turns` (N, K/2, 2)."""
+    pairs = heads.float().unflatten(-1, (-1, 2))  # (N, H, K/2, 2)
+    turns = turns[:, None]
+    if torch.compiler.is_compiling():  # torch.compile knows no complex numbers; uncompiled they are the faster way
+        (x, y), (cosine, sine) = pairs.unbind(-1), turns.unbind(-1)
+        turned = torch.stack([x * cosine - y * sine, x * sine + y * cosine], dim=-1)
+    else:
+        turned = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(turns))
+    return turned.flatten(-2).to(heads.dtype)  # (N, H, K)

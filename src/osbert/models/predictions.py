@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch, Target
 from osbert.models.block import ACTIVATIONS
+from osbert.models.cross_entropy import linear_cross_entropy
 from osbert.models.dropout import Dropout
 from osbert.models.heads import Head, Loss
 from osbert.models.transformer import States, Transformer, initialise
@@ -23,6 +26,7 @@ class MaskedLanguageHead(Head):
     """
 
     kind = "mlm"
+    sparse = True
 
     def __init__(self, backbone: Transformer, *, target: str = "mlm") -> None:
         """Stand on `backbone`, sharing its piece embeddings; learn from the batch's targets named `target`."""
@@ -43,21 +47,35 @@ class MaskedLanguageHead(Head):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (M, V) of any token states (M, D)."""
-        return functional.linear(self.norm(self.activation(self.dense(hidden))), self.tied[0].weight, self.bias)
+        return functional.linear(self._transformed(hidden), self.tied[0].weight, self.bias)
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed cross-entropy in nats over the labelled positions."""
-        return classification_loss(self.outputs(states, batch), batch.targets[self.target])
+        """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
+        target = batch.targets[self.target]
+        hidden = self._transformed(states.hidden[target.index])
+        total, hits = linear_cross_entropy(hidden, self.tied[0].weight, self.bias, target.labels, target.weights)
+        return Loss(total=total, count=target.count, hits=hits)
+
+    def _transformed(self, hidden: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(hidden)))
+
+
+def begin_at_unigrams(head: Head, counts: NDArray[np.integer]) -> None:
+    """Set a vocabulary bias to the log of the pieces' shares in `counts` (V,), with one added to each count."""
+    shares = (counts + 1.0) / (counts + 1.0).sum()
+    head.get_parameter("bias").data.copy_(torch.from_numpy(np.log(shares)))
 
 
 class SequenceHead(Head):
     """Pooled states -> K scores a sequence by one linear layer, for next sentences, classes or a number."""
 
+    sparse = True
+
     def __init__(
         self,
         backbone: Transformer,
         *,
-        kind: Literal["nsp", "classify", "regress"],
+        kind: Literal["nsp", "sentence_order", "classify", "regress"],
         target: str,
         labels: int = 2,
         dropout: float = 0.0,

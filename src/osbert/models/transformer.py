@@ -8,11 +8,13 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from osbert.data.batch import Batch
-from osbert.models.attention import Layout, lay_out
-from osbert.models.block import Block
+from osbert.models.block import Block, norm
 from osbert.models.embeddings import Embeddings
+from osbert.models.layout import Layout, lay_out
+from osbert.models.recurrent import Recurrent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +47,16 @@ class Architecture:
     """Added to the variance in every normalisation."""
     deviation: float = 0.02
     """Standard deviation of the normal the weights start from, before it is cut at two deviations."""
-
+    normalization: Literal["post", "pre"] = "post"
+    """Where each half of a block is normalised: its sum, as BERT; or its input, and once more after the last block."""
+    biases: bool = True
+    """Whether norms and linear layers add biases; the pooler and the heads always do."""
     neighbours: float = 0.0
     """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
+    direction: Literal["both", "left_to_right"] = "both"
+    """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
+    recurrent: int = 0
+    """Layers of a bidirectional LSTM above the last block, as the paper adds in fine-tuning (Table 5, + BiLSTM)."""
 
     def build(self) -> Transformer:
         """Return a Transformer with fresh weights, drawn from torch's global generator.
@@ -78,12 +87,13 @@ class Architecture:
 class States:
     """What a backbone returns.
 
-    `hidden` (N, D): the last layer, every token. `first` (B, D): each sequence's first token, BERT's C.
-    `pooled` (B, D): tanh(dense(first)), on which next-sentence prediction and classification stand.
+    `hidden` (N, D): the last layer, every token. `summary` (B, D): the state of the one token that stands for its
+    sequence, the first as BERT's C, or the last where each token sees only what is before it. `pooled` (B, D):
+    tanh(dense(summary)), on which next-sentence prediction and classification stand.
     """
 
     hidden: Tensor
-    first: Tensor
+    summary: Tensor
     pooled: Tensor
 
 
@@ -96,47 +106,82 @@ class Transformer(nn.Module):
         self.architecture = architecture
         self.embeddings = Embeddings(architecture)
         self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.layers))
+        self.norm = norm(architecture) if architecture.normalization == "pre" else nn.Identity()
+        self.recurrent = Recurrent(architecture) if architecture.recurrent else None
         self.pooler = nn.Linear(architecture.width, architecture.width)
 
-    def forward(self, batch: Batch) -> States:
-        """Return the last layer's states."""
+    def forward(self, batch: Batch, read: Tensor | None = None) -> States:
+        """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
-        for block in self.blocks:
+        *others, last = self.blocks
+        for block in others:
             hidden = block(hidden, layout)
-        first = hidden[batch.starts]  # (B, D)
-        return States(hidden=hidden, first=first, pooled=torch.tanh(self.pooler(first)))
+        hidden = self._top(last(hidden, layout if read is None else layout.reading(read, batch.reads)), batch)
+        if read is not None:
+            everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
+            hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
+        summary = hidden[self.summaries(batch)]  # (B, D)
+        return States(hidden=hidden, summary=summary, pooled=torch.tanh(self.pooler(summary)))
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
         """Yield layers + 1 states (N, D): the embedding output, then each block's."""
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
         yield hidden
-        for block in self.blocks:
+        *others, last = self.blocks
+        for block in others:
             hidden = block(hidden, layout)
             yield hidden
+        yield self._top(last(hidden, layout), batch)
 
     def weights(self, batch: Batch) -> Iterator[list[Tensor]]:
         """Yield each block's attention weights, (H, T, T) a sequence, queries in rows. Call it in evaluation mode."""
         layout = self.layout(batch)
         for block, hidden in zip(self.blocks, self.layers(batch), strict=False):
-            yield block.attention.weights(hidden, layout)  # type: ignore[operator, union-attr]
+            yield block.weights(hidden, layout)  # type: ignore[operator]
 
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""
         sizes = self.architecture
+        if batch.order is None and sizes.direction == "left_to_right":
+            batch = replace(batch, order=batch.positions)
         return lay_out(batch, rotary=sizes.width // sizes.heads if sizes.positions == "rotary" else 0)
+
+    def readable(self, batch: Batch) -> Tensor | None:
+        """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
+
+        Most of the last block's work can then be left out for the other tokens.
+        """
+        alone = self.architecture.direction == "both" and batch.order is None and self.recurrent is None
+        return batch.read if alone and 2 * len(batch.read) < batch.tokens else None
+
+    def summaries(self, batch: Batch) -> Tensor:
+        """Return the place in the run (B,) of each sequence's summary: its first token, or its last (see `States`)."""
+        if self.architecture.direction == "both":
+            return batch.starts
+        return functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
+
+    def _top(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """Return the last layer's states from what the last block gives, both (N, D)."""
+        hidden = self.norm(hidden)
+        return hidden if self.recurrent is None else self.recurrent(hidden, batch)
 
 
 @torch.no_grad()
 def initialise(module: nn.Module, deviation: float) -> None:
-    """Start all weights of `module` afresh: N(0, deviation) cut at two deviations, biases 0, norms 1."""
+    """Start all weights of `module` afresh: N(0, deviation) cut at two deviations, biases 0, norms 1.
+
+    Recurrent layers start as torch's do, evenly between plus and minus one over the root of their width.
+    """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             _truncated_normal(part.weight, deviation)
         elif isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
-        if isinstance(part, nn.Linear | nn.LayerNorm):
+        elif isinstance(part, nn.LSTM):
+            part.reset_parameters()
+        if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:
             nn.init.zeros_(part.bias)
 
 
@@ -154,6 +199,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
     bounds = {
         "at least 1": (1, ("layers", "heads", "width", "length", "segments")),
         "at least 1, or 0 for four times the width": (0, ("feedforward",)),
+        "at least 1, or 0 for none": (0, ("recurrent",)),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
     for wanted, (least, names) in bounds.items():
@@ -168,6 +214,10 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
         yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
+    if sizes.neighbours and not sizes.biases:
+        yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
+    if sizes.recurrent > 0 and sizes.width % 2:
+        yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
     if sizes.heads >= 1:
         yield from _uneven(sizes)
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.corrupt import choose, mixed, quota
-from osbert.data.example import Example, Target
+from osbert.data.corrupt import choose, choose_words, mixed, quotas
+from osbert.data.examples import Examples, Targets
+from osbert.data.noise import Noise
 from osbert.data.pack import Packer
+from osbert.data.ragged import Places
 from osbert.objectives import Objective
 
 if TYPE_CHECKING:
     from osbert.models.heads import Head
     from osbert.models.transformer import Transformer
+
+
+NGRAMS = (0.4, 0.3, 0.2, 0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,10 @@ class MaskedLanguage(Objective):
     """Share of the chosen positions that shows a random piece; what mask and random leave shows the piece itself."""
     limit: int = 0
     """Most predictions in a sequence, 0 for no limit (google-research/bert: 20 at length 128, 80 at 512)."""
+    unit: Literal["pieces", "words", "ngrams"] = "pieces"
+    """What is chosen: single pieces, whole words (whole-word masking), or runs of words (n-gram masking)."""
+    ngrams: tuple[float, ...] = NGRAMS
+    """With unit = "ngrams": how often a run is of 1 word, of 2 words, and so on; the shares sum to 1."""
     unigram_start: bool = False
     """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""
 
@@ -41,14 +50,29 @@ class MaskedLanguage(Objective):
             raise ValueError(f"mask and random are shares whose sum is at most 1, not {self.mask} and {self.random}")
         if self.limit < 0:
             raise ValueError(f"limit must be 0 (none) or more, not {self.limit}")
+        if not self.ngrams or min(self.ngrams) < 0 or abs(sum(self.ngrams) - 1) > 1e-6:
+            raise ValueError(f"ngrams are shares whose sum is 1, not {list(self.ngrams)}")
+        if self.unit != "ngrams" and self.ngrams != NGRAMS:
+            raise ValueError(f'ngrams do nothing with unit = "{self.unit}": leave them out, or set unit = "ngrams"')
 
-    def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
-        """Return the example with chosen positions corrupted; the target's labels are the pieces that stood there."""
-        index = choose(example.special, quota(len(example), rate=self.rate, limit=self.limit), rng)
-        labels = example.ids[index]
-        ids = example.ids.copy()
-        ids[index] = mixed(labels, mask=self.mask, random=self.random, tokenizer=packer.tokenizer, rng=rng)
-        return example.changed(ids=ids, name=self.name, target=Target(labels=labels, index=index))
+    def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
+        """Return examples with chosen positions corrupted; the targets' labels are the pieces that stood there."""
+        index, counts = self._choose(examples, noise.stream(0))
+        labels = examples.ids[index]
+        shown = mixed(
+            labels, counts, mask=self.mask, random=self.random, tokenizer=packer.tokenizer, noise=noise.stream(1)
+        )
+        ids = examples.ids.copy()
+        ids[index] = shown
+        return examples.changed(ids=ids, name=self.name, targets=Targets(labels=labels, counts=counts, index=index))
+
+    def _choose(self, examples: Examples, noise: Noise) -> tuple[Places, Places]:
+        """Return the positions to predict (M,) and how many each example has; each then draws what it shows."""
+        counts = quotas(examples.lengths, rate=self.rate, limit=self.limit)
+        if self.unit == "pieces":
+            return choose(examples, counts, noise)
+        shares = self.ngrams if self.unit == "ngrams" else (1.0,)
+        return choose_words(examples, counts, noise, shares=shares)
 
     def head(self, backbone: Transformer) -> Head:
         """Return the masked-language head, its output embeddings tied to the backbone's."""
@@ -57,9 +81,8 @@ class MaskedLanguage(Objective):
         return MaskedLanguageHead(backbone, target=self.name)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Start the bias at the log unigram probabilities, with one added to each count, if so set."""
-        import torch
+        """Start the bias at the log unigram probabilities, if so set."""
+        from osbert.models.predictions import begin_at_unigrams
 
         if self.unigram_start:
-            probabilities = (counts + 1.0) / (counts + 1.0).sum()
-            head.get_parameter("bias").data.copy_(torch.from_numpy(np.log(probabilities)))
+            begin_at_unigrams(head, counts)

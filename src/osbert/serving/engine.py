@@ -90,8 +90,9 @@ class Engine:
     ) -> Any:
         """Return vectors of texts, or of pairs: an array (n, D), one row a text, in the order given.
 
-        `pooling`: "cls", the state of [CLS]; "mean" and "max" over all tokens of the text, [CLS] and [SEP] included;
-        "pooler", BERT's tanh layer on the last [CLS]; "tokens", no pooling: a list of n arrays (tokens, D).
+        `pooling`: "cls", the state of [CLS], or of the last [SEP] where each token sees only what is before it; "mean"
+        and "max" over all tokens of the text, [CLS] and [SEP] included; "pooler", BERT's tanh layer on the last layer's
+        "cls"; "tokens", no pooling: a list of n arrays (tokens, D).
         `layers`: 0 is the embedding layer, 1 the first block, -1 the last. Several layers are stacked, (n, layers, D).
         """
         if isinstance(texts, str):
@@ -137,7 +138,7 @@ class Engine:
         wanted = {number: state for number, state in enumerate(backbone.layers(batch)) if number in set(chosen)}
         states = torch.stack([wanted[number] for number in chosen], dim=1)  # (N, layers, D)
         if pooling == "cls":
-            return list(states[batch.starts].unbind())
+            return list(states[backbone.summaries(batch)].unbind())
         sequences = states.split(list(batch.lengths))
         if pooling == "mean":
             return [sequence.mean(dim=0) for sequence in sequences]
@@ -160,6 +161,10 @@ class Engine:
             runs.append(Run(ids, ~self.tokenizer.continuation[ids]))
         if len(runs) == 1:
             return self.packer.single(runs[0].ids, runs[0].words)
+        if len(runs) == 2 and self.learner.backbone.architecture.segments < 2:
+            raise UserError(
+                f"The model in {self.folder} was trained without a second segment (segments = 1): it reads no pairs."
+            )
         if len(runs) == 2:
             return self.packer.pair(runs[0], runs[1])
         raise UserError(f"A text or a pair can be embedded, not {len(runs)} texts at once.")

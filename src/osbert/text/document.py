@@ -1,11 +1,16 @@
-"""Document: the pieces of one source, with the sentence and word boundaries kept."""
+"""Document: the pieces of one source, with the sentence and word boundaries kept; and many of them in one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+UNNUMBERED = -1
+"""Stands for a document that is a source by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,13 +18,109 @@ class Document:
     """Pieces of one source; n pieces in s sentences.
 
     `ids` (n,): pieces, no specials. `sentences` (s + 1,): sentence k is ids[sentences[k]:sentences[k + 1]]. `words`
-    (n,): True where a word starts.
+    (n,): True where a word starts. `source`: the number of the source in its corpus; documents of equal number are
+    parts of one, cut where it is long. None where a document is a source by itself.
     """
 
     ids: NDArray[np.integer]
     sentences: NDArray[np.integer]
     words: NDArray[np.bool_]
+    source: int | None = None
 
     def __len__(self) -> int:
         """Return the number of pieces."""
         return len(self.ids)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Documents(Sequence[Document]):
+    """Documents one after the other, d of them, with n pieces in s sentences: what is done to all at once.
+
+    `ids`, `words` (n,) and `sentences` (s + 1,) are as in a Document, through all documents. `starts` (d + 1,):
+    document k has the sentences [starts[k], starts[k + 1]). `sources` (d,): their numbers, UNNUMBERED for None.
+    """
+
+    ids: NDArray[np.integer]
+    sentences: NDArray[np.int64]
+    words: NDArray[np.bool_]
+    starts: NDArray[np.int64]
+    sources: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, documents: Sequence[Document]) -> Documents:
+        """Return documents as one; what is one already is returned as it is."""
+        if isinstance(documents, Documents):
+            return documents
+        return cls.joined(map(cls._alone, documents))
+
+    @classmethod
+    def joined(cls, parts: Iterable[Documents]) -> Documents:
+        """Return the documents of several, in their order."""
+        all_parts = [*parts] or [_NONE]
+        if len(all_parts) == 1:
+            return all_parts[0]
+        pieces = np.cumsum([0, *(len(part.ids) for part in all_parts)])
+        sentences = np.cumsum([0, *(len(part.sentences) - 1 for part in all_parts)])
+        return cls(
+            ids=np.concatenate([part.ids for part in all_parts]),
+            sentences=_end_to_end([part.sentences for part in all_parts], pieces),
+            words=np.concatenate([part.words for part in all_parts]),
+            starts=_end_to_end([part.starts for part in all_parts], sentences),
+            sources=np.concatenate([part.sources for part in all_parts]),
+        )
+
+    @classmethod
+    def _alone(cls, document: Document) -> Documents:
+        return cls(
+            ids=document.ids,
+            sentences=document.sentences.astype(np.int64),
+            words=document.words,
+            starts=np.array([0, len(document.sentences) - 1]),
+            sources=np.array([UNNUMBERED if document.source is None else document.source]),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return len(self.sources)
+
+    @overload
+    def __getitem__(self, number: int) -> Document: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Document]: ...
+    def __getitem__(self, number: int | slice) -> Document | Sequence[Document]:
+        """Return one document, or a list of some."""
+        if isinstance(number, slice):
+            return [self[place] for place in range(*number.indices(len(self)))]
+        place = range(len(self))[number]
+        bounds = self.sentences[self.starts[place] : self.starts[place + 1] + 1]
+        pieces = slice(int(bounds[0]), int(bounds[-1]))
+        source = int(self.sources[place])
+        return Document(
+            ids=self.ids[pieces],
+            sentences=bounds - bounds[0],
+            words=self.words[pieces],
+            source=None if source == UNNUMBERED else source,
+        )
+
+
+_NONE = Documents(
+    ids=np.empty(0, np.uint16),
+    sentences=np.zeros(1, np.int64),
+    words=np.empty(0, np.bool_),
+    starts=np.zeros(1, np.int64),
+    sources=np.empty(0, np.int64),
+)
+
+
+def _end_to_end(bounds: Sequence[NDArray[np.int64]], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bounds of several parts as those of the whole; `offsets` (parts + 1,): where each part begins."""
+    shifted = [part[:-1] + offset for part, offset in zip(bounds, offsets.tolist())]
+    return np.concatenate([*shifted, offsets[-1:]])
+
+
+def sources(documents: Sequence[Document]) -> int:
+    """Return from how many sources documents come; those without text count for none."""
+    found = Documents.of(documents)
+    sizes = np.diff(found.sentences[found.starts])
+    numbers = found.sources[sizes > 0].tolist()
+    return numbers.count(UNNUMBERED) + len({*numbers} - {UNNUMBERED})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 _BREAKS = "\n\u2028\u2029"
+_BREAK = re.compile(f"[{_BREAKS}]")
 _CJK_SIGNS = "。！？｡"
 # What may be an end: a line break, or signs with the closing quotes and brackets after them, and then the space. The
 # expression begins with one set of characters, for which a text is searched several times faster than for alternatives.
@@ -30,6 +31,7 @@ _OPEN, _NUMBERED, _EITHER = (
         "etc inc ltd co corp dept univ assn bros jr sr jan feb mar apr jun jul aug sep sept oct nov dec",
     )
 )
+_SHORTENED = _OPEN | _NUMBERED | _EITHER
 
 
 def split(text: str) -> list[tuple[int, int]]:
@@ -40,16 +42,17 @@ def split(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     start = len(text) - len(text.lstrip())
     for match in _CANDIDATE.finditer(text, start):
-        end = match.start(1)
-        if not _ends(text, start, match.start(), end) and not any(line_break in match[1] for line_break in _BREAKS):
+        sign = match.start()
+        end, after = match.span(1)
+        if not _ends(text, start, sign, end) and (end == after or not _BREAK.search(text, end, after)):
             continue
-        if text[match.start()] in _BREAKS:
+        if text[sign] in _BREAKS:
             end = match.start()
             while end > start and text[end - 1].isspace():
                 end -= 1
         if end > start:
             spans.append((start, end))
-        start = match.end()
+        start = after
     end = len(text.rstrip())
     if end > start:
         spans.append((start, end))
@@ -59,14 +62,16 @@ def split(text: str) -> list[tuple[int, int]]:
 def _ends(text: str, start: int, sign: int, space: int) -> bool:
     """Return whether the sentence from `start` ends with the signs from `sign` to `space`, where space may begin."""
     mark = text[sign]
+    after = text[space : space + 1]
+    if mark == "." and space == sign + 1 and after.isspace():  # by far the most frequent: first and fast
+        word = text[max(start, text.rfind(" ", start, sign) + 1) : sign]
+        if len(word) > _LONGEST or (len(word) > 1 and word.isalpha() and word.lower() not in _SHORTENED):
+            return True
+        return _stops(word.lstrip(_OPENING), text, start, space)
     if mark in _BREAKS or mark in _CJK_SIGNS:
         return True
-    after = text[space : space + 1]
     if not after.isspace():  # "3.14", "e.g.", "so!下": of these only the last ends
         return not after or (mark in "!?" and after >= "\u3400")
-    if mark == "." and space == sign + 1:
-        word = text[max(start, text.rfind(" ", start, sign) + 1) : sign]
-        return len(word) > _LONGEST or _stops(word.lstrip(_OPENING), text, start, space)
     if mark in "!?" and space == sign + 1:
         return True
     # Ellipses, and quotations closed by their own sign, go on where a small letter follows: '"Why?" he asked.'

@@ -32,6 +32,12 @@ WORDS = 1 << 16
 CACHED = 32
 """Characters of the longest chunk that is kept: longer ones hardly come again."""
 
+GATHERED = 1 << 13
+"""Characters of short texts that are encoded at a time."""
+
+_BORDER = "\0"
+_FREQUENT = ".,'\"-()!?"
+"""Signs that are set apart in gathered texts, so that "end.", "end" and "End," are one entry of the cache."""
 _CHUNK = re.compile(r"[^ \t\n\r]+")
 
 Value = TypeVar("Value")
@@ -112,6 +118,7 @@ class Tokenizer:
         self._wordpiece = WordPiece(self.vocabulary, unknown=self.unknown)
         self._word_bytes = _Cache(self._encode_word, most=WORDS).__getitem__
         self._chunk_bytes = _Cache(self._encode_chunk, most=CHUNKS).__getitem__
+        self._gathered_bytes = _Cache(self._encode_gathered_chunk, most=CHUNKS).__getitem__
         self._chunk_pieces = _Cache(self._trace_chunk, most=WORDS).__getitem__
 
     def __len__(self) -> int:
@@ -140,6 +147,27 @@ class Tokenizer:
     def encode_bytes(self, text: str) -> bytes:
         """Return the same ids as little-endian bytes of `id_type`: the fastest way, as building a corpus needs it."""
         return b"".join(map(self._chunk_bytes, chunks(text)))
+
+    def encode_many(self, texts: Sequence[str]) -> list[bytes]:
+        """Return `encode_bytes` of each text: for many short ones, mostly ASCII, in less time.
+
+        ASCII texts are gathered and encoded as one, a border between two of them becoming [PAD], which no text has.
+        """
+        found = [b""] * len(texts)
+        gathered: list[int] = []
+        size = 0
+        for place, text in enumerate(texts):
+            if not text.isascii() or _BORDER in text:
+                found[place] = self.encode_bytes(text)
+                continue
+            gathered.append(place)
+            size += len(text)
+            if size >= GATHERED:
+                self._encode_gathered(texts, gathered, found)
+                gathered, size = [], 0
+        if gathered:
+            self._encode_gathered(texts, gathered, found)
+        return found
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Return the same ids with the place of each piece in the text as it was given.
@@ -171,6 +199,26 @@ class Tokenizer:
         """Return the pieces as text: those that continue a word joined to it, words and punctuation a space apart."""
         tokens = self.tokens(ids)
         return "".join(token[2:] if continues(token) else f" {token}" for token in tokens).removeprefix(" ")
+
+    def _encode_gathered(self, texts: Sequence[str], places: Sequence[int], found: list[bytes]) -> None:
+        text = f" {_BORDER} ".join([texts[place] for place in places])
+        if self.lowercase:
+            text = text.lower()
+        for sign in _FREQUENT:
+            if sign in text:
+                text = text.replace(sign, f" {sign} ")
+        joined = b"".join(map(self._gathered_bytes, chunks(text)))
+        size = self.id_type.itemsize
+        borders = np.flatnonzero(np.frombuffer(joined, self.id_type) == self.pad) * size
+        start = 0
+        for place, end in zip(places, [*borders.tolist(), len(joined)]):
+            found[place] = joined[start:end]
+            start = end + size
+
+    def _encode_gathered_chunk(self, chunk: str) -> bytes:
+        if chunk.isalnum():  # ASCII and in its final case already: a word as it stands
+            return self._encode_word(chunk)
+        return self._id_bytes[self.pad] if chunk == _BORDER else self._encode_chunk(chunk)
 
     def _encode_word(self, word: str) -> bytes:
         return b"".join([self._id_bytes[index] for index, _ in self._wordpiece.cut(word)])

@@ -35,9 +35,10 @@ class WordCounter:
     Chunks between spaces are counted as they are, which is fast, and are cut into words together from time to time.
     """
 
-    def __init__(self, *, lowercase: bool, most: int = MOST_WORDS) -> None:
-        """Count at most `most` distinct words at a time; `lowercase` also strips accents."""
-        self.normalizer = Normalizer(lowercase=lowercase, strip_accents=lowercase, cjk=True)
+    def __init__(self, *, lowercase: bool, strip_accents: bool | None = None, most: int = MOST_WORDS) -> None:
+        """Count at most `most` distinct words at a time; `strip_accents` None means the same as `lowercase`."""
+        strip_accents = lowercase if strip_accents is None else strip_accents
+        self.normalizer = Normalizer(lowercase=lowercase, strip_accents=strip_accents, cjk=True)
         self.most = most
         self.forgotten = 0
         """Occurrences of words that were forgotten because they were rare."""

@@ -18,16 +18,16 @@ class WordPiece:
         self._following = {piece[2:]: index for piece, index in self._first.items() if continues(piece)}
         self._longest = max(map(len, vocabulary))
 
-    def cut(self, word: str) -> list[tuple[int, int]]:
+    def cut(self, word: str, *, inside: bool = False) -> list[tuple[int, int]]:
         """Return the (id, end) of each piece, `end` being the place in the word after it.
 
-        A word with a part that no piece fits is [UNK] as a whole.
+        A word with a part that no piece fits is [UNK] as a whole. `inside`: what is cut is the rest of a word.
         """
         length = len(word)
         if length > LONGEST_WORD:
             return [(self.unknown, length)]
         pieces: list[tuple[int, int]] = []
-        known = self._first
+        known = self._following if inside else self._first
         start = 0
         while start < length:
             for end in range(min(length, start + self._longest), start, -1):

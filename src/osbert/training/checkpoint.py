@@ -24,6 +24,8 @@ STATE = "state.json"
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
 """Ending of the name of a folder that is being written or removed."""
+REPLACED = ".replaced"
+"""Ending of the name of a checkpoint while another one of the same step takes its place."""
 DAMAGED = "damaged-"
 """Beginning of the name of a checkpoint that was found to be damaged."""
 
@@ -49,6 +51,8 @@ class Checkpoints:
         """Stand for `folder`, which need not be there yet."""
         self.folder = folder
         self.keep = keep
+        self.unremoved: set[int] = set()
+        """Steps of old checkpoints that could not be removed and have been told of."""
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, whole or damaged, oldest first."""
@@ -62,14 +66,20 @@ class Checkpoints:
         return self.folder / f"step-{step}"
 
     def tidy(self) -> None:
-        """Remove what a killed process left half written or half removed. Only the one that holds the run may."""
-        for entry in self.folder.glob(f"*{UNFINISHED}") if self.folder.is_dir() else ():
-            shutil.rmtree(entry)
+        """Remove what a killed process left half written or half removed, and put back what it was about to replace.
 
-    def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint and then remove the oldest beyond `keep`.
+        Only the one that holds the run may.
+        """
+        for entry in self.folder.glob(f"step-*{REPLACED}"):
+            self._put_back(entry)
+        for entry in self.folder.glob(f"*{UNFINISHED}"):
+            shutil.rmtree(entry, ignore_errors=True)
 
-        Raises WriteError when it cannot be written, a full disk for one; what was there before is kept.
+    def save(self, checkpoint: Checkpoint) -> list[str]:
+        """Write a checkpoint and then remove the oldest beyond `keep`; return a message for each that cannot be.
+
+        One of the same step is replaced. Raises WriteError when it cannot be written, a full disk for one; what was
+        there before is kept.
         """
         path = self.path(checkpoint.step)
         aside = self.folder / f"{path.name}{UNFINISHED}"
@@ -78,19 +88,14 @@ class Checkpoints:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
             _write(aside, checkpoint)
-            if path.exists():
-                self._remove(path)
-            aside.rename(path)
-            sync(self.folder)
+            self._give_name(aside, path)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(aside, ignore_errors=True)
             raise WriteError(f"{path}: {reason(error, self.folder)}") from error
-        for step in self.steps()[: -self.keep]:
-            self._remove(self.path(step))
-        return path
+        return [message for step in self.steps()[: -self.keep] if (message := self._unremoved(step))]
 
-    def newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest checkpoint that is whole, None if there is none yet, and a message for each damaged one.
+    def newest(self) -> tuple[int | None, list[str]]:
+        """Return the newest step whose checkpoint is whole, None if there is none, and a message for each damaged one.
 
         A damaged one is set aside under another name, so that it never counts as one of those to keep.
 
@@ -101,7 +106,7 @@ class Checkpoints:
             path = self.path(step)
             damage = next(_damages(path), None)
             if damage is None:
-                return _read(path), damages
+                return step, damages
             aside = self.folder / f"{DAMAGED}{path.name}"
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
@@ -110,6 +115,45 @@ class Checkpoints:
             advice = f"To start over from nothing, remove {self.folder}."
             raise UserError("\n".join([*damages, f"No checkpoint is left that can be used. {advice}"]))
         return None, []
+
+    def read(self, step: int) -> Checkpoint:
+        """Return the checkpoint of a step that `newest` found whole."""
+        path = self.path(step)
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        weights, optimizer = load_file(path / WEIGHTS), load_file(path / OPTIMIZER)
+        return Checkpoint(step=state.pop("step"), weights=weights, optimizer=optimizer, state=state)
+
+    def _give_name(self, aside: Path, path: Path) -> None:
+        """Rename a written checkpoint; at each moment it or the one that it replaces can be found."""
+        before = path.with_name(f"{path.name}{REPLACED}")
+        if path.exists():
+            shutil.rmtree(before, ignore_errors=True)
+            path.rename(before)
+        try:
+            aside.rename(path)
+            sync(self.folder)
+        finally:
+            if before.exists():
+                self._put_back(before)
+
+    def _put_back(self, before: Path) -> None:
+        """Give a checkpoint that was being replaced its name back, or remove it if the other one has it by now."""
+        path = before.with_name(before.name.removesuffix(REPLACED))
+        if path.exists():
+            shutil.rmtree(before, ignore_errors=True)
+        else:
+            before.rename(path)
+
+    def _unremoved(self, step: int) -> str:
+        """Remove an old checkpoint; return a message, once, if that fails: a newer one is safe, so that is no error."""
+        path = self.path(step)
+        try:
+            self._remove(path)
+        except OSError as error:
+            if step not in self.unremoved:
+                self.unremoved.add(step)
+                return f"The old checkpoint {path} could not be removed ({error.strerror}); the new one is safe."
+        return ""
 
     def _remove(self, path: Path) -> None:
         """Remove a checkpoint by way of another name, so that a kill halfway leaves no damaged one."""
@@ -141,12 +185,6 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     sync(folder)
 
 
-def _read(folder: Path) -> Checkpoint:
-    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    weights, optimizer = load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER)
-    return Checkpoint(step=state.pop("step"), weights=weights, optimizer=optimizer, state=state)
-
-
 def _facts(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
@@ -156,17 +194,22 @@ def _damages(folder: Path) -> Iterator[str]:
     """Yield what is wrong with a checkpoint: a file missing, of another size, or of other content."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        expected = {name: manifest[name] for name in (WEIGHTS, OPTIMIZER, STATE)}
+        expected = {name: dict(manifest[name]) for name in (WEIGHTS, OPTIMIZER, STATE)}
     except FileNotFoundError:
         yield f"{MANIFEST} is missing"
         return
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         yield f"{MANIFEST} cannot be read"
         return
     for name, facts in expected.items():
-        if not (folder / name).is_file():
+        try:
+            found = _facts(folder / name)
+        except FileNotFoundError:
             yield f"{name} is missing"
-        elif (size := (folder / name).stat().st_size) != facts.get("bytes"):
-            yield f"{name} has {size:,} bytes instead of {facts.get('bytes'):,}"
-        elif _facts(folder / name) != facts:
-            yield f"{name} has another content than was written"
+        except OSError as error:
+            yield f"{name} cannot be read: {error.strerror}"
+        else:
+            if found["bytes"] != facts.get("bytes"):
+                yield f"{name} has {found['bytes']} bytes instead of {facts.get('bytes')}"
+            elif found != facts:
+                yield f"{name} has another content than was written"

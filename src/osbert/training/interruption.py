@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
+
+
+class Stopped(Exception):
+    """A wish to stop came where it need not wait."""
 
 
 class Interruption:
     """`with Interruption() as wish:` makes the first signal set `wish.signal`; a second Ctrl-C interrupts at once.
 
+    Inside `with wish.at_once():` a wish raises Stopped: for long work that changes nothing and can be done again.
     Outside the main thread, where signals cannot be caught, it does nothing.
     """
 
@@ -18,6 +25,7 @@ class Interruption:
         """Nothing is caught before the block begins."""
         self.signal: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
+        self._patient = True
 
     def __enter__(self) -> Interruption:
         """Begin to catch."""
@@ -33,7 +41,26 @@ class Interruption:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def status(self) -> int:
+        """Return the exit status of what was stopped in good order: 130 by Ctrl-C, else 0."""
+        return 130 if self.signal == signal.SIGINT else 0
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a wish raise Stopped inside the block, one that has come before as well."""
+        if self.signal is not None:
+            raise Stopped
+        self._patient = False
+        try:
+            yield
+        finally:
+            self._patient = True
+
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
+        if not self._patient:
+            self._patient = True  # once: what follows from it must not be broken off
+            raise Stopped

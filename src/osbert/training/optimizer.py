@@ -1,27 +1,41 @@
-"""AdamW as BERT was trained with it: decay on matrices only, one limit on the norm of the whole gradient."""
+"""AdamW as BERT was trained with it, or Muon: decay on matrices only, one limit on the norm of the whole gradient."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
+from osbert.training.muon import Muon
 from osbert.training.schedules import Schedule, share
+
+MUON_RATE = 0.02
+LATE = 1e30
+"""A number of steps after which no memory of the first one is left."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSettings:
     """How gradients become weights. The defaults are BERT's (section A.2)."""
 
+    method: Literal["adamw", "muon"] = "adamw"
+    """adamw for all weights, or muon for the matrices in the blocks and adamw for the others."""
     learning_rate: float = 1e-4
     """Learning rate at its peak, after the warm-up."""
+    muon_rate: float = MUON_RATE
+    """Learning rate at its peak of the matrices that muon moves."""
     beta1: float = 0.9
     """Memory of the mean of the gradients."""
     beta2: float = 0.999
     """Memory of the mean of their squares."""
     epsilon: float = 1e-6
     """Added to the root of the mean square."""
+    bias_correction: bool = True
+    """Whether AdamW makes up for its means starting at 0; google-research/bert did not."""
     weight_decay: float = 0.01
     """Share of a weight that decays in a step, times the learning rate; biases and normalisations are spared."""
     clip: float = 1.0
@@ -33,7 +47,7 @@ class OptimizerSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
-        for name in ("learning_rate", "epsilon"):
+        for name in ("learning_rate", "muon_rate", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         for name in ("beta1", "beta2", "warmup"):
@@ -42,25 +56,66 @@ class OptimizerSettings:
         for name in ("weight_decay", "clip"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.method != "muon" and self.muon_rate != MUON_RATE:
+            raise ValueError(
+                f'muon_rate = {self.muon_rate} does nothing with method = "{self.method}": leave it out, or choose muon'
+            )
 
     def build(self, learner: nn.Module) -> torch.optim.AdamW:
-        """Return an AdamW over the learner's trainable weights: matrices decay, vectors (biases, norms) do not."""
+        """Return an optimiser over the learner's trainable weights: matrices decay, vectors (biases, norms) do not.
+
+        Each group of weights has its learning rate's "peak".
+        """
+        stacked = _matrices(learner) if self.method == "muon" else {}
         weights = [weight for weight in learner.parameters() if weight.requires_grad]
-        groups = [
-            {"params": [weight for weight in weights if weight.ndim >= 2], "weight_decay": self.weight_decay},
-            {"params": [weight for weight in weights if weight.ndim < 2], "weight_decay": 0.0},
+        others = [weight for weight in weights if weight not in stacked]
+        groups: list[dict[str, Any]] = [
+            {"params": [weight for weight in others if weight.ndim >= 2], "weight_decay": self.weight_decay},
+            {"params": [weight for weight in others if weight.ndim < 2], "weight_decay": 0.0},
         ]
-        return torch.optim.AdamW(
+        for parts in sorted({*stacked.values()}):
+            chosen = [weight for weight in weights if stacked.get(weight) == parts]
+            groups.append({"params": chosen, "weight_decay": self.weight_decay, "lr": self.muon_rate, "parts": parts})
+        optimizer = (Muon if stacked else torch.optim.AdamW)(
             [group for group in groups if group["params"]],
             lr=self.learning_rate,
             betas=(self.beta1, self.beta2),
             eps=self.epsilon,
             fused=True,
         )
+        for group in optimizer.param_groups:
+            group["peak"] = group["lr"]
+        if not self.bias_correction:
+            _begin_late(optimizer, [weight for weight in weights if weight not in stacked])
+        return optimizer
 
-    def rate(self, step: int, steps: int) -> float:
-        """Return the learning rate of update `step` of `steps`, counted from 0."""
-        return self.learning_rate * share(step, steps=steps, warmup=self.warmup, schedule=self.schedule)
+    def share(self, step: int, steps: int) -> float:
+        """Return the share of its peak that every learning rate has in update `step` of `steps`, counted from 0."""
+        return share(step, steps=steps, warmup=self.warmup, schedule=self.schedule)
+
+
+def _matrices(learner: nn.Module) -> dict[nn.Parameter, int]:
+    """Return the trainable matrices inside the learner's blocks, each with how many lie on each other in it."""
+    inside = {
+        weight: 1
+        for name, weight in learner.named_parameters()
+        if weight.requires_grad and weight.ndim == 2 and "blocks" in name.split(".")
+    }
+    for module in learner.modules():
+        for name, parts in getattr(module, "parts", {}).items():
+            if (weight := module.get_parameter(name)) in inside:
+                inside[weight] = parts
+    return inside
+
+
+def _begin_late(optimizer: torch.optim.AdamW, weights: Sequence[nn.Parameter]) -> None:
+    """Start the count of steps so high that AdamW's correction for means that start at 0 is none."""
+    for weight in weights:
+        optimizer.state[weight] = {
+            "step": torch.tensor(LATE, device=weight.device),
+            "exp_avg": torch.zeros_like(weight),
+            "exp_avg_sq": torch.zeros_like(weight),
+        }
 
 
 def limit(weights: list[nn.Parameter], clip: float) -> Tensor:
@@ -69,6 +124,8 @@ def limit(weights: list[nn.Parameter], clip: float) -> Tensor:
     Returns the norm () that they had. Nothing here waits for a GPU.
     """
     norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+    if isinstance(norm, DTensor):
+        norm = norm.full_tensor()  # over the shares that each process has of every gradient
     if clip:
         torch.nn.utils.clip_grads_with_norm_(weights, clip, norm)
     return norm

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import platform
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import nn
 
 from osbert.errors import UserError
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""The options of glibc's mallopt (malloc.h): bytes that may lie free, bytes from which a block is mapped on its own."""
+
 Precision = Literal["auto", "fp32", "bf16"]
+Compile = Literal["auto", "yes", "no"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +32,15 @@ class Processor:
     def __str__(self) -> str:
         """Return for example "cpu fp32"."""
         return f"{self.device} {self.precision}"
+
+    @property
+    def model(self) -> str:
+        """Return the name of the GPU, or of the CPU, which decides what kernels the libraries take."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        facts = Path("/proc/cpuinfo")
+        found = re.search(r"^model name\s*:\s*(.+)$", facts.read_text(), re.MULTILINE) if facts.exists() else None
+        return found[1] if found else platform.processor() or platform.machine()
 
     @property
     def generator(self) -> torch.Generator:
@@ -49,8 +67,10 @@ def choose(device: str = "auto", precision: Precision = "auto") -> Processor:
         place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        what = str(error).strip().splitlines()[0]
-        raise UserError(f"device '{device}' cannot be used: {what} Use cpu, cuda, cuda:N or auto.") from error
+        what = str(error).strip().splitlines()[0].rstrip(".")
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            what = f"there is no GPU that torch can use ({what})"
+        raise UserError(f"device '{device}' cannot be used: {what}. Use cpu, cuda, cuda:N or auto.") from error
     if precision == "auto":
         precision = "bf16" if has_bf16(place) else "fp32"
     return Processor(device=place, precision=precision)
@@ -63,3 +83,32 @@ def has_bf16(device: torch.device) -> bool:
     if device.type == "cpu":
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return False
+
+
+def compiles(wanted: Compile, device: torch.device) -> bool:
+    """Return whether layers are compiled on a device, when that is `wanted`."""
+    return wanted == "yes" or (wanted == "auto" and device.type == "cuda")
+
+
+def compile_layers(learner: nn.Module, wanted: Compile, device: torch.device) -> None:
+    """Have the layers of `learner`, the members of its module lists, compiled when they first run, if so `wanted`.
+
+    They are alike, so they are compiled once; and for any number of tokens at once, for no two batches have as many.
+    """
+    if compiles(wanted, device):
+        for module in learner.modules():
+            for layer in module if isinstance(module, nn.ModuleList) else ():
+                layer.compile(dynamic=True)
+
+
+def keep_memory() -> bool:
+    """Have the C library keep the memory of freed tensors for the next ones; return whether it can (glibc).
+
+    By itself it hands blocks of 32 MB and more back to the system at once, and each new one comes empty, page by page:
+    up to a tenth of a small model's training.
+    """
+    try:
+        settle = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return all(settle(option, 2**31 - 1) for option in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD))

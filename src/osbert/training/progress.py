@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from osbert.data.batch import Batch
 from osbert.data.step import Cursor
+from osbert.training.distributed import Group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +45,18 @@ class Progress:
 
 @dataclass(kw_only=True)
 class Counters:
-    """What a run has done so far; saved with each checkpoint. `unusable`: skipped steps just before now, in a row."""
+    """What a run has done so far; saved with each checkpoint.
+
+    `unusable`: skipped steps just before now, in a row. `halvings`: how often micro-batches have been halved because
+    memory ran out.
+    """
 
     tokens: int = 0
     seconds: float = 0.0
     loader_seconds: float = 0.0
     skipped_steps: int = 0
     unusable: int = 0
+    halvings: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,20 +81,54 @@ class Outcome(Protocol):
         ...
 
 
-@dataclass
-class Sums:
-    """Sums over micro-batches by objective. `counts`: what the losses are divided by; `labels`: how many there are."""
+@dataclass(kw_only=True)
+class Census:
+    """What some micro-batches hold, over all processes once their counts are added.
 
+    `passes`: how many there are in the process that has most; `fewest`: in the one that has fewest. `counts`: what each
+    objective's loss is divided by; `labels`: how many labels there are; `kinds`: are they per token, and their type.
+    """
+
+    passes: int = 0
+    fewest: int = 0
+    tokens: int = 0
     counts: dict[str, float] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, tuple[bool, torch.dtype]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch]) -> Census:
+        """Count some batches."""
+        census = cls()
+        for batch in batches:
+            census.passes += 1
+            census.tokens += batch.tokens
+            for name, target in batch.targets.items():
+                census.counts[name] = census.counts.get(name, 0.0) + target.count
+                census.labels[name] = census.labels.get(name, 0) + len(target.labels)
+                census.kinds[name] = (target.per_token, target.labels.dtype)
+        return census
+
+    @classmethod
+    def joined(cls, parts: Sequence[Census]) -> Census:
+        """Return the census of all processes' batches together."""
+        return cls(
+            passes=max(part.passes for part in parts),
+            fewest=min(part.passes for part in parts),
+            tokens=sum(part.tokens for part in parts),
+            counts=added(part.counts for part in parts),
+            labels=added(part.labels for part in parts),
+            kinds={name: kind for part in parts for name, kind in part.kinds.items()},
+        )
+
+
+@dataclass(kw_only=True)
+class Sums:
+    """Sums over micro-batches by objective, on the device until they are read. `census`: of the whole step."""
+
+    census: Census
     totals: dict[str, Tensor] = field(default_factory=dict)
     hits: dict[str, Tensor] = field(default_factory=dict)
-
-    def expect(self, batch: Batch) -> None:
-        """Count the labels of a batch."""
-        for name, target in batch.targets.items():
-            self.counts[name] = self.counts.get(name, 0.0) + target.count
-            self.labels[name] = self.labels.get(name, 0) + len(target.labels)
 
     def add(self, outcomes: Mapping[str, Outcome]) -> None:
         """Add what the learner returned for a batch."""
@@ -97,11 +137,26 @@ class Sums:
             if outcome.hits is not None:
                 self.hits[name] = self.hits.get(name, 0) + outcome.hits.detach().float()
 
-    def read(self, *more: Tensor) -> tuple[dict[str, Mean], list[float]]:
-        """Return the means, and the values of `more`, in a single transfer from the device."""
+    def read(self, group: Group, *more: Tensor) -> tuple[dict[str, Mean], list[float]]:
+        """Return the means over all processes, and the first one's values of `more`; one transfer from the device."""
         columns = [*self.totals.values(), *self.hits.values(), *more]
         values = iter(torch.stack(columns).tolist() if columns else [])
-        losses = {name: next(values) / (self.counts[name] or 1.0) for name in self.totals}
-        accuracies = {name: next(values) / (self.labels[name] or 1) for name in self.hits}
+        own = ({name: next(values) for name in self.totals}, {name: next(values) for name in self.hits}, list(values))
+        parts = group.gathered(own, "losses")
+        totals, hits = (added(part[place] for part in parts) for place in (0, 1))  # type: ignore[misc]
+        losses = {name: total / (self.census.counts[name] or 1.0) for name, total in totals.items()}
+        accuracies = {name: right / (self.census.labels[name] or 1) for name, right in hits.items()}
         means = {name: Mean(loss=loss, accuracy=accuracies.get(name)) for name, loss in losses.items()}
-        return means, list(values)
+        return means, parts[0][2]
+
+
+Number = TypeVar("Number", int, float)
+
+
+def added(parts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+    """Return the sums by name, in the order of the parts and of their names."""
+    sums: dict[str, Number] = {}
+    for part in parts:
+        for name, value in part.items():
+            sums[name] = sums[name] + value if name in sums else value
+    return sums

@@ -14,8 +14,21 @@ from osbert.files import write_json, write_text
 RECIPE = "recipe.toml"
 FACTS = "run.json"
 OURS = ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "metrics.jsonl", "corpus.json", RECIPE)
-HARMLESS = ("training.log_every", "training.checkpoint_every", "training.evaluate_every", "training.keep")
-"""Settings that do not change the weights, so that a run may go on with others."""
+HARMLESS = (
+    "training.log_every",
+    "training.checkpoint_every",
+    "training.evaluate_every",
+    "training.keep",
+    "training.parallel",
+    "data.micro_tokens",
+    "data.workers",
+)
+"""Settings that do not change the mathematics, so that a run may go on with others."""
+REMEDIES = (
+    *("optimizer.learning_rate", "optimizer.muon_rate", "optimizer.warmup", "optimizer.clip"),
+    *("training.precision", "training.seed"),
+)
+"""Settings that a run may go on with others of once its losses or weights have become infinite or undefined."""
 
 
 class RunFolder:
@@ -27,36 +40,55 @@ class RunFolder:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what run.json says, nothing if there is none."""
+        """Return what run.json says, nothing if there is none. Raises UserError when it is damaged."""
         path = self.folder / FACTS
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except ValueError as error:
+            raise UserError(
+                f"{path} is damaged ({error}). It says what the run was begun with: put it back from a copy of the "
+                "folder, or choose another folder for --out."
+            ) from error
 
     @property
     def finished(self) -> bool:
         """Return whether the run has come to its end."""
         return "finished" in self.facts
 
-    def begin(self, settings: recipe.Table, facts: Mapping[str, Any], *, inputs: tuple[str, ...]) -> None:
+    def begin(self, settings: recipe.Table, facts: Mapping[str, Any], *, inputs: tuple[str, ...]) -> list[str]:
         """Write settings and facts for a new run, or check that the run that is there is the same one.
 
-        `inputs` are the facts that must not differ. Raises UserError with the difference when settings or inputs do, or
-        when the folder holds something else.
+        `inputs` are the facts that must not differ. Returns how the settings differ from those of a run that had to end
+        (see `fail`); run.json keeps that as "changes". Raises UserError with the difference when other settings or
+        inputs differ, or when the folder holds something else.
         """
-        before = self.facts
+        before = dict(self.facts)
+        failed, changes = before.pop("failed", None), []
         if not before:
-            self._refuse_foreign()
+            self.refuse_foreign()
             self.folder.mkdir(parents=True, exist_ok=True)
         else:
-            self._refuse_difference(before, settings, {name: facts[name] for name in inputs})
+            changes = self._differences(before, settings, {name: facts[name] for name in inputs}, failed=bool(failed))
+        if changes:
+            before["changes"] = [*before.get("changes", []), {**failed, "settings": changes}]
+        elif failed:
+            before["failed"] = failed
         # run.json alone decides whether there is a run: a kill between the two writes leaves one that can go on.
         write_json(self.folder / FACTS, {**before, **facts, "settings": settings})
         write_text(self.folder / RECIPE, recipe.dump(settings))
+        return changes
+
+    def fail(self, step: int) -> None:
+        """Note that the run had to end at a step, for its losses or weights are infinite: it may go on otherwise."""
+        write_json(self.folder / FACTS, {**self.facts, "failed": {"step": step}})
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Note that the run is finished; the last thing to be written."""
-        write_json(self.folder / FACTS, {**self.facts, "finished": dict(results)})
+        facts = {name: value for name, value in self.facts.items() if name != "failed"}
+        write_json(self.folder / FACTS, {**facts, "finished": dict(results)})
 
-    def _refuse_foreign(self) -> None:
+    def refuse_foreign(self) -> None:
+        """Raise UserError when the folder holds what a run would write, but no run."""
         found = [name for name in OURS if (self.folder / name).exists()]
         if found:
             raise UserError(
@@ -64,9 +96,14 @@ class RunFolder:
                 "Choose another folder for --out."
             )
 
-    def _refuse_difference(self, before: Mapping[str, Any], settings: recipe.Table, inputs: Mapping[str, Any]) -> None:
-        harmless = tuple(f"{name}:" for name in HARMLESS)
+    def _differences(
+        self, before: Mapping[str, Any], settings: recipe.Table, inputs: Mapping[str, Any], *, failed: bool
+    ) -> list[str]:
+        """Return the remedies among the differences, allowed when the run has `failed`; refuse all others."""
+        harmless, remedies = (tuple(f"{name}:" for name in names) for names in (HARMLESS, REMEDIES if failed else ()))
         lines = [line for line in recipe.difference(before["settings"], settings) if not line.startswith(harmless)]
+        changes = [line for line in lines if line.startswith(remedies)]
+        lines = [line for line in lines if line not in changes]
         lines += recipe.difference({name: before.get(name) for name in inputs}, inputs)
         if lines:
             raise UserError(
@@ -74,3 +111,4 @@ class RunFolder:
                 + "\n".join(f"  {line}" for line in lines)
                 + "\nGive the settings it was begun with to go on with it, or choose another folder for --out."
             )
+        return changes

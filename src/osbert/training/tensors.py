@@ -1,4 +1,4 @@
-"""A learner's weights and its optimiser's moments as tensors by name: out for a checkpoint, and back in."""
+"""A learner's weights and its optimiser's moments as whole tensors by name: out for a checkpoint, and back in."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from osbert.errors import UserError
+from osbert.training.parallel import Parallel
 
 
-def weights(learner: nn.Module) -> dict[str, Tensor]:
-    """Return what the learner would save, each tensor once even where modules share it."""
-    saved = learner.state_dict().keys()
-    named = [*learner.named_parameters(), *learner.named_buffers()]  # both skip what was already seen
-    return {name: tensor.detach() for name, tensor in named if name in saved}
+def weights(learner: nn.Module, parallel: Parallel) -> dict[str, Tensor]:
+    """Return what the learner would save, each tensor once even where modules share it.
+
+    All processes must call, and the first gets the tensors.
+    """
+    return {name: parallel.whole(tensor) for name, tensor in _saved(learner).items()}
 
 
-def put_weights(learner: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy tensors into the learner. Raises UserError when names or shapes are not the learner's."""
-    own = weights(learner)
+def put_weights(learner: nn.Module, parallel: Parallel, tensors: Mapping[str, Tensor]) -> None:
+    """Copy whole tensors into the learner. Raises UserError when names or shapes are not the learner's."""
+    own = _saved(learner)
     shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
     given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if given != shapes:
@@ -27,25 +29,34 @@ def put_weights(learner: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         raise UserError(f"The checkpoint is of another model: {', '.join(other[:5])} differ ({len(other)} tensors).")
     with torch.no_grad():
         for name, tensor in tensors.items():
-            own[name].copy_(tensor)
+            own[name].copy_(parallel.own(tensor, own[name]))
 
 
-def moments(learner: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimiser's tensors, named "exp_avg/<name of the weight>" and so on."""
+def moments(learner: nn.Module, parallel: Parallel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the optimiser's tensors, named "exp_avg/<name of the weight>" and so on; as `weights` does."""
     return {
-        f"{kind}/{name}": tensor
+        f"{kind}/{name}": parallel.whole(tensor)
         for name, weight in learner.named_parameters()
         for kind, tensor in optimizer.state.get(weight, {}).items()
     }
 
 
-def put_moments(learner: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def put_moments(
+    learner: nn.Module, parallel: Parallel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
+) -> None:
     """Give an optimiser over the learner's weights its moments back."""
+    weights = dict(learner.named_parameters())
     by_name: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
-        by_name.setdefault(name, {})[kind] = tensor
-    names = {weight: name for name, weight in learner.named_parameters()}
+        by_name.setdefault(name, {})[kind] = parallel.own(tensor, weights[name])
+    names = {weight: name for name, weight in weights.items()}
     ordered = [names[weight] for group in optimizer.param_groups for weight in group["params"]]
     state = {place: by_name[name] for place, name in enumerate(ordered) if name in by_name}
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _saved(learner: nn.Module) -> dict[str, Tensor]:
+    saved = learner.state_dict().keys()
+    named = [*learner.named_parameters(), *learner.named_buffers()]  # both skip what was already seen
+    return {name: tensor.detach() for name, tensor in named if name in saved}

@@ -18,6 +18,8 @@ from osbert.files import write_text
 from osbert.training.progress import Mean, Progress
 
 NAME = "metrics.jsonl"
+HELD_OUT, BEFORE = "held_out", "held_out_before"
+"""What names begin with that were measured on held-out text, of this run's corpus and of the one before."""
 CLOCK = ("seconds", "tokens_per_second", "loader_share")
 """The values of a line that depend on the clock; all others are the same in every run of the same settings."""
 
@@ -38,8 +40,8 @@ class Metrics:
         """Lines that a full disk refused; they are tried again with the next line."""
 
     def go_back(self, step: int) -> None:
-        """Drop the lines after `step`, and a last line that was cut off."""
-        lines = [line for line in read_lines(self.path) if line["step"] <= step]
+        """Drop the lines after `step`, all of them before the first, and a last line that was cut off."""
+        lines = [line for line in read_lines(self.path) if 0 < step >= line["step"]]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
     def step(self, progress: Progress) -> dict[str, Any] | None:
@@ -64,13 +66,13 @@ class Metrics:
         self.write(line)
         return line
 
-    def held_out(self, step: int, means: Mapping[str, Mean]) -> dict[str, Any]:
-        """Write and return the line of a look at the held-out batches."""
-        line: dict[str, Any] = {"step": step, "held_out.loss": sum(mean.loss for mean in means.values())}
+    def held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
+        """Write and return the line of a look at held-out batches."""
+        line: dict[str, Any] = {"step": step, f"{of}.loss": sum(mean.loss for mean in means.values())}
         for name, mean in means.items():
-            line[f"held_out.{name}.loss"] = mean.loss
+            line[f"{of}.{name}.loss"] = mean.loss
             if mean.accuracy is not None:
-                line[f"held_out.{name}.accuracy"] = mean.accuracy
+                line[f"{of}.{name}.accuracy"] = mean.accuracy
         self.write(line)
         return line
 
@@ -81,14 +83,36 @@ class Metrics:
             for name, value in line.items()
         }
         self.unwritten.append(json.dumps(finite) + "\n")
+        self.settle()
+
+    def settle(self) -> None:
+        """Write the lines that a full disk has refused so far, if it takes them now."""
+        if not self.unwritten:
+            return
         size = self.path.stat().st_size if self.path.exists() else 0
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(self.unwritten)
+                file.flush()
+                os.fsync(file.fileno())  # a checkpoint that follows must not outlive these lines in a power cut
             self.unwritten.clear()
         except OSError:
             if self.path.exists():
                 os.truncate(self.path, size)
+
+
+class Unwritten:
+    """Stands for the Metrics of a process that leaves the writing to another."""
+
+    def go_back(self, step: int) -> None:
+        """Change nothing."""
+
+    def step(self, progress: Progress) -> None:
+        """Return no line."""
+
+    def held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
+        """Return a line without values."""
+        return {"step": step}
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -146,10 +170,11 @@ class ProgressLine:
         elif line is not None:
             self.say(self._full(progress.step, self.text))
 
-    def held_out(self, line: Mapping[str, Any]) -> None:
-        """Show a look at the held-out batches."""
+    def held_out(self, line: Mapping[str, Any], *, of: str = HELD_OUT) -> None:
+        """Show a look at held-out batches."""
         step = f"step {line['step']:,}/{self.steps:,}"
-        self.say(f"{step}  held out: {summary(line, prefix='held_out.')}")
+        which = "held out of the corpus before" if of == BEFORE else "held out"
+        self.say(f"{step}  {which}: {summary(line, prefix=f'{of}.')}")
 
     def say(self, message: str) -> None:
         """Show a message on a line of its own."""

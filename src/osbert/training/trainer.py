@@ -9,27 +9,33 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from osbert.data.batch import Batch
+from osbert.data.batch_files import write_batches
 from osbert.data.step import Cursor, Loader, Step, ahead
 from osbert.errors import UserError
 from osbert.recipe import difference
-from osbert.training import tensors
+from osbert.training import memory, tensors
 from osbert.training.checkpoint import Checkpoint, Checkpoints, WriteError
+from osbert.training.distributed import ALONE, Group
+from osbert.training.gradients import Gradients
 from osbert.training.optimizer import OptimizerSettings, limit
-from osbert.training.processor import Precision, choose
-from osbert.training.progress import Counters, Mean, Outcome, Progress, Sums
+from osbert.training.parallel import Spread, local, spread
+from osbert.training.processor import Compile, Precision, choose, compile_layers, compiles, keep_memory
+from osbert.training.progress import Counters, Mean, Progress, Sums
 
 PATIENCE = 3
 """So many unusable steps in a row end the run."""
+MOMENTS = "It keeps two numbers for each weight: free some, take a smaller model, or several processes with fsdp."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,8 @@ class TrainingSettings:
     """Precision of matrix products; auto is bf16 where the processor has it."""
     device: str = "auto"
     """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    compile: Compile = "auto"
+    """Whether layers are compiled by torch.compile, which takes a minute at the start; auto is yes on a GPU."""
     seed: int = 0
     """Decides the first weights and the dropout."""
     log_every: int = 100
@@ -52,6 +60,8 @@ class TrainingSettings:
     """Steps between two looks at the held-out batches; 0 for the end only."""
     keep: int = 2
     """Checkpoints that are kept, the newest ones."""
+    parallel: Spread = "ddp"
+    """With several processes (torchrun), whether each has all weights (ddp) or a share of each (fsdp)."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
@@ -71,19 +81,36 @@ class Trainer:
     """
 
     def __init__(
-        self, learner: nn.Module, loader: Loader, optimizer: OptimizerSettings, training: TrainingSettings, folder: Path
+        self,
+        learner: nn.Module,
+        loader: Loader,
+        optimizer: OptimizerSettings,
+        training: TrainingSettings,
+        folder: Path,
+        group: Group = ALONE,
     ) -> None:
-        """Put the learner on its device; nothing is read from or written to `folder` yet."""
+        """Put the learner on its device; nothing is read from or written to `folder` yet.
+
+        In a group of processes the loader gives this one's part of each step.
+        """
+        self.group = group
         self.processor = choose(training.device, training.precision)
+        if self.processor.device.type == "cpu":
+            keep_memory()
         self.learner = learner.to(self.processor.device)
         self.loader = loader
         self.settings = training
         self.folder = folder
+        self.parallel = spread(self.learner, group, training.parallel, self.processor.device)
+        compile_layers(self.learner, training.compile, self.processor.device)
         self.optimizer_settings = optimizer
         self.optimizer = optimizer.build(learner)
         self.weights = [weight for weight in learner.parameters() if weight.requires_grad]
         self.checkpoints = Checkpoints(folder / "checkpoints", keep=training.keep)
         self.step = 0
+        self.gradients = Gradients(
+            self.learner, self.processor, parallel=self.parallel, group=group, seed=training.seed
+        )
         self.cursor = Cursor()
         self.counters = Counters()
         self.memory: dict[str, Any] = {}
@@ -95,9 +122,14 @@ class Trainer:
         return self.step >= self.settings.steps
 
     @property
+    def hopeless(self) -> bool:
+        """Return whether so many steps in a row were unusable that the run has ended."""
+        return self.counters.unusable >= PATIENCE
+
+    @property
     def sound(self) -> bool:
         """Return whether all weights are finite. A learning rate that is far too high can make them otherwise."""
-        return all(bool(torch.isfinite(weight).all()) for weight in self.weights)
+        return all(self.group.gathered(self._finite(), "the weights"))
 
     def run(self) -> Iterator[Progress]:
         """Take the steps that are left, yielding after each; a checkpoint due at a step is written after the yield.
@@ -106,10 +138,11 @@ class Trainer:
         """
         self.learner.train()
         every = self.settings.checkpoint_every
-        with contextlib.closing(ahead(self.loader.steps(self.cursor))) as stream:
+        start = replace(self.cursor, step=self.step)
+        with contextlib.closing(ahead(self.loader.steps(start))) as stream:
             while not self.finished:
                 started = time.perf_counter()
-                step = next(stream)
+                step = self._next(stream)
                 self.counters.loader_seconds += time.perf_counter() - started
                 yield self._advance(step, started)
                 if every and (self.step % every == 0 or self.finished):
@@ -118,7 +151,7 @@ class Trainer:
     def save(self) -> bool:
         """Write a checkpoint of this moment; when that fails, note why, keep the ones before, and return False.
 
-        Weights that are not finite are never written.
+        All processes of a group must call, and the first writes. Weights that are not finite are never written.
         """
         if not self.sound:
             self.notices.append(f"No checkpoint of step {self.step:,}: the weights have become infinite or undefined.")
@@ -129,36 +162,30 @@ class Trainer:
             "memory": self.memory,
             "circumstances": self._circumstances(),
         }
-        weights, moments = tensors.weights(self.learner), tensors.moments(self.learner, self.optimizer)
+        weights = tensors.weights(self.learner, self.parallel)
+        moments = tensors.moments(self.learner, self.parallel, self.optimizer)
         checkpoint = Checkpoint(step=self.step, weights=weights, optimizer=moments, state=state)
-        try:
-            self.checkpoints.save(checkpoint)
-        except WriteError as error:
-            last = max(self.checkpoints.steps(), default=None)
-            kept = "there is none before it" if last is None else f"the one of step {last:,} is kept"
-            self.notices.append(f"The checkpoint of step {self.step:,} could not be written; {kept}. {error}")
-            return False
-        return True
+        return self.group.first(lambda: self._written(checkpoint))
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint that is whole; return False, changing nothing, if there is none yet.
 
         Raises UserError when all checkpoints are damaged, or are of another model.
         """
-        self.checkpoints.tidy()
-        checkpoint, messages = self.checkpoints.newest()
-        self.notices += messages
-        if checkpoint is None:
+        step = self.group.first(self._found)
+        if step is None:
             return False
-        tensors.put_weights(self.learner, checkpoint.weights)
-        tensors.put_moments(self.learner, self.optimizer, checkpoint.optimizer)
+        checkpoint = self.checkpoints.read(step)
+        tensors.put_weights(self.learner, self.parallel, checkpoint.weights)
+        tensors.put_moments(self.learner, self.parallel, self.optimizer, checkpoint.optimizer)
         state = checkpoint.state
         self.step = checkpoint.step
         self.cursor = Cursor(**state["cursor"])
         self.counters = Counters(**state["counters"])
         self.memory.clear()
         self.memory.update(state["memory"])
-        changes = difference(state["circumstances"], self._circumstances())
+        before, now = state["circumstances"], self._circumstances()
+        changes = difference(before, {name: value for name, value in now.items() if name in before})
         if changes:
             self.notices.append(
                 f"Since the checkpoint of step {self.step:,} was written this changed: {'; '.join(changes)}. The run "
@@ -167,42 +194,54 @@ class Trainer:
         return True
 
     def evaluate(self, batches: Iterable[Batch]) -> dict[str, Mean]:
-        """Return each objective's mean over some batches, without dropout; training is not disturbed."""
+        """Return each objective's mean over some batches, without dropout; training is not disturbed.
+
+        In a group each process measures its part of each batch, as the loader made it.
+        """
         training = self.learner.training
         self.learner.eval()
-        sums = Sums()
-        with torch.no_grad():
-            for batch in batches:
-                sums.expect(batch)
-                sums.add(self._outcomes(batch))
-        self.learner.train(training)
-        return sums.read()[0]
+        try:
+            sums = self._sparing(self.gradients.measure, list(batches))
+        finally:
+            self.learner.train(training)
+        return sums.read(self.group)[0]
+
+    def _next(self, stream: Iterator[Step]) -> Step:
+        """Return the next step; when the data can no longer be read, a checkpoint of this moment is written first."""
+        try:
+            with memory.needed("the loader", "Free some, or give a smaller --data.pool or fewer --data.workers."):
+                return next(stream)
+        except (UserError, OSError):
+            if self.step and self.group.size == 1:  # in a group all would have to write it together
+                self.save()
+            raise
 
     def _advance(self, step: Step, started: float) -> Progress:
         """Take one step, of which the loading began at `started`."""
-        sums = self._gradients(step)
+        sums = self._sparing(partial(self.gradients.add, number=self.step), step.batches)
         norm = limit(self.weights, self.optimizer_settings.clip)
-        means, [gradient_norm] = sums.read(norm.float())
-        rate = self.optimizer_settings.rate(self.step, self.settings.steps)
+        means, [gradient_norm] = sums.read(self.group, norm.float())
+        share = self.optimizer_settings.share(self.step, self.settings.steps)
         skipped = not all(map(math.isfinite, [gradient_norm, *(mean.loss for mean in means.values())]))
         if skipped:
             self._skip(step)
         else:
             self.counters.unusable = 0
             for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self.optimizer.step()
+                group["lr"] = group["peak"] * share
+            with memory.needed("the optimiser", MOMENTS):
+                self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
         self.cursor = step.cursor
-        self.counters.tokens += sum(batch.tokens for batch in step.batches)
+        self.counters.tokens += sums.census.tokens
         self.counters.seconds += time.perf_counter() - started
         return Progress(
             step=self.step,
             steps=self.settings.steps,
             losses={name: mean.loss for name, mean in means.items()},
             accuracies={name: mean.accuracy for name, mean in means.items() if mean.accuracy is not None},
-            learning_rate=rate,
+            learning_rate=self.optimizer_settings.learning_rate * share,
             gradient_norm=gradient_norm,
             skipped=skipped,
             cursor=self.cursor,
@@ -212,65 +251,112 @@ class Trainer:
             skipped_steps=self.counters.skipped_steps,
         )
 
-    def _gradients(self, step: Step) -> Sums:
-        """Add up the gradient of a step over its micro-batches.
+    def _sparing(self, work: Callable[[Sequence[Batch]], Sums], batches: Sequence[Batch]) -> Sums:
+        """Do some work on batches; when memory runs out do it again on their halves, and so from then on.
 
-        The random numbers of dropout start from (seed, step, micro-batch), so that going on later needs no memory of
-        them; the caller's own random numbers are left where they were.
+        In a group all do, whichever process it was. Raises UserError when a single sequence is too much, a checkpoint
+        of this moment is written before; and when the processes cannot leave off together.
         """
-        sums = Sums()
-        for batch in step.batches:
-            sums.expect(batch)
-        generator = self.processor.generator
-        before = generator.get_state()
-        for number, batch in enumerate(step.batches):
-            generator.manual_seed(_seed(self.settings.seed, self.step, number))
-            outcomes = self._outcomes(batch)
-            sums.add(outcomes)
-            shares = [outcome.total / sums.counts[name] for name, outcome in outcomes.items() if sums.counts[name]]
-            if shares:
-                torch.stack(shares).sum().backward()
-        generator.set_state(before)
-        return sums
+        while True:
+            given = memory.parts(batches, self.counters.halvings)
+            sums, told = self._tried(work, given)
+            short = None if sums is not None else self._shortage(given, told)
+            shortages = self.group.gathered(short, "want of memory")
+            if sums is not None and not any(shortages):
+                return sums
+            self._halve(shortages)
 
-    def _outcomes(self, batch: Batch) -> dict[str, Outcome]:
-        with self.processor.autocast():
-            return self.learner(batch.to(self.processor.device))
+    def _tried(self, work: Callable[[Sequence[Batch]], Sums], batches: Sequence[Batch]) -> tuple[Sums | None, str]:
+        """Do some work; return None, and what the error said, when memory ran out.
+
+        The error ends here: as long as it lives, it holds the tensors of the work.
+        """
+        try:
+            return work(batches), ""
+        except (RuntimeError, MemoryError) as error:
+            if not memory.ran_out(error):
+                raise
+            return None, memory.told(error)
+
+    def _shortage(self, batches: Sequence[Batch], told: str) -> memory.Shortage:
+        """Clear up after memory ran out here, so that the processes can go on together; return what it was about."""
+        self.optimizer.zero_grad()
+        memory.release()
+        shortage = memory.Shortage.of(batches, told)
+        if not self.gradients.give_up():
+            raise UserError(
+                f"Memory ran out in process {self.group.rank} ({told}). Give --data.micro_tokens "
+                f"{max(1, shortage.half)} or less: the gradients are the same, to rounding. With it the same command "
+                "goes on from the last checkpoint."
+            )
+        return shortage
+
+    def _halve(self, shortages: Sequence[memory.Shortage | None]) -> None:
+        """Prepare to take batches, for which the memory of some processes did not suffice, in halves."""
+        self.optimizer.zero_grad()
+        rank, worst = max(
+            ((rank, shortage) for rank, shortage in enumerate(shortages) if shortage),
+            key=lambda found: (found[1].single, found[1].half),
+        )
+        told = f"in process {rank}: {worst.told}" if self.group.size > 1 else worst.told
+        if worst.single:
+            self.save()
+            self.group.end(
+                f"Memory does not suffice for a single sequence of {worst.most:,} tokens ({told}). Free some, or take "
+                "a smaller model or shorter sequences. The same command goes on from the last checkpoint."
+            )
+        self.counters.halvings += 1
+        self.notices.append(
+            f"Memory ran out at step {self.step + 1:,} ({told}). From now on a pass through the model takes at most "
+            f"about {worst.half:,} tokens, more passes a step: the gradients are the same, to rounding."
+        )
 
     def _skip(self, step: Step) -> None:
         """Count a step whose loss or gradient is not finite; the third in a row ends the run."""
         self.counters.skipped_steps += 1
         self.counters.unusable += 1
-        if self.counters.unusable < PATIENCE:
+        if not self.hopeless:
             return
-        path = self.folder / f"failed-step-{self.step + 1}.npz"
-        save_batches(path, step.batches)
-        raise UserError(
+        path = self.folder / f"failed-step-{self.step + 1}{f'-process-{self.group.rank}' * (self.group.size > 1)}.npz"
+        write_batches(path, step.batches)
+        self.group.end(
             f"The loss or its gradient was not finite in {PATIENCE} steps in a row, up to step {self.step + 1:,}. The "
             f"weights are untouched by them; the last batch is in {path}. A lower learning rate, a longer warm-up or "
-            "precision fp32 may help: give one of them, and another folder for --out."
+            "precision fp32 may help."
         )
+
+    def _finite(self) -> bool:
+        """Return whether the weights are finite, as far as this process has them."""
+        return all(bool(torch.isfinite(local(weight)).all()) for weight in self.weights)
 
     def _circumstances(self) -> dict[str, Any]:
         """Return what the last bits of the weights depend on besides the settings."""
-        return {"threads": torch.get_num_threads(), "torch": torch.__version__, "processor": str(self.processor)}
+        circumstances = {
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "processor": str(self.processor),
+            "model": self.processor.model,
+            "compile": compiles(self.settings.compile, self.processor.device),
+            "processes": self.group.size,
+        }
+        if self.group.size > 1:
+            circumstances["parallel"] = self.settings.parallel
+        return circumstances
 
+    def _written(self, checkpoint: Checkpoint) -> bool:
+        try:
+            self.notices += self.checkpoints.save(checkpoint)
+        except WriteError as error:
+            last = max(self.checkpoints.steps(), default=None)
+            kept = "there is none before it" if last is None else f"the one of step {last:,} is kept"
+            self.notices.append(f"The checkpoint of step {self.step:,} could not be written; {kept}. {error}")
+            return False
+        return True
 
-def save_batches(path: Path, batches: Sequence[Batch]) -> None:
-    """Write the columns and targets of some batches into an .npz file to look at: "0.ids", "0.mlm.labels" and so on."""
-    columns: dict[str, np.ndarray] = {}
-    for number, batch in enumerate(batches):
-        columns[f"{number}.lengths"] = np.array(batch.lengths)
-        columns |= _columns(f"{number}", batch)
-        for name, target in batch.targets.items():
-            columns |= _columns(f"{number}.{name}", target)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, allow_pickle=False, **columns)
-
-
-def _columns(prefix: str, owner: object) -> dict[str, np.ndarray]:
-    return {f"{prefix}.{name}": value.numpy() for name, value in vars(owner).items() if isinstance(value, Tensor)}
-
-
-def _seed(*key: int) -> int:
-    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+    def _found(self) -> int | None:
+        """Return the step of the newest checkpoint that is whole, after clearing away what is not."""
+        self.checkpoints.tidy()
+        step, messages = self.checkpoints.newest()
+        self.notices += messages
+        return step

@@ -1,0 +1,54 @@
+"""How long a checkpoint of a given size takes to write, to check and to read: seconds a gigabyte, on this disk.
+
+python benchmarks/checkpoint_speed.py [--gigabytes 1.3] [--folder DIR] [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from osbert.training.checkpoint import Checkpoint, Checkpoints
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=1.3, help="1.3: bert-base with the moments of Adam")
+    parser.add_argument("--folder", type=Path, help="a folder on the disk to measure")
+    parser.add_argument("--rounds", type=int, default=3)
+    chosen = parser.parse_args()
+    rows = int(chosen.gigabytes * 1e9 / 4 / 1024 / 30)
+    weights = {f"block.{number}": torch.randn(rows, 1024) for number in range(10)}
+    moments = {f"moment.{number}": torch.randn(rows, 1024) for number in range(20)}
+    seconds: dict[str, list[float]] = {"write": [], "check": [], "read": []}
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
+        checkpoints = Checkpoints(Path(name), keep=1)
+        for step in range(chosen.rounds):
+            made = Checkpoint(step=step, weights=weights, optimizer=moments, state={})
+            seconds["write"].append(timed(lambda made=made: checkpoints.save(made)))
+            seconds["check"].append(timed(checkpoints.newest))
+            seconds["read"].append(timed(lambda step=step: copied(checkpoints.read(step))))
+    for what, found in seconds.items():
+        print(f"{what:6} {statistics.median(found) / chosen.gigabytes:.2f} s/GB (median of {chosen.rounds})")
+
+
+def copied(checkpoint: Checkpoint) -> None:
+    """Copy all tensors, as a trainer does: a file that is mapped into memory has not been read yet."""
+    for tensor in (*checkpoint.weights.values(), *checkpoint.optimizer.values()):
+        tensor.clone()
+
+
+def timed(action: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""A corpus made of nothing, so that speed can be measured where there is no text: words by Zipf's law."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+from osbert.corpus.build import Build
+from osbert.corpus.readers import Reading
+from osbert.corpus.shards import Corpus
+from osbert.corpus.state import BuildSettings
+from osbert.errors import UserError
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+TOKENS = 1_200_000
+"""Words in it: one pool of the loader's, and some to hold out."""
+SENTENCE, DOCUMENT = (8, 40), (5, 40)
+"""Fewest and most words of a sentence, and sentences of a document."""
+SIGNS = "abcdefghijklmnopqrstuvwxyz"
+FEWEST, MOST = len(SPECIALS) + 3, len(SPECIALS) + 1 + len(SIGNS) ** 4
+"""Pieces of its tokenizer: the special ones, a full stop, and words of four letters, two at least."""
+
+
+def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS) -> Corpus:
+    """Build a corpus in `folder` of about so many tokens, whose tokenizer has exactly `vocabulary` pieces.
+
+    Word k comes with a share of about 1 / (k + 2.7), as in text (Zipf; Mandelbrot's form). The same in every call.
+    Raises UserError for a vocabulary that words of four letters cannot fill.
+    """
+    if not FEWEST <= vocabulary <= MOST:
+        raise UserError(
+            f"model.vocabulary is {vocabulary:,}, but made-up words need one from {FEWEST} to {MOST:,}. Leave it at 0, "
+            "or give a --corpus."
+        )
+    letters = itertools.islice(itertools.product(SIGNS, repeat=4), vocabulary - len(SPECIALS) - 1)
+    words = np.array(["".join(four) for four in letters])
+    tokenizer = Tokenizer([*SPECIALS, ".", *words.tolist()])
+    shares = 1 / (np.arange(len(words)) + 2.7)
+    rng = np.random.Generator(np.random.PCG64(0))
+    drawn = words[rng.choice(len(words), size=tokens, p=shares / shares.sum())]
+    cuts = np.cumsum(rng.integers(*SENTENCE, size=tokens // SENTENCE[0]))
+    sentences = [" ".join(part) + "." for part in np.split(drawn, cuts[cuts < tokens])]
+    ends = np.cumsum(rng.integers(*DOCUMENT, size=len(sentences)))
+    folder.mkdir(parents=True)
+    source = folder / "words.txt"
+    with source.open("w", encoding="utf-8") as file:
+        for start, end in itertools.pairwise([0, *ends[ends < len(sentences)].tolist(), len(sentences)]):
+            file.write(" ".join(sentences[start:end]) + "\n")
+    settings = BuildSettings(reading=Reading(documents="line"))
+    corpus = folder / "corpus"
+    Build.prepare([source], tokenizer=tokenizer, folder=corpus, settings=settings).run()
+    write_tokenizer(tokenizer, corpus)
+    return Corpus.open(corpus)

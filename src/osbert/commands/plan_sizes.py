@@ -1,0 +1,217 @@
+"""Sizes of a model side by side: how fast each would train here, what a time would buy, and what it would take.
+
+A few sizes are trained for some seconds. For the others the arithmetic of a token is counted, and the share of it that
+is done in a second is read off a line, through the measured ones, of its logarithm over that of the arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from osbert.commands.pretrain_settings import Plan
+from osbert.commands.speed_test import SpeedTest, phases
+from osbert.data.batch import Batch
+from osbert.data.step import Cursor
+from osbert.evaluation.expected import Expected, expected_loss
+from osbert.evaluation.speed import StepSize, matrix_weights, training_flops
+from osbert.models.heads import Learner
+from osbert.models.transformer import Architecture
+from osbert.training.probe import loader_speed
+
+Shapes = tuple[tuple[int, int], ...]
+SIZES: dict[str, Shapes] = {
+    "cpu": ((2, 128), (4, 128), (2, 256), (4, 256), (4, 512), (8, 512), (12, 768)),
+    "cuda": ((4, 256), (4, 512), (8, 512), (6, 768), (12, 768), (24, 1024)),
+}
+"""Layers and width of the sizes that are compared, by kind of device: the published ones (Turc et al. 2019)."""
+MEASURED: dict[str, Shapes] = {"cpu": ((2, 128), (4, 256), (4, 512)), "cuda": ((4, 256), (12, 768), (24, 1024))}
+"""Those that are trained for some seconds."""
+HEAD = 64
+"""Width of a head in the published sizes."""
+USABLE, BEGINNING = 0.9, 10.0
+"""Share of the time that goes into steps, after so many seconds of beginning."""
+BYTES = 16
+"""Bytes of memory a parameter: itself, its gradient and two moments, 4 each."""
+ACTIVATION = 5.0
+"""Bytes of memory for each number of `Size.activations` at the peak of a step in float32, as a few sizes showed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """A size to compare: its settings, and what follows from them alone.
+
+    `weights`: those in the blocks. `flops`: of training on a token. `activations`: numbers a token kept for the
+    backward pass.
+    """
+
+    plan: Plan
+    parameters: int
+    weights: int
+    flops: float
+    activations: float
+
+    @property
+    def sizes(self) -> Architecture:
+        """Return the architecture."""
+        return self.plan.settings.model
+
+    @property
+    def name(self) -> str:
+        """Return for example "L4 H256"."""
+        return f"L{self.sizes.layers} H{self.sizes.width}"
+
+    @property
+    def pass_tokens(self) -> float:
+        """Return the most tokens in one pass through the model."""
+        data = self.plan.settings.data
+        step = data.batch * data.length
+        return min(step, data.micro_tokens or step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What was measured of a size: FLOP/s, and bytes of memory above those of the process without a model."""
+
+    size: Size
+    flops_per_second: float
+    memory: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What holds for all sizes: the time, the loader's tokens a second, the process's memory without a model."""
+
+    seconds: float
+    loader: float
+    process: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What a time buys with a size, and what it takes: memory and disk in bytes."""
+
+    size: Size
+    measured: bool
+    tokens_per_second: float
+    tokens: float
+    epochs: float
+    memory: float
+    disk: float
+    loss: Expected
+
+
+def sized(plan: Plan, layers: int, width: int) -> Plan:
+    """Return a plan with another size of the model and a learning rate to suit it.
+
+    A head is 64 wide, as published; where heads start at their neighbours, there are four at least. The learning rate
+    goes down with the root of the width.
+    """
+    model, optimizer = plan.settings.model, plan.settings.optimizer
+    if (layers, width) == (model.layers, model.width):
+        return plan
+    heads = max(width // HEAD, 4 if model.neighbours else 1)
+    rate = float(f"{optimizer.learning_rate * math.sqrt(model.width / width):.2g}")
+    model = replace(model, layers=layers, width=width, heads=heads, feedforward=0)
+    settings = replace(plan.settings, model=model, optimizer=replace(optimizer, learning_rate=rate))
+    return replace(plan, settings=settings)
+
+
+def candidates(plan: Plan, kind: str) -> list[Size]:
+    """Return the sizes to compare on a kind of device, the plan's own among them, by their arithmetic."""
+    model = plan.settings.model
+    shapes = {*SIZES[kind], (model.layers, model.width)}
+    # A sequence of 512 tokens costs more a token than one of 128: the mean over the phases of the run.
+    steps = [(next(plan.loader(length=phase.length).steps(Cursor())).batches, phase.share) for phase in phases(plan)]
+    return sorted((_count(sized(plan, *shape), steps) for shape in shapes), key=lambda size: size.flops)
+
+
+def loader_ceiling(plan: Plan, *, seconds: float) -> float:
+    """Return the tokens a second that the loader gives by itself: no size trains faster."""
+    length = plan.settings.data.length
+    pool = min(plan.settings.data.pool, plan.corpus.tokens)
+    return loader_speed(plan.loader(length=length), pool_tokens=pool, seconds=seconds)
+
+
+def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[Sample]:
+    """Train each size for its part of so many seconds, larger ones for longer, and return what was seen."""
+    sizes = list(sizes)
+    parts = [1 + place for place in range(len(sizes))]
+    samples = []
+    for size, part in zip(sizes, parts, strict=True):
+        test = SpeedTest(size.plan, scratch)
+        speed = test.speed(size.plan.settings.data.length, seconds=seconds * part / sum(parts))
+        flops = test.flops_per_token(size.plan.settings.data.length)
+        memory = counted_memory(size) if speed.extrapolated else speed.memory - test.memory_before
+        samples.append(Sample(size=size, flops_per_second=flops * speed.tokens_per_second, memory=memory))
+    return samples
+
+
+def row(size: Size, samples: Sequence[Sample], limits: Limits) -> Row:
+    """Return what the time buys with a size, and what it takes."""
+    plan = size.plan
+    pace = min(flops_per_second(size, samples) / size.flops, limits.loader)
+    tokens = pace * max(0.0, limits.seconds * USABLE - BEGINNING)
+    distinct = plan.corpus.tokens * (1 - plan.settings.data.held_out)
+    loss = expected_loss(
+        weights=size.weights, tokens=tokens, corpus_tokens=distinct, unigram_entropy=plan.corpus.unigram_entropy
+    )
+    checkpoint = 12 * size.parameters
+    return Row(
+        size=size,
+        measured=any(sample.size is size for sample in samples),
+        tokens_per_second=pace,
+        tokens=tokens,
+        epochs=tokens / distinct,
+        memory=limits.process + memory(size, samples),
+        disk=checkpoint * (plan.settings.training.keep + 1) + 4 * size.parameters,
+        loss=loss,
+    )
+
+
+def flops_per_second(size: Size, samples: Sequence[Sample]) -> float:
+    """Return the FLOP/s to expect: between measured sizes on a line of logarithms, beyond them that of the nearest."""
+    places = [math.log(sample.size.flops) for sample in samples]
+    heights = [math.log(sample.flops_per_second) for sample in samples]
+    return math.exp(float(np.interp(math.log(size.flops), places, heights)))
+
+
+def memory(size: Size, samples: Sequence[Sample]) -> float:
+    """Return the bytes that training a size takes above the process itself: as measured, or in proportion."""
+    for sample in samples:
+        if sample.size is size:
+            return sample.memory
+    each = [
+        (sample.memory - BYTES * sample.size.parameters) / (sample.size.pass_tokens * sample.size.activations)
+        for sample in samples
+    ]
+    return BYTES * size.parameters + statistics.median(each) * size.pass_tokens * size.activations
+
+
+def counted_memory(size: Size, *, half: bool = False) -> float:
+    """Return the bytes that training a size takes by count, its activations in float32 or in `half` of that."""
+    return BYTES * size.parameters + ACTIVATION / (1 + half) * size.pass_tokens * size.activations
+
+
+def _count(plan: Plan, steps: Sequence[tuple[Sequence[Batch], float]]) -> Size:
+    model = plan.settings.model
+    backbone = model.empty()
+    learner = Learner(backbone, {name: objective.head(backbone) for name, objective in plan.objectives.items()})
+    samples = [(StepSize.of(learner, batches), share) for batches, share in steps]
+    flops = sum(share * training_flops(learner, size) / size.tokens for size, share in samples)
+    masked = statistics.fmean(size.labels.get("mlm", 0) / size.tokens for size, _ in samples)
+    within = 9 * model.width + 2 * (model.feedforward or 4 * model.width)
+    if model.attention_dropout:
+        within += 3 * model.heads * plan.settings.data.length
+    return Size(
+        plan=plan,
+        parameters=sum(weight.numel() for weight in learner.parameters()),
+        weights=matrix_weights(backbone.blocks),
+        flops=flops,
+        activations=model.layers * within + 3 * masked * model.vocabulary,
+    )

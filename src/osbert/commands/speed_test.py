@@ -1,0 +1,93 @@
+"""The speed test that `bench`, `plan` and `pretrain --minutes` share: a plan's own learner and loader, some seconds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from osbert.commands.pretrain_run import build_learner
+from osbert.commands.pretrain_settings import Plan
+from osbert.data.loader import PretrainingLoader
+from osbert.data.step import Cursor
+from osbert.evaluation.speed import StepSize, training_flops
+from osbert.training.distributed import ALONE, Group
+from osbert.training.probe import Speed, loader_speed, probe, resident_memory
+from osbert.training.trainer import Trainer
+
+POOL = 2**16
+"""Tokens in the loader's pools during a test, so that laying out the first does not take all of it."""
+ENDLESS = 10**9
+"""Steps of the run whose first ones a test takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """Steps of one sequence length, and the share that they are of a run."""
+
+    length: int
+    share: float
+
+
+def phases(plan: Plan) -> list[Phase]:
+    """Return the phases of a run: one, or two when its last steps are on longer sequences."""
+    data = plan.settings.data
+    short = Phase(length=data.length, share=1 - data.long_share)
+    return [phase for phase in (short, Phase(length=data.long_length, share=data.long_share)) if phase.share]
+
+
+class SpeedTest:
+    """Trains the learner of a plan to see how fast it goes; nothing of it stays.
+
+    All processes of a group take part, and take as many steps.
+    """
+
+    def __init__(self, plan: Plan, scratch: Path, group: Group = ALONE) -> None:
+        """Build the learner; what the test writes goes into the folder `scratch`, which the caller removes."""
+        self.memory_before = resident_memory()
+        started = time.perf_counter()
+        self.plan = plan
+        self.scratch = scratch
+        self.group = group
+        self.learner = build_learner(plan)
+        self.parameters = sum(weight.numel() for weight in self.learner.parameters())
+        self.building_seconds = time.perf_counter() - started
+        self.trainer: Trainer | None = None
+
+    def speed(self, length: int, *, seconds: float) -> Speed:
+        """Return the speed of steps on sequences of at most `length` tokens, measured in about so many seconds."""
+        settings = self.plan.settings
+
+        def begin(size: int) -> Trainer:
+            training = replace(settings.training, steps=ENDLESS, checkpoint_every=0)
+            loader = self._loader(length, batch=size)
+            if self.trainer is not None and self.group.size > 1:  # a learner can be spread over processes only once
+                self.learner = build_learner(self.plan)
+            self.trainer = Trainer(self.learner, loader, settings.optimizer, training, self.scratch, self.group)
+            return self.trainer
+
+        return probe(begin, batch=settings.data.batch, seconds=seconds)
+
+    def flops_per_token(self, length: int) -> float:
+        """Return the FLOPs of training on a token, the mean over a step."""
+        step = next(self._loader(length, batch=self.plan.settings.data.batch).steps(Cursor()))
+        size = StepSize.of(self.learner, step.batches)
+        return training_flops(self.learner, size) / size.tokens
+
+    def loader_tokens_per_second(self, length: int, *, seconds: float) -> float:
+        """Return what the loader gives by itself, its whole pools included."""
+        pool = min(self.plan.settings.data.pool, self.plan.corpus.tokens)
+        return loader_speed(self.plan.loader(length=length), pool_tokens=pool, seconds=seconds)
+
+    def checkpoint_seconds(self) -> float:
+        """Return how long writing a checkpoint of what was trained last takes."""
+        if self.trainer is None:
+            raise ValueError("there is nothing to write before a speed was measured")
+        started = time.perf_counter()
+        self.trainer.save()
+        return time.perf_counter() - started
+
+    def _loader(self, length: int, *, batch: int) -> PretrainingLoader:
+        settings = self.plan.settings
+        data = replace(settings.data, batch=batch, pool=min(settings.data.pool, POOL))
+        return replace(self.plan, settings=replace(settings, data=data)).loader(length=length).part(self.group.part)

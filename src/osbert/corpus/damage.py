@@ -1,0 +1,37 @@
+"""Whether a corpus is still what was built: sizes and hashes of its files against the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ADVICE = "the corpus is damaged, or files of another one lie in it; build it again"
+
+
+def files(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield each file of arrays with what the manifest says of it: "bytes" and "sha256"."""
+    for shard in manifest["shards"]:
+        for name, written in shard["files"].items():
+            yield folder / shard["name"] / name, written
+    yield folder / "counts.npy", manifest["counts"]
+
+
+def wrong_size(path: Path, size: int) -> str:
+    """Return what is wrong with a file that must have so many bytes, "" if nothing."""
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        return f"{path}: missing"
+    return "" if found == size else f"{path}: {found:,} bytes, must be {size:,}"
+
+
+def wrong_content(path: Path, sha256: str) -> str:
+    """Return what is wrong with a file whose content must have this hash, "" if nothing; it is read as a whole."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror})"
+    return "" if found == sha256 else f"{path}: not what was written when the corpus was built"

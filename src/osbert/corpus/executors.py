@@ -1,0 +1,277 @@
+"""Runs the tasks of a build with datatrove: on this machine, by Slurm, or on a Ray cluster.
+
+On this machine each task is a process of its own: one that is killed is started again, and the others go on. Slurm and
+Ray are datatrove's own executors; what they have finished is seen when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import subprocess
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Literal
+
+from osbert.corpus.build import Build, Progress, Watcher
+from osbert.corpus.filters import Filters
+from osbert.corpus.tasks import MOST_TASKS, Encode, Filter, Read, Repeated, gather, shares, tasks_folder
+from osbert.corpus.workers import end_with_parent
+from osbert.errors import UserError
+from osbert.files import write_json
+from osbert.text.normalize import CJK
+
+Executor = Literal["local", "slurm", "ray"]
+
+TRIES = 3
+"""How often a task is begun that is killed each time."""
+_IDEOGRAPH = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + "]")
+ARRAY = 1001
+"""Tasks of one Slurm job at most (its MaxArraySize, as it comes)."""
+SUBMITTED = "submitted.json"
+"""The file with the numbers of the Slurm jobs that the tasks were handed to."""
+BUCKETS = 14
+"""MinHash: bands of the signature, 8 hashes each, so that documents of about 0.72 the same five-word runs match."""
+
+
+class Submitted(Exception):
+    """The tasks were handed to a cluster, which has not finished them yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a build is spread."""
+
+    executor: Executor = "local"
+    """Who runs the tasks."""
+    tasks: int = 0
+    """Into how many tasks the inputs are cut; 0 for as many as there are inputs, at most 64."""
+    workers: int = 1
+    """Tasks that run at a time; on a cluster 0 for as many as it has room for."""
+    partition: str = ""
+    """Slurm: the partition to run in."""
+    time: str = "24:00:00"
+    """Slurm: the longest that a task may take."""
+
+    def check(self) -> None:
+        """Raise UserError when a library is missing, or what the executor needs to know."""
+        if self.tasks < 0:
+            raise UserError(f"--tasks must be 1 or more, not {self.tasks}.")
+        if self.executor == "slurm" and not self.partition:
+            raise UserError("--executor slurm needs --partition, the Slurm partition to run in.")
+        if self.executor == "slurm" and self.tasks > ARRAY:
+            raise UserError(f"--tasks must be at most {ARRAY:,} with Slurm, the longest array that it takes.")
+        for library in ("datatrove", "xxhash", *(["ray"] if self.executor == "ray" else [])):
+            try:
+                __import__(library)
+            except ImportError as error:
+                extra = "ray" if library == "ray" else "scale"
+                raise UserError(
+                    f'--executor {self.executor} needs the library {library}: pip install "osbert[{extra}]"'
+                ) from error
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Steps that `tasks` tasks run, each on its share, once all of the stage before have finished."""
+
+    name: str
+    steps: list[Any]
+    tasks: int
+
+
+def encode_in_tasks(build: Build, plan: Plan, watch: Watcher = lambda progress: None) -> None:
+    """Read and encode all inputs of a build in tasks; finished ones of an earlier run are not done again.
+
+    Raises UserError for a task that fails, and Submitted when a cluster works on them now.
+    """
+    if build.state.shards:
+        raise UserError(
+            f"{build.folder}: this corpus was begun without --executor; go on without it, or remove the folder."
+        )
+    tasks = plan.tasks or min(len(build.inputs), MOST_TASKS)
+    folder = tasks_folder(build, tasks)
+    stages = list(_stages(build, folder, tasks))
+    executors = [_executor(plan, stage, folder / "logs" / stage.name) for stage in stages]
+    if plan.executor == "local":
+        for stage, executor in zip(stages, executors):
+            reads = isinstance(stage.steps[0], Read)  # other stages have little to do for the start of a process
+            together = 1 if reads else -(-stage.tasks // plan.workers)
+            _run_here(executor, plan.workers, together=together, finished=_watcher(build, stage, watch))
+    elif unfinished := [executor for executor in executors if executor.get_incomplete_ranks()]:
+        _refuse_running(build.building / SUBMITTED)
+        for before, executor in pairwise(unfinished):
+            executor.depends = before
+        unfinished[-1].run()
+        if plan.executor == "slurm":
+            write_json(build.building / SUBMITTED, [str(executor.job_id) for executor in unfinished])
+        if any(executor.get_incomplete_ranks() for executor in unfinished):
+            raise Submitted
+    gather(build, folder, tasks)
+
+
+def _refuse_running(path: Path) -> None:
+    """Raise Submitted while Slurm still has jobs of an earlier command: the same tasks must not run twice at a time."""
+    if not path.is_file():
+        return
+    jobs = ",".join(json.loads(path.read_text(encoding="utf-8")))
+    try:
+        found = subprocess.run(["squeue", "--noheader", "--jobs", jobs], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UserError(
+            f"squeue cannot be asked whether the Slurm jobs {jobs} have ended ({error.strerror}). When they have, "
+            f"remove {path} and give the same command again."
+        ) from error
+    if found.stdout.strip():  # of jobs that have ended long ago it says nothing, or that it does not know them
+        raise Submitted
+
+
+def _stages(build: Build, folder: Path, tasks: int) -> Iterator[_Stage]:
+    filters = build.settings.filters or Filters()
+    read: list[Any] = [Read(shares(build.inputs, tasks), build.settings.reading, folder)]
+    if filters.language or filters.quality:
+        read.append(Filter(filters, folder))
+    if filters.near_duplicates:
+        from datatrove.pipeline.dedup import (
+            MinhashConfig,
+            MinhashDedupBuckets,
+            MinhashDedupCluster,
+            MinhashDedupFilter,
+            MinhashDedupSignature,
+        )
+        from datatrove.utils.word_tokenizers import WhitespaceTokenizer
+
+        config = MinhashConfig(num_buckets=BUCKETS)
+        signatures, pairs, removed = (str(folder / name) for name in ("signatures", "pairs", "removed"))
+        signature = MinhashDedupSignature(signatures, config=config, language=WhitespaceTokenizer())
+        signature.word_tokenizer = _Words()
+        yield _Stage("signatures", [*read, signature], tasks)
+        yield _Stage("buckets", [MinhashDedupBuckets(signatures, pairs, config=config)], BUCKETS)
+        yield _Stage("clusters", [MinhashDedupCluster(pairs, removed, config=config)], 1)
+        read = [*read, MinhashDedupFilter(removed, Repeated(folder))]
+    yield _Stage("encode", [*read, Encode(build.tokenizer, build.settings, folder)], tasks)
+
+
+class _Words:
+    """What cuts a text into the words that MinHash compares: at spaces, each ideograph by itself."""
+
+    def word_tokenize(self, text: str) -> list[str]:
+        """Return the words; datatrove has put the text into small letters and taken its punctuation away."""
+        return _IDEOGRAPH.sub(r" \g<0> ", text).split()
+
+
+def _executor(plan: Plan, stage: _Stage, logs: Path) -> Any:
+    if plan.executor == "slurm":
+        from datatrove.executor.slurm import SlurmPipelineExecutor
+
+        inside = Path(sys.prefix) / "bin" / "activate"
+        return SlurmPipelineExecutor(
+            stage.steps,
+            tasks=stage.tasks,
+            time=plan.time,
+            partition=plan.partition,
+            qos="",
+            workers=plan.workers or -1,
+            job_name=f"osbert-{stage.name}",
+            venv_path=str(inside) if inside.is_file() else None,
+            logging_dir=str(logs.absolute()),
+        )
+    if plan.executor == "ray":
+        from datatrove.executor.ray import RayPipelineExecutor
+
+        return RayPipelineExecutor(stage.steps, tasks=stage.tasks, workers=plan.workers or -1, logging_dir=str(logs))
+    from datatrove.executor.local import LocalPipelineExecutor
+
+    return LocalPipelineExecutor(stage.steps, tasks=stage.tasks, logging_dir=str(logs))
+
+
+def _watcher(build: Build, stage: _Stage, watch: Watcher) -> Callable[[int], None]:
+    sizes = [1] * stage.tasks
+    if stage.tasks > 1 and isinstance(stage.steps[0], Read):
+        sizes = [sum(source.size for source in share) for share in stage.steps[0].shares]
+    done: list[int] = []
+
+    def finished(rank: int) -> None:
+        done.append(sizes[rank])
+        watch(Progress(phase="encoding", done=sum(done), total=sum(sizes)))
+
+    return finished
+
+
+def _run_here(executor: Any, workers: int, *, together: int, finished: Callable[[int], None]) -> None:
+    """Run the tasks that are not finished, `together` in each process, so many processes at a time.
+
+    What was killed is begun again. Raises UserError for those that failed, once the others have ended.
+    """
+    ranks: list[int] = executor.get_incomplete_ranks()
+    waiting = deque(ranks[start : start + together] for start in range(0, len(ranks), together))
+    running: dict[Any, tuple[list[int], BaseProcess, Connection]] = {}
+    tries: Counter[int] = Counter()
+    failures: list[str] = []
+    context: Any = multiprocessing.get_context("spawn")
+    try:
+        while (waiting and not failures) or running:
+            while waiting and not failures and len(running) < workers:
+                ranks = waiting.popleft()
+                receiving, sending = context.Pipe(duplex=False)
+                process = context.Process(target=_task, args=(executor, ranks, sending))
+                process.start()
+                sending.close()
+                running[process.sentinel] = ranks, process, receiving
+            for sentinel in wait(list(running)):
+                ranks, process, receiving = running.pop(sentinel)
+                process.join()
+                left = [rank for rank in ranks if not executor.is_rank_completed(rank)]
+                for rank in set(ranks) - set(left):
+                    finished(rank)
+                tries.update(left[:1])
+                if left and (process.exitcode or 0) < 0 and tries[left[0]] < TRIES:
+                    waiting.appendleft(left)
+                elif left:
+                    failures.append(_told(receiving) or _killed(left[0], process.exitcode))
+                receiving.close()
+    finally:
+        for _, process, _ in running.values():
+            process.terminate()
+            process.join()
+    if failures:
+        raise UserError("\n".join(dict.fromkeys(failures)))
+
+
+def _killed(rank: int, exitcode: int | None) -> str:
+    return (
+        f"Task {rank} was ended {TRIES} times from outside (exit {exitcode}), most often for want of memory. What "
+        "other tasks have finished is kept: give the same command again with fewer --workers, or more --tasks."
+    )
+
+
+def _told(receiving: Connection) -> str:
+    with suppress(EOFError):
+        if receiving.poll():
+            return str(receiving.recv())
+    return ""
+
+
+def _task(executor: Any, ranks: Sequence[int], sending: Connection) -> None:
+    """Run tasks in a process of their own, which ends with its parent; what goes wrong is told by the parent."""
+    end_with_parent()
+    log = Path(executor.logging_dir.path) / f"task-{ranks[0]:05d}.err"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "w", encoding="utf-8") as file, redirect_stderr(file):  # datatrove writes its own account there
+        try:
+            for rank in ranks:
+                executor._run_for_rank(rank, local_rank=1)
+        except UserError as error:
+            sending.send(str(error))
+            sys.exit(1)
+        except Exception as error:
+            sending.send(f"Task {rank} failed: {error!r}. The whole account is in {log}.")
+            sys.exit(1)

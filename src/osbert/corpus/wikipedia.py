@@ -1,0 +1,223 @@
+"""Wikipedia dumps -> articles: running text only, without lists, tables and headings (section 3.1 of the paper).
+
+`pages-articles` XML is read page by page, so that memory does not grow with the dump. Pages outside the articles'
+namespace and redirects are passed over. Wikitext is not parsed but thinned out: what is not running text goes, links
+become the text they show. Templates go with all they would have said.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, cast
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
+
+from osbert.errors import UserError
+
+LONGEST_PAGE = 1 << 26
+"""Characters of XML that one page may have; what is longer is no page."""
+FEED = 1 << 16
+"""Characters given to the parser at a time."""
+
+ARTICLES = "0"
+"""The key of the articles' namespace."""
+FILES, CATEGORIES, MEDIA = 6, 14, -2
+"""The keys of the namespaces whose links show no text."""
+WITHOUT_TEXT = frozenset({"file", "image", "media", "category"})
+"""Their names in English, which every wiki knows beside its own."""
+
+# Elements that go with their content; of all others the tags go and the content stays.
+_ELEMENTS = (
+    "ref|references|math|chem|ce|gallery|table|ul|ol|dl|h[1-6]|pre|syntaxhighlight|source|timeline|score|imagemap|hiero"
+    "|graph|mapframe|maplink|templatestyles|categorytree|inputbox|section|noinclude|includeonly"
+)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_ELEMENT = re.compile(rf"<(?P<close>/?)(?P<kind>{_ELEMENTS})\b[^<>]*?(?P<empty>/?)>", re.IGNORECASE)
+_BRACES = re.compile(r"(?P<open>\{\{|\{\|)|\}\}|\|\}(?:(?!\})|(?=\}\}(?!\})))")
+_LINK = re.compile(r"(\[\[|\]\])")
+_OTHER_LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
+_ADDRESS = re.compile(r"\[(?:https?:|ftp:|mailto:|//)[^\s\]]*[^\S\n]*([^\]\n]*)\]", re.IGNORECASE)
+_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
+_LEFT = re.compile(r"</?[a-zA-Z][^<>\n]*>|\[{2,}|\]{2,}|\{{2,}|\}{2,}|\{\||\|\}|'{2,}|__[A-Z]+__")
+_EMPTY_BRACKETS = re.compile(r"[^\S\n]*\([\s,;:]*\)")
+_SPACES = re.compile(r"[^\S\n]+")
+_NOT_RUNNING = ("*", "#", ":", ";", "=", "|", "!", "----")
+
+
+def read_articles(blocks: Iterable[str], name: str) -> Iterator[str]:
+    """Yield the running text of each article of a dump, which comes in blocks; articles without any are left out.
+
+    Raises UserError, with line and last page, where the XML is damaged or ends too early, and for what is no dump.
+    """
+    parser: XMLPullParser[Element] = XMLPullParser(("start", "end"))
+    pages = _Pages(name)
+    try:
+        for block in blocks:
+            for start in range(0, len(block), FEED):
+                parser.feed(block[start : start + FEED])
+                yield from pages.finished(parser)
+                pages.grown(FEED)
+        parser.close()
+        yield from pages.finished(parser)
+    except ParseError as error:
+        line, column = error.position
+        raise UserError(
+            f"{name}: line {line:,}, column {column + 1:,} is not well-formed XML ({error.msg.partition(':')[0]}), "
+            f"{pages.place()}. The dump is damaged or incomplete: fetch it again, or leave it out."
+        ) from error
+
+
+class _Pages:
+    """Takes finished pages from the parser and forgets them, so that the tree never holds more than one."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.root: Element | None = None
+        self.count = 0
+        self.title = ""
+        self.waiting = 0
+        self.without_text = set(WITHOUT_TEXT)
+        self.namespaces: set[str] = set()
+
+    def finished(self, parser: XMLPullParser[Element]) -> Iterator[str]:
+        """Yield the text of each article that the parser has seen the end of."""
+        for event, element in cast(Iterator[tuple[str, Element]], parser.read_events()):
+            tag = _tag(element)
+            if self.root is None:
+                self.root = element
+                if tag != "mediawiki":
+                    raise UserError(f"{self.name}: no Wikipedia dump: its first element is <{tag}>, not <mediawiki>.")
+            elif event == "end" and tag == "namespace":
+                if element.get("key") != ARTICLES and element.text:
+                    self.namespaces.add(element.text.lower())
+                if element.get("key") in (str(FILES), str(CATEGORIES), str(MEDIA)) and element.text:
+                    self.without_text.add(element.text.lower())
+            elif event == "end" and tag == "page":
+                text = self._article(element)
+                self.root.clear()
+                self.waiting = 0
+                if text:
+                    yield text
+
+    def grown(self, characters: int) -> None:
+        """Count what was read since the last page; UserError when no page can be so long."""
+        self.waiting += characters
+        if self.waiting > LONGEST_PAGE:
+            raise UserError(f"{self.name}: a page of more than {LONGEST_PAGE:,} characters, {self.place()}.")
+
+    def place(self) -> str:
+        """Return in words how far the dump was read."""
+        return f"after {self.count:,} pages" + (f", the last of them '{self.title}'" if self.count else "")
+
+    def _article(self, page: Element) -> str:
+        fields = {_tag(child): child for child in page}
+        self.count += 1
+        self.title = (fields["title"].text or "") if "title" in fields else ""
+        if "redirect" in fields or "revision" not in fields or not self._of_articles(fields.get("ns")):
+            return ""
+        revision = {_tag(child): child.text or "" for child in fields["revision"]}
+        if revision.get("model", "wikitext") != "wikitext":
+            return ""
+        return running_text(revision.get("text", ""), without_text=self.without_text)
+
+    def _of_articles(self, number: Element | None) -> bool:
+        """Return whether the page at hand is an article: by its namespace's number, in old dumps by its title."""
+        if number is not None:
+            return (number.text or "").strip() == ARTICLES
+        prefix, colon, _ = self.title.partition(":")
+        return not colon or prefix.strip().replace("_", " ").lower() not in self.namespaces
+
+
+def running_text(wikitext: str, *, without_text: Iterable[str] = WITHOUT_TEXT) -> str:
+    """Return the paragraphs of a page, a line each, without markup.
+
+    `without_text`: names, in small letters, of the namespaces whose links show no text.
+    """
+    text = _COMMENT.sub("", wikitext)
+    text = _without(text, _elements(text))
+    text = _without(text, _braces(text))
+    text = _shown_links(text, frozenset(without_text))
+    text = _BREAK.sub(" ", _ADDRESS.sub(r"\1", text))
+    while (thinner := _LEFT.sub("", text)) != text:
+        text = thinner
+    lines = (line.strip() for line in text.split("\n"))
+    text = "\n".join(line for line in lines if line and not line.startswith(_NOT_RUNNING))
+    text = _SPACES.sub(" ", _EMPTY_BRACKETS.sub("", html.unescape(text)))
+    return "\n".join(line for line in map(str.strip, text.split("\n")) if line)
+
+
+class _Mark(NamedTuple):
+    """Where something that is to go begins or ends: `kind` pairs the two."""
+
+    kind: str
+    opens: bool
+    start: int
+    end: int
+
+
+def _elements(text: str) -> Iterator[_Mark]:
+    for found in _ELEMENT.finditer(text):
+        kind = found["kind"].lower()
+        yield _Mark(kind, not found["close"], *found.span())
+        if found["empty"] and not found["close"]:
+            yield _Mark(kind, False, found.end(), found.end())
+
+
+def _braces(text: str) -> Iterator[_Mark]:
+    for found in _BRACES.finditer(text):
+        yield _Mark("table" if "|" in found[0] else "template", found["open"] is not None, *found.span())
+
+
+def _without(text: str, marks: Iterable[_Mark]) -> str:
+    """Return the text without what lies between paired marks, however they are nested; lone marks alone go."""
+    opened: list[_Mark] = []
+    waiting: dict[str, int] = {}
+    gone: list[tuple[int, int]] = []
+    for mark in marks:
+        gone.append((mark.start, mark.end))
+        if mark.opens:
+            opened.append(mark)
+            waiting[mark.kind] = waiting.get(mark.kind, 0) + 1
+        elif waiting.get(mark.kind):
+            while (last := opened.pop()).kind != mark.kind:
+                waiting[last.kind] -= 1
+            waiting[mark.kind] -= 1
+            gone.append((last.start, mark.end))
+    kept = []
+    place = 0
+    for start, end in sorted(gone):
+        if start >= place:
+            kept.append(text[place:start])
+        place = max(place, end)
+    return "".join([*kept, text[place:]])
+
+
+def _shown_links(text: str, without_text: frozenset[str]) -> str:
+    """Return the text with each link replaced by what it shows; captions of files go with all the links in them."""
+    opened: list[list[str]] = [[]]
+    for part in _LINK.split(text):
+        if part == "[[":
+            opened.append([])
+        elif part == "]]":
+            if len(opened) > 1:
+                link = "".join(opened.pop())
+                opened[-1].append(_shown(link, without_text))
+        else:
+            opened[-1].append(part)
+    return "".join(piece for pieces in opened for piece in pieces)
+
+
+def _shown(link: str, without_text: frozenset[str]) -> str:
+    target, bar, label = link.partition("|")
+    prefix, colon, _ = target.partition(":")
+    if colon and prefix.strip().lower() in without_text:
+        return ""
+    if bar:
+        return label.rpartition("|")[2]
+    return "" if _OTHER_LANGUAGE.match(target) else target.removeprefix(":")
+
+
+def _tag(element: Element) -> str:
+    """Return the name of an element without its namespace, whose version differs from dump to dump."""
+    return element.tag.rpartition("}")[2]

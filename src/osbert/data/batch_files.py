@@ -1,0 +1,70 @@
+"""Batches as .npz files: to look at, or to measure on again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osbert.data.batch import Batch, Target
+from osbert.errors import UserError
+from osbert.files import replace_file
+
+COLUMNS = ("ids", "positions", "segments", "order", "starts", "records")
+LABELS = ("labels", "index", "weights")
+
+
+def write_batches(path: Path, batches: Sequence[Batch]) -> None:
+    """Write batches, whole or not at all: arrays "0.ids", "0.lengths", "0.mlm.labels" and so on, 0 for the first."""
+    arrays: dict[str, np.ndarray] = {}
+    for number, batch in enumerate(batches):
+        arrays[f"{number}.lengths"] = np.array(batch.lengths)
+        arrays |= _arrays(f"{number}", batch, COLUMNS)
+        for name, target in batch.targets.items():
+            arrays |= _arrays(f"{number}.{name}", target, LABELS)
+            arrays[f"{number}.{name}.per_token"] = np.array(target.per_token)
+            arrays[f"{number}.{name}.count"] = np.array(target.count)
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(aside: Path) -> None:
+        with aside.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    replace_file(path, write)
+
+
+def read_batches(path: Path) -> list[Batch]:
+    """Return the batches in a file. Raises UserError when it is none, or is damaged."""
+    try:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        count = len({name.partition(".")[0] for name in arrays})
+        return [_batch(arrays, f"{number}.") for number in range(count)]
+    except Exception as error:  # numpy and zipfile raise many kinds, all of which mean the same
+        raise UserError(f"{path}: no file of batches, or a damaged one ({error}). Remove it.") from error
+
+
+def _arrays(prefix: str, owner: object, names: Sequence[str]) -> dict[str, np.ndarray]:
+    columns = {name: getattr(owner, name) for name in names}
+    return {f"{prefix}.{name}": value.numpy() for name, value in columns.items() if value is not None}
+
+
+def _batch(arrays: dict[str, np.ndarray], prefix: str) -> Batch:
+    own = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+    names = {name.rpartition(".")[0] for name in own if "." in name}
+    columns: dict[str, Any] = {name: _tensor(own, name) for name in COLUMNS}
+    lengths = tuple(own["lengths"].tolist())
+    return Batch(lengths=lengths, targets={name: _target(own, f"{name}.") for name in sorted(names)}, **columns)
+
+
+def _target(own: dict[str, np.ndarray], prefix: str) -> Target:
+    columns: dict[str, Any] = {name: _tensor(own, prefix + name) for name in LABELS}
+    return Target(per_token=bool(own[f"{prefix}per_token"]), count=float(own[f"{prefix}count"]), **columns)
+
+
+def _tensor(own: dict[str, np.ndarray], name: str) -> Tensor | None:
+    return torch.from_numpy(own[name]) if name in own else None

@@ -1,0 +1,238 @@
+"""Examples: many examples as columns that lie end to end, so that what is done to all is done at once.
+
+B examples with N tokens together. An Example is one of them; a Batch is these columns as tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Booleans, Example, Integers, Target
+from osbert.data.ragged import Places, begins, ranges
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """What one objective wants of B examples: M labels, those of an example side by side.
+
+    `counts` (B,): how many labels each example has. `labels` (M,): integers for classes, floats for numbers. `index`
+    (M,): which of the N tokens carry them, or None when they belong to whole sequences. `weights` (M,): their shares in
+    the mean, None for 1 each.
+    """
+
+    labels: NDArray[np.generic]
+    counts: Places
+    index: Places | None = None
+    weights: NDArray[np.floating] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Examples(Sequence[Example]):
+    """B examples, N tokens: `ids`, `segments`, `words`, `special` and `order` (N,) are those of Example, end to end.
+
+    `lengths`, `records` and `truncated` (B,): one number for each example.
+    """
+
+    ids: Integers
+    segments: Integers
+    words: Booleans
+    special: Booleans
+    lengths: Places
+    records: Places
+    truncated: Places
+    order: Integers | None = None
+    targets: Mapping[str, Targets] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, examples: Sequence[Example]) -> Examples:
+        """Return examples as columns; what are columns already is returned as it is."""
+        if isinstance(examples, Examples):
+            return examples
+        return cls.joined([cls._alone(example) for example in examples])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Examples]) -> Examples:
+        """Return the examples of several parts, in their order."""
+        if len(parts) < 2:
+            return parts[0] if parts else _NONE
+        names = dict.fromkeys(name for part in parts for name in part.targets)
+        ordered = any(part.order is not None for part in parts)
+        return cls(
+            ids=np.concatenate([part.ids for part in parts]),
+            segments=np.concatenate([part.segments for part in parts]),
+            words=np.concatenate([part.words for part in parts]),
+            special=np.concatenate([part.special for part in parts]),
+            lengths=np.concatenate([part.lengths for part in parts]),
+            records=np.concatenate([part.records for part in parts]),
+            truncated=np.concatenate([part.truncated for part in parts]),
+            order=np.concatenate([_order(part) for part in parts]) if ordered else None,
+            targets={name: _joined(name, parts) for name in names},
+        )
+
+    @classmethod
+    def _alone(cls, example: Example) -> Examples:
+        return cls(
+            ids=example.ids,
+            segments=example.segments,
+            words=example.words,
+            special=example.special,
+            lengths=np.array([len(example)]),
+            records=np.array([example.record]),
+            truncated=np.array([example.truncated]),
+            order=example.order,
+            targets={
+                name: Targets(
+                    labels=target.labels,
+                    counts=np.array([len(target.labels)]),
+                    index=None if target.index is None else target.index.astype(np.int64),
+                    weights=target.weights,
+                )
+                for name, target in example.targets.items()
+            },
+        )
+
+    @cached_property
+    def starts(self) -> Places:
+        """Where each example begins, (B,)."""
+        return begins(self.lengths)
+
+    def __len__(self) -> int:
+        """Return B."""
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, number: int) -> Example: ...
+    @overload
+    def __getitem__(self, number: slice) -> Examples: ...
+    def __getitem__(self, number: int | slice) -> Example | Examples:
+        """Return one example, or some as columns."""
+        if isinstance(number, slice):
+            return self._run(*number.indices(len(self)))
+        place = range(len(self))[number]
+        start = int(self.starts[place])
+        tokens = slice(start, start + int(self.lengths[place]))
+        targets = {name: _single(target, place, start) for name, target in self.targets.items() if target.counts[place]}
+        return Example(
+            ids=self.ids[tokens],
+            segments=self.segments[tokens],
+            words=self.words[tokens],
+            special=self.special[tokens],
+            order=None if self.order is None else self.order[tokens],
+            targets=targets,
+            record=int(self.records[place]),
+            truncated=int(self.truncated[place]),
+        )
+
+    def _run(self, first: int, last: int, step: int) -> Examples:
+        """Return consecutive examples, whose columns are views."""
+        if step != 1:
+            return self.take(np.arange(first, last, step))
+        bounds = np.append(self.starts, len(self.ids))[[first, max(first, last)]].tolist()
+        tokens, rows = slice(*bounds), slice(first, last)
+        return Examples(
+            ids=self.ids[tokens],
+            segments=self.segments[tokens],
+            words=self.words[tokens],
+            special=self.special[tokens],
+            lengths=self.lengths[rows],
+            records=self.records[rows],
+            truncated=self.truncated[rows],
+            order=None if self.order is None else self.order[tokens],
+            targets={name: _cut(target, rows, bounds[0]) for name, target in self.targets.items()},
+        )
+
+    def take(self, places: Places) -> Examples:
+        """Return the examples at some places, in the order given."""
+        lengths = self.lengths[places]
+        tokens = ranges(self.starts[places], lengths)
+        moved = begins(lengths) - self.starts[places]
+        return Examples(
+            ids=self.ids[tokens],
+            segments=self.segments[tokens],
+            words=self.words[tokens],
+            special=self.special[tokens],
+            lengths=lengths,
+            records=self.records[places],
+            truncated=self.truncated[places],
+            order=None if self.order is None else self.order[tokens],
+            targets={name: _taken(target, places, moved) for name, target in self.targets.items()},
+        )
+
+    def changed(self, *, ids: Integers, name: str, targets: Targets) -> Examples:
+        """Return the examples with other `ids` (N,) and targets of one more objective: what corrupting comes to."""
+        return replace(self, ids=ids, targets={**self.targets, name: targets})
+
+
+_NONE = Examples(
+    ids=np.empty(0, np.int64),
+    segments=np.empty(0, np.int8),
+    words=np.empty(0, np.bool_),
+    special=np.empty(0, np.bool_),
+    lengths=np.empty(0, np.int64),
+    records=np.empty(0, np.int64),
+    truncated=np.empty(0, np.int64),
+)
+
+
+def _order(part: Examples) -> Integers:
+    return np.zeros(len(part.ids), np.int64) if part.order is None else part.order
+
+
+def _joined(name: str, parts: Sequence[Examples]) -> Targets:
+    """Return the targets `name` of several parts, of which some may have none."""
+    absent = [np.zeros(len(part), np.int64) for part in parts]
+    before = np.cumsum([len(part.ids) for part in parts]) - [len(part.ids) for part in parts]
+    present = [(part.targets[name], int(start)) for part, start in zip(parts, before) if name in part.targets]
+    indices = [targets.index + start for targets, start in present if targets.index is not None]
+    if indices and len(indices) < len(present):
+        raise ValueError(f"the target {name} belongs to tokens in one example and to the sequence in another")
+    weighted = any(targets.weights is not None for targets, _ in present)
+    return Targets(
+        labels=np.concatenate([targets.labels for targets, _ in present]),
+        counts=np.concatenate(
+            [part.targets[name].counts if name in part.targets else none for part, none in zip(parts, absent)]
+        ),
+        index=np.concatenate(indices) if indices else None,
+        weights=np.concatenate([_weights(targets) for targets, _ in present]) if weighted else None,
+    )
+
+
+def _weights(targets: Targets) -> NDArray[np.floating]:
+    return np.ones(len(targets.labels), np.float32) if targets.weights is None else targets.weights
+
+
+def _cut(targets: Targets, rows: slice, start: int) -> Targets:
+    """Return the targets of consecutive examples, whose tokens begin at `start`."""
+    counts = targets.counts[rows]
+    first = int(targets.counts[: rows.start].sum())
+    labels = slice(first, first + int(counts.sum()))
+    return Targets(
+        labels=targets.labels[labels],
+        counts=counts,
+        index=None if targets.index is None else targets.index[labels] - start,
+        weights=None if targets.weights is None else targets.weights[labels],
+    )
+
+
+def _single(targets: Targets, place: int, start: int) -> Target:
+    """Return the target of the example at `place`, whose tokens begin at `start`."""
+    found = _cut(targets, slice(place, place + 1), start)
+    return Target(labels=found.labels, index=found.index, weights=found.weights)
+
+
+def _taken(targets: Targets, places: Places, moved: Places) -> Targets:
+    """Return the targets of the examples at some places, which move by `moved` tokens each."""
+    counts = targets.counts[places]
+    labels = ranges(begins(targets.counts)[places], counts)
+    return Targets(
+        labels=targets.labels[labels],
+        counts=counts,
+        index=None if targets.index is None else targets.index[labels] + np.repeat(moved, counts),
+        weights=None if targets.weights is None else targets.weights[labels],
+    )

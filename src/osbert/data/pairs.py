@@ -1,0 +1,94 @@
+"""Pairs of texts: consecutive texts A and B of a document, and partners for A from elsewhere, as sequences.
+
+What objectives on pairs share. How A and B are told from another, or from others, is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from osbert.data.pack import PAIR_SPECIALS, Packer, shares
+from osbert.data.ragged import Places
+from osbert.data.sentences import Sentences
+from osbert.data.sequences import Sequences
+from osbert.text.document import UNNUMBERED, Documents
+
+
+def room(packer: Packer) -> int:
+    """Return the most pieces that a pair has."""
+    return packer.length - PAIR_SPECIALS
+
+
+def sentences_of(documents: Documents, packer: Packer) -> Sentences:
+    """Return sentences of at most half a sequence, so that two of them can be gathered and parted."""
+    return Sentences(documents, longest=room(packer) // 2)
+
+
+def gathered(sentences: Sentences, packer: Packer, rng: np.random.Generator) -> tuple[Places, Places, Places]:
+    """Return the pair that would begin at each of s sentences, (s,) each: the pieces aimed at, `middles` and `lasts`.
+
+    A is the sentences [it, middle), B is [middle, last): as many as just reach the aim, parted at a random one. B has
+    none where there is but one sentence.
+    """
+    firsts = np.arange(len(sentences))
+    aims = packer.aims(len(sentences), room(packer), rng)
+    lasts = sentences.reach(firsts, aims)
+    inner = lasts - firsts - 1
+    middles = firsts + 1 + (rng.random(len(sentences)) * inner).astype(np.int64)
+    return aims, middles, lasts
+
+
+class Elsewhere:
+    """Partners: sentences of another source. Parts of one source are never partners."""
+
+    def __init__(self, sentences: Sentences) -> None:
+        """Group the sentences by source."""
+        numbers = sentences.documents.sources
+        alone = numbers == UNNUMBERED
+        numbers = np.where(alone, numbers.max(initial=0) + np.cumsum(alone), numbers)
+        self.sources = numbers[sentences.numbers]  # (s,)
+        self.order = np.argsort(self.sources, kind="stable")
+        self.sorted = self.sources[self.order]
+
+    def partners(self, sentences: Places, rng: np.random.Generator) -> Places:
+        """Return, for each of K sentences, a random one that is of another source.
+
+        Each is as likely as any other ("a random sentence from the corpus", section 3.1), so a collection of titles
+        does not fill half of all pairs.
+        """
+        own = self.sources[sentences]
+        before, after = np.searchsorted(self.sorted, own), np.searchsorted(self.sorted, own, side="right")
+        found = rng.integers(len(self.order) - (after - before))
+        return self.order[np.where(found < before, found, found + after - before)]
+
+
+def pairs(
+    documents: Documents,
+    texts: tuple[Places, Places, Places, Places],
+    packer: Packer,
+    rng: np.random.Generator,
+    labels: Mapping[str, Places],
+) -> Sequences:
+    """Return pairs of texts, the longer text cut at front or back at random, token by token (google-research/bert).
+
+    `texts`: where A starts and ends and where B starts and ends in the pieces of the documents, (E,) each. `labels`
+    (E,): what they are, by objective.
+    """
+    firsts = np.stack(texts[::2], axis=1)  # (E, 2)
+    sizes = np.stack(texts[1::2], axis=1) - firsts
+    kept = np.stack(shares(sizes[:, 0], sizes[:, 1], room(packer)), axis=1)
+    surplus = sizes - kept
+    cut = surplus > 0
+    firsts[cut] += rng.binomial(surplus[cut], 0.5)
+    return Sequences(
+        documents=documents,
+        tokenizer=packer.tokenizer,
+        firsts=firsts.ravel(),
+        sizes=kept.ravel(),
+        segments=np.tile(np.array([0, 1], np.int8), len(firsts)),
+        counts=np.full(len(firsts), 2),
+        truncated=surplus.sum(axis=1),
+        labels=labels,
+    )

@@ -1,0 +1,30 @@
+"""Two phases in one run: short sequences for most of the steps, long ones for the rest (section A.2)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from osbert.data.step import Cursor, Loader, Step
+
+LATER = Cursor(epoch=2**20)
+"""Where the steps on long sequences begin: epochs with an order and masks of their own."""
+
+
+class Phases:
+    """Steps of one loader up to a certain step of the run, and of another from there on."""
+
+    def __init__(self, first: Loader, second: Loader, *, switch: int) -> None:
+        """Change to the second at step `switch`."""
+        self.first = first
+        self.second = second
+        self.switch = switch
+
+    def steps(self, cursor: Cursor) -> Iterator[Step]:
+        """Yield the steps from `cursor` on, which belongs to the loader whose turn it was."""
+        if cursor.step < self.switch:
+            yield from itertools.islice(self.first.steps(cursor), self.switch - cursor.step)
+        if cursor.step <= self.switch:
+            cursor = replace(LATER, step=self.switch)
+        yield from self.second.steps(cursor)

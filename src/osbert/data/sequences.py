@@ -1,0 +1,87 @@
+"""Sequences that are laid out but not written yet: which runs of pieces stand in each, and what comes between.
+
+A sequence is [CLS] a run [SEP] a run [SEP] ...: of one run (spans), of two (pairs), or of as many as documents are in
+it. A pool's layout is small and quickly made; the tokens of a step are gathered when the step is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example
+from osbert.data.examples import Examples, Targets
+from osbert.data.ragged import Places, begins, ranges
+from osbert.text.document import Documents
+from osbert.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sequences:
+    """E sequences made of R runs of the pieces of documents.
+
+    `firsts`, `sizes` and `segments` (R,): run k is the pieces [firsts[k], firsts[k] + sizes[k]), and its segment; one
+    sequence's runs are side by side. `counts` (E,): runs of each sequence, at least one. `truncated` (E,): pieces that
+    did not fit. `labels`: by objective, one label (E,) for each sequence.
+    """
+
+    documents: Documents
+    tokenizer: Tokenizer
+    firsts: Places
+    sizes: Places
+    segments: NDArray[np.int8]
+    counts: Places
+    truncated: Places
+    labels: Mapping[str, Places] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return E."""
+        return len(self.counts)
+
+    def __iter__(self) -> Iterator[Example]:
+        """Yield the sequences one by one."""
+        return iter(self.take(np.arange(len(self))))
+
+    @cached_property
+    def lengths(self) -> Places:
+        """The tokens of each sequence (E,), specials included."""
+        before = np.concatenate([[0], np.cumsum(self.sizes)])
+        starts = self._starts
+        return before[starts + self.counts] - before[starts] + self.counts + 1
+
+    @cached_property
+    def _starts(self) -> Places:
+        return begins(self.counts)
+
+    def take(self, places: Places) -> Examples:
+        """Return the sequences at some places (B,), written out in the order given."""
+        counts = self.counts[places]
+        runs = ranges(self._starts[places], counts)
+        leading = np.zeros(len(runs), np.int64)  # the first run of a sequence comes with its [CLS]
+        leading[begins(counts)] = 1
+        spans = self.sizes[runs] + leading + 1  # and every run with its [SEP]
+        ends = np.cumsum(spans)
+        cls, sep = (ends - spans)[leading > 0], ends - 1
+        # The specials stand for the pieces beside a run, which may be beyond the first or the last.
+        source = ranges(self.firsts[runs] - leading, spans)
+        ids = self.documents.ids.take(source, mode="clip").astype(np.int64)
+        ids[cls], ids[sep] = self.tokenizer.cls, self.tokenizer.sep
+        words = self.documents.words.take(source, mode="clip")
+        words[cls] = words[sep] = False
+        special = np.zeros(len(source), np.bool_)
+        special[cls] = special[sep] = True
+        once = np.ones(len(places), np.int64)
+        return Examples(
+            ids=ids,
+            segments=np.repeat(self.segments[runs], spans),
+            words=words,
+            special=special,
+            lengths=self.lengths[places],
+            records=np.zeros(len(places), np.int64),
+            truncated=self.truncated[places],
+            targets={name: Targets(labels=labels[places], counts=once) for name, labels in self.labels.items()},
+        )

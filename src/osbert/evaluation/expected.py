@@ -1,0 +1,76 @@
+"""What held-out loss to expect of a size, a time and a text: a rough guide, fitted to a few short runs.
+
+As a share of the unigram entropy (the loss of guessing without context, which a corpus tells before any training),
+the masked-LM loss is taken to be FLOOR + ((SIZE / weights)^STEEP + TEXT / tokens)^POWER: the form of Kaplan et al. 2020
+(Scaling Laws for Neural Language Models, equation 1.5) on a floor. A small model learns as fast as a large one at
+first, and then stays behind. Repeated text counts for less and less, as Muennighoff et al. 2023 measured
+(Scaling Data-Constrained Language Models, the effective data D') on left-to-right models.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+FLOOR, POWER, STEEP = 0.12, 0.2, 1.5
+SIZE, TEXT = 0.0368e6, 0.0864e6
+"""The constants: SIZE in weights of the blocks' matrices, TEXT in tokens.
+
+Fitted by least squares to MEASURED and to the published end of the line: BERT BASE, at most 131G tokens (a million
+steps of 256 sequences of 512), at 1.38 nats (Devlin et al. 2019, Table 6: perplexity 3.99), taken as a share of 0.21.
+"""
+MEASURED = (
+    (0.394e6, 0.481e6, 0.830),
+    (0.394e6, 0.95e6, 0.799),
+    (0.394e6, 1.346e6, 0.741),
+    (0.394e6, 2.1e6, 0.722),
+    (0.394e6, 9.5e6, 0.625),
+    (3.16e6, 0.481e6, 0.815),
+)
+"""Runs of the recipe cpu on film reviews and on documentation, as (weights, tokens, loss over unigram entropy)."""
+UNCERTAIN, FAR = 0.03, 0.02
+"""Share by which those runs lie off the line at most, and how much more for each factor of ten beyond them."""
+WORTH = 15.4
+"""Epochs after the first in which repeating a text is worth 63% of new text (R* of Muennighoff et al.)."""
+AS_NEW, USELESS = 4, 40
+"""Epochs up to which repeated text is nearly as good as new, and from which on more of it teaches next to nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """A range of losses in nats, within what can be.
+
+    `middle`: that of the range before it was cut off at guessing and at the floor, so that it always tells better from
+    worse.
+    """
+
+    low: float
+    high: float
+    middle: float
+
+
+def expected_loss(*, weights: float, tokens: float, corpus_tokens: float, unigram_entropy: float) -> Expected:
+    """Return the held-out masked-LM loss to expect of `weights` in blocks after training on `tokens`.
+
+    `corpus_tokens`: the distinct ones among them; `unigram_entropy` in nats.
+    """
+    if tokens <= 0:
+        return Expected(low=unigram_entropy, high=unigram_entropy, middle=unigram_entropy)
+    worth = worth_as_new(tokens, corpus_tokens)
+    share = FLOOR + ((SIZE / weights) ** STEEP + TEXT / worth) ** POWER
+    sizes, lengths, _ = zip(*MEASURED)
+    off = UNCERTAIN + FAR * (_decades_outside(weights, sizes) + _decades_outside(tokens, lengths))
+    low, high = (min(1.0, max(FLOOR, share + sign * off)) * unigram_entropy for sign in (-1, 1))
+    return Expected(low=low, high=high, middle=share * unigram_entropy)
+
+
+def worth_as_new(tokens: float, corpus_tokens: float) -> float:
+    """Return how many new tokens would teach as much as `tokens` drawn from a corpus of `corpus_tokens`."""
+    if tokens <= corpus_tokens:
+        return tokens
+    repeats = tokens / corpus_tokens - 1
+    return corpus_tokens * (1 + WORTH * (1 - math.exp(-repeats / WORTH)))
+
+
+def _decades_outside(value: float, measured: tuple[float, ...]) -> float:
+    return max(0.0, math.log10(min(measured) / value), math.log10(value / max(measured)))

@@ -1,0 +1,71 @@
+"""Left-to-right language modelling: predict each piece from those before it ("LTR", section 5.1; GPT, Radford 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.examples import Examples, Targets
+from osbert.data.noise import Noise
+from osbert.data.pack import Packer
+from osbert.objectives import Objective
+
+if TYPE_CHECKING:
+    from osbert.models.heads import Head
+    from osbert.models.transformer import Architecture, Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftToRight(Objective):
+    """Every piece is predicted at the token before it, the first one at [CLS]; no text is corrupted.
+
+    [SEP] is seen but not asked for, so the loss is of the same pieces as a masked language model's. The encoder must
+    look left only (model.direction), which it then does in fine-tuning too.
+    """
+
+    before_noise: ClassVar[bool] = True
+
+    unigram_start: bool = False
+    """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""
+
+    def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
+        """Return the examples as they are, with the next piece as the label of every token that a piece follows."""
+        index = np.flatnonzero(~examples.special[1:])
+        counts = np.diff(np.searchsorted(index, examples.starts), append=len(index))
+        targets = Targets(labels=examples.ids[index + 1], counts=counts, index=index)
+        return examples.changed(ids=examples.ids, name=self.name, targets=targets)
+
+    def objections(self, architecture: Architecture) -> Iterator[str]:
+        """Yield what would let a token see the piece that it is to predict."""
+        if architecture.direction != "left_to_right":
+            yield (
+                f'{self.name} predicts the next piece, which model.direction = "{architecture.direction}" lets every '
+                'token see. Set model.direction = "left_to_right".'
+            )
+        if architecture.recurrent:
+            yield (
+                f"{self.name} predicts the next piece, which recurrent layers read backwards. Set model.recurrent = 0; "
+                "they are added in fine-tuning (osbert finetune ... --recurrent 1)."
+            )
+
+    def head(self, backbone: Transformer) -> Head:
+        """Return the language-model head, its output embeddings tied to the backbone's.
+
+        Raises ValueError when the backbone sees what is to be predicted.
+        """
+        from osbert.models.predictions import MaskedLanguageHead
+
+        if objections := list(self.objections(backbone.architecture)):
+            raise ValueError(" ".join(objections))
+        return MaskedLanguageHead(backbone, target=self.name)
+
+    def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
+        """Start the bias at the log unigram probabilities, if so set."""
+        from osbert.models.predictions import begin_at_unigrams
+
+        if self.unigram_start:
+            begin_at_unigrams(head, counts)

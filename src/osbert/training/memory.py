@@ -1,0 +1,95 @@
+"""Memory that runs out: work on micro-batches is done again on their halves, and from then on always so.
+
+The gradient of a step is a sum over its sequences, however they are dealt out to passes (gradients.py), so that halves
+give what the whole would have given, to rounding. Only dropout draws other numbers, since it goes by pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from osbert.data.batch import Batch
+from osbert.data.halves import halves
+from osbert.errors import UserError
+
+SIGNS = (
+    *("can't allocate memory", "out of memory", "not enough memory", "bad_alloc"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
+)
+"""Words in the errors of torch that mean that memory ran out, on a CPU or in a library of the GPU."""
+ONEDNN = ("could not create a primitive", "could not execute a primitive")
+"""What oneDNN has to say about it; with more words it means something else."""
+
+
+def ran_out(error: BaseException) -> bool:
+    """Return whether an error says that there was no memory left."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    text = str(error)
+    return isinstance(error, RuntimeError) and (text in ONEDNN or any(sign in text for sign in SIGNS))
+
+
+def told(error: BaseException) -> str:
+    """Return in a line what an error says of the memory."""
+    return str(error).strip().partition("\n")[0] or "no memory left"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortage:
+    """What a process tells the others when its memory did not suffice for some batches.
+
+    `told`: what the error said. `most`: the tokens of the largest batch; `half`: of the largest half. `single`: no
+    batch has two sequences, so that there are no halves.
+    """
+
+    told: str
+    most: int
+    half: int
+    single: bool
+
+    @classmethod
+    def of(cls, batches: Sequence[Batch], told: str) -> Shortage:
+        """Describe the shortage."""
+        return cls(
+            told=told,
+            most=max((batch.tokens for batch in batches), default=0),
+            half=max((batch.tokens for batch in parts(batches, 1)), default=0),
+            single=all(len(batch.lengths) == 1 for batch in batches),
+        )
+
+
+@contextlib.contextmanager
+def needed(what: str, advice: str) -> Iterator[None]:
+    """Make a lack of memory in the block an error for the user, who reads what it was for and what to do."""
+    try:
+        yield
+    except (RuntimeError, MemoryError, OSError) as error:
+        if not ran_out(error):
+            raise
+        raise UserError(
+            f"Memory does not suffice for {what} ({told(error)}). {advice} The same command goes on from the last "
+            "checkpoint."
+        ) from error
+
+
+def parts(batches: Sequence[Batch], halvings: int) -> list[Batch]:
+    """Return batches cut into halves so many times; single sequences stay whole."""
+    found = list(batches)
+    for _ in range(halvings):
+        found = [half for batch in found for half in halves(batch)]
+    return found
+
+
+def release() -> None:
+    """Give back what is held for later use, after the tensors of the work that failed have gone."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

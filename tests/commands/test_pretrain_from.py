@@ -1,0 +1,181 @@
+"""osbert pretrain --from: an encoder goes on with another corpus, more pieces included, and both texts are measured."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from osbert import cli
+from osbert.commands.pretrain_run import build_learner
+from osbert.commands.pretrain_settings import read_plan
+from osbert.corpus.build import Build
+from osbert.corpus.readers import Reading
+from osbert.corpus.state import BuildSettings
+from osbert.interop.huggingface import load, write_model
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.models.heads import Learner
+from osbert.text.extend import extended
+from osbert.text.tokenizer import Tokenizer
+from osbert.text.train import train
+
+RECIPE = """
+objectives = ["mlm", "nsp"]
+[model]
+layers = 1
+width = 16
+heads = 2
+length = 24
+[data]
+batch = 4
+length = 24
+held_out = 0.05
+[mlm]
+unigram_start = true
+[training]
+steps = 4
+log_every = 2
+checkpoint_every = 0
+evaluate_every = 2
+precision = "fp32"
+device = "cpu"
+"""
+SYLLABLES = ("da", "fe", "gi", "ho", "ku")
+
+
+def words(first: str) -> list[str]:
+    return [letter + syllable for letter in first for syllable in SYLLABLES]
+
+
+def corpus(folder: Path, letters: str, tokenizer: Tokenizer) -> Path:
+    rng = random.Random(letters)
+    lines = [
+        " ".join(" ".join(rng.choices(words(letters), k=rng.randint(4, 9))) + "." for _ in range(8)) for _ in range(20)
+    ]
+    folder.mkdir()
+    (folder / "source.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    settings = BuildSettings(reading=Reading(documents="line"))
+    Build.prepare([folder / "source.txt"], tokenizer=tokenizer, folder=folder / "corpus", settings=settings).run()
+    write_tokenizer(tokenizer, folder / "corpus")
+    return folder / "corpus"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the folders of a finished run and of other corpora, one of them with more pieces."""
+    base = tmp_path_factory.mktemp("from")
+    (base / "tiny.toml").write_text(RECIPE, encoding="utf-8")
+    tokenizer = train([" ".join(words("bklmn")) + " ."] * 3, vocabulary=60)
+    more = extended(tokenizer, dict.fromkeys(words("mn"), 20), pieces=8)
+    found = {
+        "old": corpus(base / "old", "bkl", tokenizer),
+        "new": corpus(base / "new", "lmn", tokenizer),
+        "more": corpus(base / "more", "lmn", more),
+        "run": base / "run",
+    }
+    arguments = ["pretrain", str(base / "tiny.toml"), "--corpus", str(found["old"]), "--out", str(found["run"])]
+    assert run(arguments) == 0
+    return found
+
+
+def run(arguments: list[str]) -> int:
+    try:
+        return cli.main(arguments)
+    except SystemExit as ending:
+        return int(ending.code or 0)
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+
+
+def go_on(folders: dict[str, Path], corpus: str, out: Path, *settings: str) -> int:
+    return run(
+        ["pretrain", "--from", str(folders["run"]), "--corpus", str(folders[corpus]), "--out", str(out), *settings]
+    )
+
+
+def test_both_texts_are_measured_from_before_the_first_step_to_the_last(folders, tmp_path, capsys) -> None:
+    assert go_on(folders, "new", tmp_path / "out", "--steps", "6") == 0
+    last = [line for line in lines(folders["run"]) if "held_out.loss" in line][-1]
+    before = [line for line in lines(tmp_path / "out") if "held_out_before.loss" in line]
+    here = [line for line in lines(tmp_path / "out") if "held_out.loss" in line]
+    assert [line["step"] for line in before] == [line["step"] for line in here] == [0, 2, 4, 6]
+    for name in ("mlm.loss", "mlm.accuracy", "nsp.loss", "nsp.accuracy"):
+        assert before[0][f"held_out_before.{name}"] == pytest.approx(last[f"held_out.{name}"], abs=1e-5)
+    assert before[-1] != {**before[0], "step": 6}
+    assert "held out of the corpus before: loss" in capsys.readouterr().out
+    report = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "on the one before" in report and "corpus before" in report
+
+
+def test_it_goes_on_with_the_weights_and_every_old_row_when_pieces_were_added(folders) -> None:
+    old = load(folders["run"]).backbone.state_dict()
+    plan = read_plan("", [], corpus=folders["more"], origin=folders["run"])
+    learner = build_learner(plan)
+    state = learner.backbone.state_dict()
+    size = len(old["embeddings.pieces.weight"])
+    assert len(state["embeddings.pieces.weight"]) == len(plan.tokenizer) > size
+    for name, tensor in old.items():
+        torch.testing.assert_close(state[name][: len(tensor)], tensor, rtol=0, atol=0)
+    # "mda" was cut to pieces before: its row is their mean, and so is the bias of its score.
+    piece = plan.tokenizer.vocabulary[size]
+    spelt = plan.origin.tokenizer.encode(piece).tolist()
+    assert len(spelt) > 1
+    rows, bias = state["embeddings.pieces.weight"], learner.heads["mlm"].bias
+    torch.testing.assert_close(rows[size], rows[spelt].mean(dim=0))
+    torch.testing.assert_close(bias[size], bias[spelt].mean())
+
+
+def test_a_run_with_added_pieces_ends_and_opens(folders, tmp_path) -> None:
+    assert go_on(folders, "more", tmp_path / "out") == 0
+    size = load(folders["run"]).backbone.architecture.vocabulary
+    assert load(tmp_path / "out").backbone.architecture.vocabulary == len(read_tokenizer(folders["more"])) > size
+    assert go_on(folders, "more", tmp_path / "out") == 0  # finished: nothing is left to do
+
+
+def test_other_weights_cannot_go_on_with_a_run(folders, tmp_path, capsys) -> None:
+    assert go_on(folders, "new", tmp_path / "out", "--steps", "2") == 0
+    arguments = [str(folders["run"] / "recipe.toml"), "--steps", "2", "--corpus", str(folders["new"])]
+    assert run(["pretrain", *arguments, "--out", str(tmp_path / "out")]) == 1
+    assert "origin" in capsys.readouterr().err
+
+
+def test_all_that_does_not_fit_is_told_at_once(folders, tmp_path, capsys) -> None:
+    other = corpus(tmp_path / "other", "bk", train([" ".join(words("bk")) + " ."] * 3, vocabulary=50))
+    settings = ["--model.layers", "2", "--model.length", "64", "--model.dropout", "0"]
+    arguments = ["pretrain", "--from", str(folders["run"]), "--corpus", str(other), "--out", str(folders["run"])]
+    assert run([*arguments, *settings]) == 1
+    error = capsys.readouterr().err
+    for part in ("same folder", "model.layers is 2", "model.length is 64", "another tokenizer", "tokenizer extend"):
+        assert part in error
+    assert "dropout" not in error
+
+
+def test_an_encoder_without_heads_or_held_out_text_says_so(folders, tmp_path, capsys) -> None:
+    plan = read_plan("", [], corpus=folders["new"], origin=folders["run"])
+    bare = tmp_path / "bare"
+    write_model(Learner(load(folders["run"]).backbone, {}), bare)
+    write_tokenizer(plan.tokenizer, bare, length=24)
+    arguments = ["--from", str(bare), "--corpus", str(folders["new"]), "--out", str(tmp_path / "out")]
+    assert run(["pretrain", *arguments]) == 1
+    assert "no recipe.toml" in capsys.readouterr().err
+    torch.save(load_file(bare / "model.safetensors"), bare / "pytorch_model.bin")  # an older folder's weights
+    (bare / "model.safetensors").unlink()
+    assert run(["pretrain", str(folders["run"] / "recipe.toml"), *arguments]) == 0
+    assert "keeps no held-out text" in capsys.readouterr().out
+    fresh = build_learner(read_plan(str(folders["run"] / "recipe.toml"), [], corpus=folders["new"], origin=bare))
+    assert fresh.heads["mlm"].bias.std() > 0.1  # the unigrams of the new corpus
+    kept = build_learner(plan)
+    assert not torch.equal(kept.heads["mlm"].bias, fresh.heads["mlm"].bias)
+
+
+def test_a_recipe_or_a_run_must_be_named(folders, tmp_path, capsys) -> None:
+    assert run(["pretrain", "--corpus", str(folders["new"]), "--out", str(tmp_path / "out"), "--steps", "3"]) == 1
+    assert "--from" in capsys.readouterr().err
+    nothing = ["--from", str(tmp_path), "--corpus", str(folders["new"]), "--out", str(tmp_path / "out")]
+    assert run(["pretrain", *nothing]) == 1 and "holds no encoder" in capsys.readouterr().err

@@ -1,0 +1,216 @@
+"""osbert reproduce: what it runs for a table, that it runs it once, and that it prints only what it measured."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from osbert import cli
+from osbert.commands import reproduce_tables
+from osbert.commands.pretrain_settings import read_settings
+from osbert.commands.reproduce import Plan
+from osbert.commands.reproduce_jobs import Job, Jobs
+from osbert.commands.reproduce_tables import MNLI, QNLI, SST2, TABLES, Row, Table, columns, spread
+from osbert.errors import UserError
+from osbert.evaluation.paper import TABLE_8
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+
+RECIPE = """
+objectives = ["mlm", "nsp"]
+[model]
+layers = 1
+width = 16
+heads = 2
+length = 32
+[data]
+batch = 4
+length = 24
+[training]
+steps = 4
+precision = "fp32"
+device = "cpu"
+"""
+
+
+def run(words: list[str]) -> int:
+    """Return the exit status, whichever way the command line ends."""
+    try:
+        return cli.main(words)
+    except SystemExit as ending:
+        return int(ending.code or 0)
+
+
+def plan(table: Table, out: Path, **changed) -> Plan:
+    settings = {"datasets": table.datasets, "corpus": out, "data": out, "recipe": "cpu", "seeds": 2, "rows": 0}
+    return Plan(table=table, out=out, pretraining=(), finetuning=(), **(settings | changed))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_of_the_paper_is_run_with_every_data_set(name: str, tmp_path: Path) -> None:
+    table = TABLES[name]
+    assert [row.name for row in table.rows] == list(table.published.figures)
+    jobs = list(plan(table, tmp_path).jobs())
+    encoders = [job for job in jobs if job.words[0] == "pretrain"]
+    tuned = [job for job in jobs if job.words[0] == "finetune"]
+    assert len(encoders) == 2 * sum(not row.encoder for row in table.rows)
+    assert len(tuned) == 2 * len(table.rows) * len(table.datasets)
+    assert len({job.folder for job in jobs}) == len(jobs) == len({job.name for job in jobs})
+    names = [job.name for job in jobs]
+    for job in tuned:
+        before = jobs[names.index(job.after)]
+        assert names.index(job.after) < names.index(job.name)
+        assert str(before.folder) == job.words[job.words.index("--model") + 1]
+
+
+def test_the_mixes_of_table_8_are_mlm_settings() -> None:
+    found = [read_settings("cpu", row.pretraining).mlm for row in TABLES["table8"].rows]
+    shares = [(mlm.mask, 1 - mlm.mask - mlm.random, mlm.random) for mlm in found]
+    wanted = [tuple(int(share) / 100 for share in mix.split("/")) for mix in TABLE_8.figures]
+    assert shares == [pytest.approx(mix) for mix in wanted]
+
+
+def test_rows_are_drawn_and_a_missing_development_file_is_split_off(tmp_path: Path) -> None:
+    lines = [f"{number}\tq{number}\ts{number}\tentailment" for number in range(50)]
+    header = "index\tquestion\tsentence\tlabel"
+    (tmp_path / "QNLI").mkdir()
+    (tmp_path / "QNLI" / "dev.tsv").write_text("\n".join([header, *lines]) + "\n", "utf-8")
+    QNLI.prepare(tmp_path, tmp_path / "out", rows=30)
+    train, dev = ((tmp_path / "out" / name).read_text("utf-8").splitlines() for name in ("train.tsv", "dev.tsv"))
+    assert train[0] == dev[0] == header and len(train) == 31 and len(dev) == 11
+    assert not {*train[1:]} & {*dev[1:]} and {*train[1:], *dev[1:]} < {*lines}
+    QNLI.prepare(tmp_path, tmp_path / "all", rows=0)
+    assert len((tmp_path / "all" / "train.tsv").read_text("utf-8").splitlines()) == 41
+
+
+def test_the_official_training_rows_are_taken_where_they_are(tmp_path: Path) -> None:
+    header, folder = "index\tquestion\tsentence\tlabel", tmp_path / "QNLI"
+    folder.mkdir()
+    for name in ("dev.tsv", "train.tsv"):
+        assert QNLI.files(tmp_path) == ([folder / "dev.tsv"] if name == "train.tsv" else [])
+        (folder / name).write_text(f"{header}\n1\t{name}\ts\tentailment\n", "utf-8")
+    assert QNLI.files(tmp_path) == [folder / "train.tsv", folder / "dev.tsv"]
+    QNLI.prepare(tmp_path, tmp_path / "out", rows=0)
+    for name in ("train.tsv", "dev.tsv"):
+        assert (tmp_path / "out" / name).read_text("utf-8") == (folder / name).read_text("utf-8")
+
+
+def test_missing_files_are_all_told_when_there_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        TABLES["table5"].present(tmp_path)
+    for name in ("MNLI/train.tsv", "MNLI/dev_matched.tsv", "QNLI/dev.tsv", "MRPC/train.tsv", "SST-2/dev.tsv"):
+        assert name in str(caught.value)
+    (tmp_path / "SST-2").mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / "SST-2" / name).touch()
+    assert TABLES["table5"].present(tmp_path) == (SST2,)
+
+
+def test_a_failed_job_is_named_with_its_output_and_what_follows_it_is_left(tmp_path: Path) -> None:
+    told: list[str] = []
+    jobs = [
+        Job(name="first", words=("pretrain", "no-such-recipe", "--corpus", "x", "--out", "y"), folder=tmp_path / "a"),
+        Job(name="second", words=("--version",), folder=tmp_path / "b", after="first"),
+    ]
+    with pytest.raises(UserError, match="first: status 1") as caught:
+        Jobs(together=2, tell=told.append).run(jobs)
+    assert "no-such-recipe" in (tmp_path / "a-log.txt").read_text("utf-8") and "a-log.txt" in str(caught.value)
+    assert [line.split("  (")[0] for line in told] == ["[1/2] first: not done", "[2/2] second: not done"]
+    assert not (tmp_path / "b").exists()
+
+
+def test_spread_and_columns() -> None:
+    assert spread([]) == "-" and spread([0.5]) == "50.0" and spread([0.4, 0.6]) == "50.0 +- 14.1"
+    assert columns(TABLES["table8"]) == ("MNLI-m", "NER fine-tuned", "NER feature-based", "SST-2")
+    assert columns(TABLES["table5"]) == TABLES["table5"].published.columns
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_numbers_below_one_are_refused(option: str, tmp_path: Path, capsys) -> None:
+    folder = str(tmp_path)
+    words = ["reproduce", "table8", "--corpus", folder, "--data", folder, "--out", folder, option, "0"]
+    assert run(words) == 1 and f"{option} must be 1 or more" in capsys.readouterr().err
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    """Return a folder with a recipe, a corpus, and SST-2 and MNLI in small."""
+    rng = random.Random(0)
+    words = ["good", "bad", "film", "a", "the", "play", "actor"]
+    texts = [" ".join(rng.choices(words, k=rng.randint(5, 20))) + " ." for _ in range(60)]
+    (tmp_path / "tiny.toml").write_text(RECIPE, "utf-8")
+    (tmp_path / "text.txt").write_text("\n".join(texts) + "\n", "utf-8")
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words]) + "\n", "utf-8")
+    write_tokenizer(read_tokenizer(vocabulary), tmp_path / "tok")
+    built = ["--tokenizer", str(tmp_path / "tok"), "--out", str(tmp_path / "corpus"), "--documents", "line"]
+    assert run(["corpus", "build", str(tmp_path / "text.txt"), *built]) == 0
+    for dataset, header in ((SST2, "sentence\tlabel"), (MNLI, "index\tsentence1\tsentence2\tgold_label")):
+        folder = tmp_path / "glue" / dataset.folder
+        folder.mkdir(parents=True)
+        for name, count in ((dataset.train, 30), (dataset.dev, 12)):
+            rows = [f"{text}\t{row % 2}" if dataset is SST2 else f"{row}\t{text}\t{text}\t{'abc'[row % 3]}"
+                    for row, text in enumerate(texts[:count])]  # fmt: skip
+            (folder / name).write_text("\n".join([header, *rows]) + "\n", "utf-8")
+    return tmp_path
+
+
+def test_a_table_from_end_to_end(inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    small = Table(published=TABLE_8, rows=(Row(name="80/10/10"),), datasets=(MNLI, SST2))
+    missing = inputs / "glue" / "MNLI" / "train.tsv"
+    content = missing.read_bytes()
+    missing.unlink()
+    monkeypatch.setattr(reproduce_tables, "TABLES", {"table8": small})
+    out = inputs / "out"
+    words = ["reproduce", "table8", "--recipe", str(inputs / "tiny.toml"), "--corpus", str(inputs / "corpus")]
+    words += ["--data", str(inputs / "glue"), "--out", str(out), "--seeds", "1", "--jobs", "2"]
+    words += ["--finetuning", "--epochs 1 --length 24 --precision fp32"]
+    assert run(words) == 0
+    printed = capsys.readouterr().out
+    (score,) = json.loads((out / "results.json").read_text("utf-8"))["scores"]["80/10/10"]["SST-2"]
+    line = next(line for line in printed.splitlines() if line.startswith("80/10/10"))
+    assert line.split() == ["80/10/10", "-", "(84.2)", "-", "(95.4)", "-", "(94.9)", f"{100 * score:.1f}"]
+    assert (out / "table.txt").read_text("utf-8") in printed and "4 steps" in printed
+    assert run(words) == 0 and "[1/" not in capsys.readouterr().out  # nothing is run again
+    assert "No data for MNLI-m" in printed and "split off" not in printed
+
+    table, edited = (out / "table.txt").read_bytes(), inputs / "glue" / "SST-2" / "dev.tsv"
+    assert run([*words, "--steps", "5"]) == 1
+    assert "another protocol (pretraining.80/10/10.training.steps: 4 -> 5)" in capsys.readouterr().err
+    edited.write_bytes(edited.read_bytes() + b"a film\t1\n")
+    assert run(words) == 1 and "another protocol (data.SST-2.dev.tsv" in capsys.readouterr().err
+    edited.write_bytes(edited.read_bytes().removesuffix(b"a film\t1\n"))
+    other = str(rebuilt(inputs))
+    assert (
+        run([other if word == str(inputs / "corpus") else word for word in words]) == 1
+        and "another protocol (corpus" in capsys.readouterr().err
+    )
+    assert (out / "table.txt").read_bytes() == table
+    missing.write_bytes(content)  # a column that joins later makes the others no other ones
+    assert run(words) == 0 and "[1/1] 80/10/10, seed 0, MNLI-m: done" in capsys.readouterr().out
+
+
+def rebuilt(inputs: Path) -> Path:
+    (inputs / "more.txt").write_text((inputs / "text.txt").read_text("utf-8") + "a good film .\n", "utf-8")
+    built = ["--tokenizer", str(inputs / "tok"), "--out", str(inputs / "other"), "--documents", "line"]
+    assert run(["corpus", "build", str(inputs / "more.txt"), *built]) == 0
+    return inputs / "other"
+
+
+def test_settings_of_finetuning_are_checked_before_any_run(inputs: Path, capsys) -> None:
+    words = ["reproduce", "table8", "--recipe", str(inputs / "tiny.toml"), "--corpus", str(inputs / "corpus")]
+    words += ["--data", str(inputs / "glue"), "--out", str(inputs / "out"), "--finetuning", "--epoch 1"]
+    assert run(words) == 1
+    assert "(--finetuning): Unknown setting --epoch. Did you mean 'epochs'?" in capsys.readouterr().err
+    assert not (inputs / "out" / "runs").exists()
+
+
+def test_columns_with_development_rows_of_our_own_are_named(inputs: Path) -> None:
+    folder = inputs / "glue" / "QNLI"
+    folder.mkdir()
+    (folder / "dev.tsv").write_text("index\tquestion\tsentence\tlabel\n", "utf-8")
+    table = Table(published=TABLES["table5"].published, rows=(Row(name="BASE"),), datasets=(QNLI, SST2))
+    found = plan(table, inputs / "out", data=inputs / "glue")
+    assert found._split_off() == ["QNLI"]

@@ -1,0 +1,96 @@
+"""A corpus that was harmed is told of with the file's name, when it is opened, verified or read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from osbert.corpus.build import Build
+from osbert.corpus.shards import Corpus
+from osbert.corpus.state import BuildSettings
+from osbert.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path, tokenizer, prose) -> Path:
+    source = tmp_path / "text.txt"
+    source.write_text("\n\n".join(prose(20)))
+    Build.prepare([source], tokenizer=tokenizer, folder=tmp_path / "corpus", settings=BuildSettings()).run()
+    return tmp_path / "corpus"
+
+
+@pytest.fixture
+def ids(folder) -> Path:
+    return folder / "shard-00000" / "ids.npy"
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_whole_one_is_not_complained_of(folder) -> None:
+    corpus = Corpus.open(folder)
+    corpus.verify()
+    assert sum(len(document) for block in corpus.blocks() for document in corpus.read(block)) == corpus.tokens
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [(Path.unlink, "missing"), (lambda path: os.truncate(path, 99), "99 bytes, must be")],
+    ids=["gone", "cut"],
+)
+def test_sizes_are_compared_when_it_is_opened(folder, ids, harm: Callable[[Path], None], told) -> None:
+    harm(ids)
+    with pytest.raises(UserError, match=f"ids.npy: {told}"):
+        Corpus.open(folder)
+
+
+@pytest.mark.parametrize("name", ["shard-00000/ids.npy", "shard-00000/words.npy", "counts.npy"])
+def test_contents_are_compared_when_asked_for(folder, name) -> None:
+    flip(folder / name)
+    corpus = Corpus.open(folder)
+    corpus.verify(most=100)  # it is larger, so nothing is read
+    with pytest.raises(UserError, match=f"{name}: not what was written"):
+        corpus.verify()
+
+
+def test_a_piece_that_is_not_in_the_vocabulary(folder, ids) -> None:
+    array = np.load(ids)
+    array[123] = 65_000
+    np.save(ids, array)
+    corpus = Corpus.open(folder)
+    with pytest.raises(UserError, match=r"ids.npy: piece 65,000 at place 123, but the vocabulary has [\d,]+ pieces"):
+        for block in corpus.blocks(50):
+            corpus.read(block)
+
+
+def test_a_file_cut_while_it_is_mapped_is_told_instead_of_a_bus_error(folder, ids) -> None:
+    corpus = Corpus.open(folder)
+    (block,) = corpus.blocks()
+    corpus.read(block)
+    os.truncate(ids, ids.stat().st_size // 2)
+    with pytest.raises(UserError, match=r"ids.npy: [\d,]+ bytes, must be"):
+        corpus.read(block)
+
+
+def test_a_file_deleted_while_it_is_mapped_is_still_read(folder, ids) -> None:
+    corpus = Corpus.open(folder)
+    (block,) = corpus.blocks()
+    before = [document.ids.tolist() for document in corpus.read(block)]
+    ids.unlink()
+    assert [document.ids.tolist() for document in corpus.read(block)] == before
+    with pytest.raises(UserError, match="missing"):
+        Corpus(corpus.folder, corpus.manifest).blocks()
+
+
+@pytest.mark.parametrize("content", ['{"format": 1}', '{"format": 1, "report": 3}', '{"format": 1, "shards": {}}'])
+def test_a_manifest_that_is_not_whole(folder, content) -> None:
+    (folder / "corpus.json").write_text(content)
+    with pytest.raises(UserError, match=r"corpus.json: not whole"):
+        Corpus.open(folder)

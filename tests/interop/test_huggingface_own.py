@@ -1,0 +1,65 @@
+"""Models that Hugging Face's transformers has none like: written under our own type, refused there, read here whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from osbert.errors import UserError
+from osbert.interop import huggingface
+from osbert.models.heads import Learner
+
+CHANGES = [
+    {"normalization": "pre"},
+    {"biases": False},
+    {"normalization": "pre", "biases": False, "positions": "rotary"},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_it_comes_back_bit_for_bit_and_is_refused_by_name_elsewhere(
+    tmp_path: Path, make_learner: Callable[..., Learner], changes: dict[str, object]
+) -> None:
+    learner = make_learner(["mlm", "nsp"], **changes)
+    for weight in learner.parameters():
+        torch.nn.init.normal_(weight)
+    huggingface.write_model(learner, tmp_path)
+    with pytest.raises(ValueError, match="osbert"):
+        transformers.AutoModel.from_pretrained(tmp_path)
+
+    loaded = huggingface.load(tmp_path)
+    assert loaded.backbone.architecture == learner.backbone.architecture
+    again = make_learner(["mlm", "nsp"], **changes)
+    report = huggingface.read_learner_weights(tmp_path, again)
+    assert report.problems == () and report.named("new") == ()
+    for name, weight in learner.state_dict().items():
+        assert torch.equal(again.state_dict()[name], weight), name
+        if name.startswith("backbone."):
+            assert torch.equal(loaded.backbone.state_dict()[name.removeprefix("backbone.")], weight), name
+
+
+def test_the_user_is_told_why(make_learner: Callable[..., Learner]) -> None:
+    told = [huggingface.closed_to_others(make_learner([], **change).backbone.architecture) for change in CHANGES]
+    assert "none with normalization = pre." in told[0]
+    assert "none with biases = False." in told[1]
+    assert "none with normalization = pre and biases = False." in told[2]
+    for positions in ("learned", "rotary"):
+        assert not huggingface.closed_to_others(make_learner([], positions=positions).backbone.architecture)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("osbert_normalization", "both"), ("osbert_biases", None), ("osbert_positions", "relative")]
+)
+def test_a_choice_that_is_none_is_named(
+    tmp_path: Path, make_learner: Callable[..., Learner], field: str, value: object
+) -> None:
+    huggingface.write_model(make_learner([], biases=False), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {field: value}))
+    with pytest.raises(UserError, match=f"{field} is {value!r}"):
+        huggingface.load(tmp_path)
