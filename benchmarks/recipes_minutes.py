@@ -92,9 +92,10 @@ def main() -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # of the processes that are started
         torch.set_num_threads(threads)
         with ThreadPoolExecutor(options.jobs) as pool:
-            for side, minutes in zip(sides, pool.map(timed, sides)):
-                side.facts = {"minutes": minutes, **measure(side, options)}
-                print(f"{side.name}: {side.facts}", flush=True)
+            minutes = list(pool.map(timed, sides))  # nothing is measured while another side trains
+        for side, taken in zip(sides, minutes):
+            side.facts = {"minutes": taken, **measure(side, options)}
+            print(f"{side.name}: {side.facts}", flush=True)
         with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
             jobs = [
                 (side, name, seed, pool.submit(finetune, side, splits, seed, options))

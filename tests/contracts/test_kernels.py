@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.data.batch import Batch
-from osbert.models.kernels import Kernel, reference, sdpa
+from osbert.models.kernels import Kernel, fastest, reference, sdpa
 from osbert.models.layout import Layout, lay_out
 from osbert.models.positions import rotation
 
@@ -143,3 +143,18 @@ def test_a_causal_order_needs_no_mask_and_another_one_does() -> None:
 
 def test_rotation_is_a_cosine_and_a_sine_a_pair() -> None:
     assert rotation(torch.arange(5), WIDTH).shape == (5, WIDTH // 2, 2)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 1e-9])
+def test_in_bf16_the_cpu_attends_in_float32(dropout: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    layout = make_layout([5, 5, 3], "random", generator)
+    columns = [column.detach().bfloat16().requires_grad_() for column in draw(layout, generator)]
+    expected = reference(*(column.float() for column in columns), layout)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = fastest(*columns, layout, dropout=dropout)
+    assert torch.equal(found, found.bfloat16())
+    torch.testing.assert_close(found, expected.bfloat16(), rtol=0.01, atol=1e-3)
+    wanted = torch.autograd.grad(expected.sum(), columns)
+    for one, other in zip(torch.autograd.grad(found.sum(), columns), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.02, atol=0.01)

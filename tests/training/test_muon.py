@@ -51,6 +51,17 @@ def test_a_matrix_of_zeros_stays() -> None:
     assert torch.equal(orthogonal(torch.zeros(1, 3, 3)), torch.zeros(1, 3, 3))
 
 
+def test_under_autocast_it_iterates_in_bf16() -> None:
+    torch.manual_seed(1)
+    matrices = torch.randn(2, 6, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        coarse = orthogonal(matrices)
+    fine = orthogonal(matrices)
+    assert coarse.dtype == torch.float32
+    assert not torch.equal(coarse, fine)
+    torch.testing.assert_close(coarse, fine, rtol=0, atol=0.03)
+
+
 def restated(weight: np.ndarray, gradients: list[np.ndarray], rate: float, decay: float) -> np.ndarray:
     """Jordan's Muon in double precision, a matrix at a time."""
     mean = np.zeros_like(weight)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from osbert.models.kernels import Kernel, fastest, weights
 from osbert.models.layout import Layout
+from osbert.models.linear import Linear, linear
 from osbert.models.positions import neighbours, rotate
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class Attention(nn.Module):
         self.heads = architecture.heads
         self.dropout = architecture.attention_dropout
         self.kernel: Kernel = fastest
-        self.inward = nn.Linear(width, 3 * width, bias=architecture.biases)
-        self.outward = nn.Linear(width, width, bias=architecture.biases)
+        self.inward = Linear(width, 3 * width, bias=architecture.biases)
+        self.outward = Linear(width, width, bias=architecture.biases)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Return (N, D) from `hidden` (N, D), or (R, D) where the layout says what is read."""
@@ -64,6 +64,6 @@ class Attention(nn.Module):
         width = hidden.shape[1]
         weight, bias = self.inward.weight, self.inward.bias
         first, others = (None, None) if bias is None else (bias[:width], bias[width:])
-        query = functional.linear(layout.read_of(hidden), weight[:width], first).unflatten(-1, (self.heads, -1))
-        both = functional.linear(hidden, weight[width:], others).unflatten(-1, (2, self.heads, -1))  # (N, 2, H, K)
+        query = linear(layout.read_of(hidden), weight[:width], first).unflatten(-1, (self.heads, -1))
+        both = linear(hidden, weight[width:], others).unflatten(-1, (2, self.heads, -1))  # (N, 2, H, K)
         return query, *both.unbind(1)

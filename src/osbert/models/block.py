@@ -13,6 +13,7 @@ from torch.nn import functional
 from osbert.models.attention import Attention
 from osbert.models.dropout import Dropout
 from osbert.models.layout import Layout
+from osbert.models.linear import Linear
 
 if TYPE_CHECKING:
     from osbert.models.transformer import Architecture
@@ -34,9 +35,9 @@ class Block(nn.Module):
         self.before = architecture.normalization == "pre"
         self.attention = Attention(architecture)
         self.attention_norm = norm(architecture)
-        self.up = nn.Linear(width, feedforward, bias=biases)
+        self.up = Linear(width, feedforward, bias=biases)
         self.activation = ACTIVATIONS[architecture.activation]
-        self.down = nn.Linear(feedforward, width, bias=biases)
+        self.down = Linear(feedforward, width, bias=biases)
         self.feedforward_norm = norm(architecture)
         self.dropout = Dropout(architecture.dropout)
 

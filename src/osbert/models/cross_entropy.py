@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
+
+from osbert.models.linear import ROWS, compiled, linear, precision_of, rounded
 
 SCORES = {"cpu": 2**23}
 """Most scores in the buffer by kind of device: on a CPU about as many as stay in its cache."""
@@ -33,7 +34,7 @@ def linear_cross_entropy(
     products are made in its precision, all else in the precision of `bias`. Its gradient can be taken once.
     """
     kind = states.device.type
-    precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    precision = precision_of(weight)
     with torch.autocast(kind, enabled=False):
         found: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(
             states, weight, bias, labels, weights, precision, torch.is_grad_enabled()
@@ -49,7 +50,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         most = max(1, SCORES.get(states.device.type, SCORES_ELSEWHERE) // len(bias))
         parts = -(-len(labels) // most)
         rows = -(-len(labels) // max(1, parts))  # parts of nearly equal size
-        rows = min(-(-rows // ALIGNED) * ALIGNED, len(labels))
+        aligned = ROWS if compiled(states.device.type, precision) else ALIGNED
+        rows = min(-(-rows // aligned) * aligned, len(labels))
         sums = _Sums(states, weight, bias, precision=precision, learning=learning, rows=rows)
         for start in range(0, len(labels), rows or 1):
             here = slice(start, start + rows)
@@ -102,7 +104,7 @@ class _Sums:
                 some = slice(start, start + pieces)
                 torch.addmm(self.bias[some], states, self.weight[some].t(), out=scores[:, some])
             return scores
-        return torch.add(functional.linear(states, self.weight), self.bias, out=scores)
+        return torch.add(linear(states, self.weight), self.bias, out=scores)
 
     def _differentiate(
         self,
@@ -119,12 +121,12 @@ class _Sums:
             slopes.mul_(weights)
         of_states, of_weight, of_bias = gradients
         of_bias += slopes.sum(dim=0)
-        slopes = slopes.to(self.states.dtype)
-        of_states[here] = slopes @ self.weight
+        slopes, states = rounded(slopes.to(self.states.dtype)), rounded(self.states[here])
+        of_states[here] = (slopes @ self.weight)[: len(labels)]
         if slopes.dtype == of_weight.dtype:
-            of_weight.addmm_(slopes.t(), self.states[here])
+            of_weight.addmm_(slopes.t(), states)
         else:
-            of_weight += slopes.t() @ self.states[here]
+            of_weight += slopes.t() @ states
 
 
 def hits(scores: Tensor, chosen: Tensor, labels: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from osbert.models.block import ACTIVATIONS
 from osbert.models.cross_entropy import linear_cross_entropy
 from osbert.models.dropout import Dropout
 from osbert.models.heads import Head, Loss
+from osbert.models.linear import Linear, linear
 from osbert.models.transformer import States, Transformer, initialise
 
 
@@ -33,7 +34,7 @@ class MaskedLanguageHead(Head):
         super().__init__()
         sizes = backbone.architecture
         self.target = target
-        self.dense = nn.Linear(sizes.width, sizes.width)
+        self.dense = Linear(sizes.width, sizes.width)
         self.activation = ACTIVATIONS[sizes.activation]
         self.norm = nn.LayerNorm(sizes.width, eps=sizes.epsilon)
         self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
@@ -47,7 +48,7 @@ class MaskedLanguageHead(Head):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (M, V) of any token states (M, D)."""
-        return functional.linear(self._transformed(hidden), self.tied[0].weight, self.bias)
+        return linear(self._transformed(hidden), self.tied[0].weight, self.bias)
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
@@ -91,7 +92,7 @@ class SequenceHead(Head):
         self.kind = kind
         self.target = target
         self.dropout = Dropout(dropout)
-        self.linear = nn.Linear(backbone.architecture.width, labels)
+        self.linear = Linear(backbone.architecture.width, labels)
         initialise(self, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:

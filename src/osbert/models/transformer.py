@@ -14,6 +14,7 @@ from osbert.data.batch import Batch
 from osbert.models.block import Block, norm
 from osbert.models.embeddings import Embeddings
 from osbert.models.layout import Layout, lay_out
+from osbert.models.linear import Linear
 from osbert.models.recurrent import Recurrent
 
 
@@ -108,7 +109,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.layers))
         self.norm = norm(architecture) if architecture.normalization == "pre" else nn.Identity()
         self.recurrent = Recurrent(architecture) if architecture.recurrent else None
-        self.pooler = nn.Linear(architecture.width, architecture.width)
+        self.pooler = Linear(architecture.width, architecture.width)
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""

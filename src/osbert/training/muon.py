@@ -1,8 +1,8 @@
 """Muon: a matrix moves along the nearest orthogonal matrix to its mean gradient, so that no direction is left behind.
 
-Keller Jordan and others, "Muon: An optimizer for hidden layers in neural networks", 2024. torch's own Muon iterates in
-bfloat16 everywhere, which takes a CPU that lacks it forty times as long, and takes queries, keys and values, whose
-weights lie on each other in one tensor, for one matrix.
+Keller Jordan and others, "Muon: An optimizer for hidden layers in neural networks", 2024. It iterates in autocast's
+precision. torch's own Muon does so in bf16 everywhere, which takes a CPU that lacks it forty times as long, and takes
+queries, keys and values, whose weights lie on each other in one tensor, for one matrix.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ def orthogonal(matrices: Tensor) -> Tensor:
     a, b, c = CURVE
     tall = matrices.shape[1] > matrices.shape[2]
     lying = matrices.mT if tall else matrices
-    if lying.is_cuda:
-        lying = lying.bfloat16()
     lying = lying / lying.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    kind = lying.device.type
+    if torch.is_autocast_enabled(kind):
+        lying = lying.to(torch.get_autocast_dtype(kind))
     for _ in range(ITERATIONS):
         squares = lying @ lying.mT  # (P, R, R)
         lying = torch.baddbmm(lying, torch.baddbmm(squares, squares, squares, beta=b, alpha=c), lying, beta=a)

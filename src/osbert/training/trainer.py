@@ -229,7 +229,7 @@ class Trainer:
             self.counters.unusable = 0
             for group in self.optimizer.param_groups:
                 group["lr"] = group["peak"] * share
-            with memory.needed("the optimiser", MOMENTS):
+            with memory.needed("the optimiser", MOMENTS), self.processor.autocast():  # Muon's products are made in it
                 self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
