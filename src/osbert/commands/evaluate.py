@@ -11,12 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from osbert.data.table_format import Choice
-from osbert.errors import UserError
-from osbert.tasks import Prediction, Record, TableTask, Task, load
-from osbert.tasks.classify import Classify, confusion
-
-SHOWN = 12
-"""Most classes whose confusion table fits a screen."""
+from osbert.tasks import Prediction, Record, Task, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +83,11 @@ def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "")
     Raises UserError when they are not for this task.
     """
     given = options.given() | ({"label": label} if label else {})
-    if isinstance(task, TableTask):
-        return task.moved(data, given)
-    if given:
-        raise UserError(f"The task {task.name} does not read tables: --{next(iter(given))} has no meaning for it.")
-    return dataclasses.replace(task, data=str(data))
+    return task.moved(data, given)
 
 
 def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction], metrics: dict[str, float]) -> None:
-    """Print the scores, and for a classifier the table of what was taken for what."""
+    """Print the scores, and what the task shows beside them: of a classifier, what was taken for what."""
     from rich.console import Console
     from rich.markup import escape  # a label such as [spam] is not markup
     from rich.table import Table
@@ -107,9 +98,9 @@ def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction
     for name, value in metrics.items():
         scores.add_row(escape(name), f"{value:.4f}")
     console.print(scores)
-    if isinstance(task, Classify) and len(task.labels) <= SHOWN:
-        counts = confusion([one.value for one in predictions], [one.label for one in records], task.labels)
-        table = Table("true \\ predicted", *map(escape, task.labels), box=None)
-        for label, line in zip(task.labels, counts.tolist()):
-            table.add_row(escape(label), *(f"{count:,}" for count in line))
+    details = task.details(predictions, records)
+    if details:
+        table = Table(*map(escape, details[0]), box=None)
+        for cells in details[1:]:
+            table.add_row(*map(escape, cells))
         console.print(table)
