@@ -254,18 +254,16 @@ class Finetuning:
 
 def truncation(run: Finetuning) -> str:
     """Return in words how much of the training texts does not fit, "" when everything does."""
-    if isinstance(run.encoded, Ready):
-        pieces, whole = int(run.encoded.examples.truncated.sum()), len(run.encoded.examples.ids)
-        texts = int((run.encoded.examples.truncated > 0).sum()), len(run.encoded.examples)
-        share = f" ({pieces / (pieces + whole):.1%} of all)"
-    else:
-        cut = [run.task.cut(record, run.packer) for record in run.training]
-        pieces, texts, share = sum(cut), (sum(one > 0 for one in cut), len(cut)), ""
-    if not pieces:
+    if not isinstance(run.encoded, Ready):
+        return run.task.cuts(run.training, run.packer)
+    examples = run.encoded.examples
+    cut, pieces = int((examples.truncated > 0).sum()), int(examples.truncated.sum())
+    if not cut:
         return ""
     return (
-        f"{texts[0]:,} of {texts[1]:,} texts ({texts[0] / texts[1]:.1%}) are longer than {run.packer.length} tokens; "
-        f"{pieces:,} pieces{share} are not read. --length N changes this, up to the model's own."
+        f"{cut:,} of {len(examples):,} texts ({cut / len(examples):.1%}) are longer than {run.packer.length} tokens; "
+        f"{pieces:,} pieces ({pieces / (pieces + len(examples.ids)):.1%} of all) are not read. --length N changes "
+        "this, up to the model's own."
     )
 
 

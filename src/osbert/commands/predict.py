@@ -49,7 +49,8 @@ def predict(
     file
         A CSV, TSV or JSON-lines file, instead of a text.
     out
-        The file to write: .csv, .tsv or .jsonl. Without it the rows go to standard output.
+        The file to write: .csv, .tsv or .jsonl; or .json for answers to questions, in the form that SQuAD's official
+        scorer reads. Without it the rows go to standard output.
     """
     from osbert.serving.engine import load
 
@@ -96,6 +97,7 @@ def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOpti
             count += 1
             empty += prediction is None
             cut += prediction is not None and prediction.truncated > 0
+        writer.finish()
     notes = [f"{count:,} rows"]
     notes += [f"{empty:,} without text have no prediction"] if empty else []
     notes += [f"{cut:,} longer than {engine.packer.length} tokens, see the column truncated"] if cut else []
@@ -125,6 +127,10 @@ class Writer(Protocol):
         """Write one row."""
         ...
 
+    def finish(self) -> None:
+        """Write what belongs behind the last row."""
+        ...
+
 
 class LineWriter:
     """JSON lines: the object as it was, with the fields of the prediction ("prediction" and more)."""
@@ -139,6 +145,30 @@ class LineWriter:
         said = (prediction or Prediction(value=None)).as_dict()
         line = {**(row.source or row.values), **dict(zip(_free(list(said), self.columns), said.values()))}
         self.stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def finish(self) -> None:
+        """Write nothing more."""
+
+
+class ObjectWriter:
+    """One JSON object, {key: prediction}, as the scorers of some data sets (SQuAD's) read it."""
+
+    def __init__(self, stream: TextIO, key: str) -> None:
+        """Write to `stream`; the column `key` names a row."""
+        self.stream = stream
+        self.key = key
+        self.before = "{"
+
+    def write(self, row: Row, prediction: Prediction | None) -> None:
+        """Write one entry."""
+        entry = f"{json.dumps(row.values.get(self.key, str(row.line)), ensure_ascii=False)}: "
+        value = "" if prediction is None else prediction.value
+        self.stream.write(f"{self.before}{entry}{json.dumps(value, ensure_ascii=False)}")
+        self.before = ",\n"
+
+    def finish(self) -> None:
+        """Close the object."""
+        self.stream.write("}\n" if self.before != "{" else "{}\n")
 
 
 class CellWriter:
@@ -156,10 +186,15 @@ class CellWriter:
         said = self.task.cells(prediction).values()
         self.cells.writerow([*(row.values.get(name, "") for name in self.columns), *said])
 
+    def finish(self) -> None:
+        """Write nothing more."""
+
 
 def open_writer(out: Path | None, stream: TextIO, task: Task, inputs: Inputs) -> Writer:
     """Return the writer for the output's name; on standard output the form is the input's."""
     suffix = out.suffix.lower() if out else ".jsonl" if inputs.lines else ".csv"
+    if suffix == ".json" and inputs.key:
+        return ObjectWriter(stream, inputs.key)
     if suffix in (".jsonl", ".ndjson", ".json"):
         return LineWriter(stream, inputs)
     if suffix in (".csv", ".tsv"):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from osbert.data.table_format import SUFFIXES, plain_suffix
 from osbert.errors import UserError
 
-_NAMES = {
+NAMES = {
     "train": ("train", "training"),
     "dev": ("dev", "valid", "validation", "val", "devel", "development"),
     "test": ("test",),
@@ -29,7 +29,7 @@ def find_splits(path: Path) -> dict[str, Path]:
         raise UserError(f"{path}: no such file or folder.")
     files = sorted(file for file in path.iterdir() if file.is_file() and plain_suffix(file) in SUFFIXES)
     found: dict[str, Path] = {}
-    for split, names in _NAMES.items():
+    for split, names in NAMES.items():
         matches = [file for file in files if file.name.split(".")[0].lower() in names]
         if len(matches) > 1:
             raise UserError(f"{path} has several files for {split}: {', '.join(file.name for file in matches)}.")

@@ -79,7 +79,8 @@ class Inputs:
     """A file of plain input for `osbert predict`: its rows in their order, each with the record made of it.
 
     `describe`: the file's form and what is read of it, in words. `columns`: of its rows. `lines`: whether JSON lines
-    suit its rows better than cells. `rows(problems)` yields (row, record), None for a record where there is nothing to
+    suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names
+    a row; "" where there is none. `rows(problems)` yields (row, record), None for a record where there is nothing to
     read; a row that cannot be used is noted in `problems` and left out.
     """
 
@@ -87,6 +88,7 @@ class Inputs:
     columns: tuple[str, ...]
     rows: Callable[[Problems], Iterator[tuple[Row, Record | None]]]
     lines: bool = False
+    key: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,9 +183,9 @@ class Task(Objective):
         """
         raise NotImplementedError
 
-    def cut(self, record: Record, packer: Packer) -> int:
-        """Return how many pieces of a record do not fit; a `lazy` task should find it without making sequences."""
-        return sum(example.truncated for example in self.encode(record, packer))
+    def cuts(self, records: Sequence[Record], packer: Packer) -> str:
+        """Return in words what of the training records is not read, for a `lazy` task; for others it is counted."""
+        return ""
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from osbert.data.example import Booleans
 from osbert.data.table import Reading, Row, Table, open_table
 from osbert.data.table_format import Choice
 from osbert.data.table_splits import find_splits, hold_out
@@ -62,6 +63,10 @@ class TableTask(Task):
         """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used."""
         raise NotImplementedError
 
+    def files(self) -> Mapping[str, Path]:
+        """Return the file of each split; one file alone is {"all": file}. UserError when there is none."""
+        return find_splits(Path(self.data))
+
     def open(self, path: Path) -> Table:
         """Open a file of the user's as these settings say."""
         reading = Reading(
@@ -75,7 +80,7 @@ class TableTask(Task):
 
     def findings(self) -> list[str]:
         """Return in words what was found: each file's form, the columns in use, where development rows come from."""
-        files = find_splits(Path(self.data))
+        files = self.files()
         lines = [self.open(path).describe() for split, path in files.items() if split != "test"]
         lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
         if "dev" not in files:
@@ -99,17 +104,20 @@ class TableTask(Task):
 
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
         """Yield the rows of a split; without a development file it is held out of the training rows."""
-        files = find_splits(Path(self.data))
+        files = self.files()
         source = "train" if split == "dev" and "dev" not in files else split
         path = self.file(source)
         shared = split != source  # the rows were read for training already, and their problems told
-        records = self._read(path, Problems(heading="") if shared else problems, labelled=source != "test")
+        records = self.read(path, Problems(heading="") if shared else problems, labelled=source != "test")
         if split in ("train", "dev") and "dev" not in files:
             rows = list(records)
-            held = hold_out([row.label for row in rows], self.held_out, stratified=not self.numbers)
-            records = iter([row for row, out in zip(rows, held) if out == (split == "dev")])
+            records = iter([row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")])
         for number, record in enumerate(records):
             yield dataclasses.replace(record, number=number)
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which of the training rows (n,) are held out: of each label its share, or of all rows alike."""
+        return hold_out([record.label for record in records], self.held_out, stratified=not self.numbers)
 
     def inputs(self, path: Path) -> Inputs:
         """Return a table of plain input; a row without any text has no record."""
@@ -134,13 +142,14 @@ class TableTask(Task):
 
     def file(self, split: str) -> Path:
         """Return the file of a split; raises UserError when there is none."""
-        files = find_splits(Path(self.data))
+        files = self.files()
         path = files.get(split, files.get("all"))
         if path is None or (split == "test" and "all" in files):
             raise UserError(f"{self.data} has no file for {split}; it has {', '.join(files)}.")
         return path
 
-    def _read(self, path: Path, problems: Problems, *, labelled: bool) -> Iterator[Record]:
+    def read(self, path: Path, problems: Problems, *, labelled: bool) -> Iterator[Record]:
+        """Yield the records of a file; what cannot be used is noted in `problems`."""
         table = self.open(path)
         columns = self.columns(table, labelled=labelled)
         for row in table.rows(problems):

@@ -1,0 +1,54 @@
+"""The head that finds an answer: every token's scores of being the start and the end of it (section 4.2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from osbert.data.batch import Batch
+from osbert.models.heads import Head, Loss
+from osbert.models.transformer import States, Transformer, initialise
+
+
+class SpanHead(Head):
+    """States of all tokens -> two scores a token, by the start vector S and the end vector E, with a bias each."""
+
+    kind = "span"
+
+    def __init__(self, backbone: Transformer, *, target: str) -> None:
+        """Stand on `backbone`; learn from the batch's targets `target`: tokens with label 0 (start) or 1 (end)."""
+        super().__init__()
+        self.target = target
+        self.linear = nn.Linear(backbone.architecture.width, 2)
+        initialise(self, backbone.architecture.deviation)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (N, 2) of every token being a start and an end."""
+        return self.linear(states.hidden)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed negative log-likelihood of starts and ends, each under a softmax over its sequence.
+
+        The mean over both is that of the start's and the end's mean, as google-research/bert takes it.
+        """
+        target = batch.targets[self.target]
+        scores = self.outputs(states, batch).float()
+        tokens = torch.arange(len(scores), device=scores.device)
+        rows = torch.searchsorted(batch.starts, tokens, right=True) - 1  # (N,): the sequence of each token
+        logs, top = log_softmax_within(scores, rows, len(batch.lengths))
+        chosen = target.index, target.labels
+        hits = (scores.detach()[chosen] == top[rows[target.index], target.labels]).sum()
+        return Loss(total=-logs[chosen].sum(), count=target.count, hits=hits)
+
+
+def log_softmax_within(scores: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the log-softmax of scores (N, K) over those of one row, `rows` (N,) of `count`; and each row's highest.
+
+    Of shapes (N, K) and (count, K); no padding, and no loop over rows.
+    """
+    places = rows[:, None].expand_as(scores)
+    lowest = torch.full((count, scores.shape[1]), -torch.inf, dtype=scores.dtype, device=scores.device)
+    top = lowest.scatter_reduce(0, places, scores.detach(), "amax")
+    shifted = scores - top[rows]
+    sums = torch.zeros_like(top).index_add(0, rows, shifted.exp())
+    return shifted - sums.log()[rows], top

@@ -1,0 +1,23 @@
+"""squad: SQuAD 1.1 and 2.0, and sets in their form (CMRC 2018, XQuAD); the official JSON files (sections 4.2, 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from osbert.tasks.span import Span
+from osbert.tasks.spans.files import find_files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squad(Span):
+    """A folder with train-v1.1.json and dev-v1.1.json, or those of 2.0, or both; or one file in their form."""
+
+    version: Literal["any", "1.1", "2.0"] = "any"
+    """Which version's files to take from a folder that has several."""
+
+    def files(self) -> Mapping[str, Path]:
+        """Return the file of each split of the version asked for."""
+        return find_files(Path(self.data), version="" if self.version == "any" else self.version)
