@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -20,7 +20,7 @@ from osbert.tasks import Inputs, Prediction, Record
 from osbert.tasks.spans import Answer, Question
 from osbert.tasks.spans.columns import Columns, choose, question_of
 from osbert.tasks.spans.decoding import Decoder
-from osbert.tasks.spans.files import find_files, questions, read_json
+from osbert.tasks.spans.files import questions, read_json
 from osbert.tasks.spans.scores import Scores
 from osbert.tasks.spans.scoring import Way, is_chinese
 from osbert.tasks.spans.windows import Cutter, Window, covering, encoding
@@ -86,10 +86,6 @@ class Span(TableTask):
     def named(self) -> tuple[str, ...]:
         """Return the columns that the user named."""
         return (self.question, self.paragraph, self.answer, self.answer_start)
-
-    def files(self) -> Mapping[str, Path]:
-        """Return the file of each split, by train, dev or test in its name."""
-        return find_files(Path(self.data))
 
     def columns(self, table: Table, *, labelled: bool) -> Columns:
         """Return the columns to read; without `labelled` there need not be answers."""
@@ -196,7 +192,7 @@ class Span(TableTask):
 
     def head(self, backbone: Transformer) -> Head:
         """Return a start and an end vector."""
-        from osbert.models.spans import SpanHead
+        from osbert.models.grouped import SpanHead
 
         return SpanHead(backbone, target=self.name)
 

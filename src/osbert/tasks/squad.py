@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from osbert.data.table_splits import find_splits
 from osbert.tasks.span import Span
-from osbert.tasks.spans.files import find_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,4 +20,4 @@ class Squad(Span):
 
     def files(self) -> Mapping[str, Path]:
         """Return the file of each split of the version asked for."""
-        return find_files(Path(self.data), version="" if self.version == "any" else self.version)
+        return find_splits(Path(self.data), version="" if self.version == "any" else self.version)

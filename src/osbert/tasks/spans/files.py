@@ -1,4 +1,4 @@
-"""Files of questions: SQuAD's JSON, every answer sought where it stands, and a folder's files by their names."""
+"""Questions in SQuAD's form: JSON, with every answer sought where it really stands."""
 
 from __future__ import annotations
 
@@ -9,41 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from osbert.data.table_format import SUFFIXES, decoding_error, open_text, plain_suffix
-from osbert.data.table_splits import NAMES
+from osbert.data.table_format import decoding_error, open_text, plain_suffix
 from osbert.errors import Problems, UserError
 from osbert.tasks.spans import Gold, Question
 
 _NEAR = 40
 """Characters of an answer that a message shows."""
-
-
-def find_files(path: Path, *, version: str = "") -> dict[str, Path]:
-    """Return the file of each split: of a folder those with train, dev (valid, validation) or test in their names.
-
-    `version`: where files of several versions lie side by side ("train-v1.1.json"), only those of this one. One file
-    alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
-    """
-    if path.is_file():
-        return {"all": path}
-    if not path.is_dir():
-        raise UserError(f"{path}: no such file or folder.")
-    files = sorted(file for file in path.iterdir() if file.is_file() and plain_suffix(file) in SUFFIXES)
-    found: dict[str, Path] = {}
-    for split, names in NAMES.items():
-        matches = [file for file in files if set(names) & _words(file)]
-        versions = sorted({_version(file) for file in matches} - {""})
-        if version:
-            matches = [file for file in matches if _version(file) in ("", version)]
-        if len(matches) > 1:
-            advice = f": give --version {' or '.join(versions)}" if len(versions) > 1 else ""
-            raise UserError(f"{path} has several files for {split} ({', '.join(f.name for f in matches)}){advice}.")
-        if matches:
-            found[split] = matches[0]
-    if not found:
-        listed = ", ".join(file.name for file in files) or "no such files at all"
-        raise UserError(f"{path} has no file for training, development or test by its name; it has {listed}.")
-    return found
 
 
 def read_json(path: Path, *, encoding: str = "") -> Any:
@@ -175,13 +146,3 @@ def _text(owner: Mapping[str, Any], name: str, place: str, path: Path, problems:
     said = "is empty" if text in ("", None) or isinstance(text, str) else f"is no text but {text!r}"
     problems.add(f"{path}, {place}: the {name} {said}. Mend or remove it.")
     return None
-
-
-def _words(path: Path) -> set[str]:
-    return set(re.findall("[a-z]+", path.name.lower()))
-
-
-def _version(path: Path) -> str:
-    """Return "1.1" for train-v1.1-mini.json, "" where the name tells none."""
-    match = re.search(r"v?([12]\.\d)(?!\d)", path.name)
-    return match[1] if match else ""

@@ -40,7 +40,7 @@ class Scores:
         asked = [one if isinstance(one, Answer) and one.margin is not None else None for one in self.predictions]
         open_to_doubt = np.array([one is not None for one in asked], np.bool_)
         margins = np.array([one.margin for one in asked if one is not None], np.float64)
-        found = {}
+        found: dict[str, float] = {}
         for name in self.measures:
             silent = self._each(name, [""] * len(asked))
             answered = self._each(name, ["" if one is None else one.text for one in asked])

@@ -1,4 +1,4 @@
-"""The head that finds an answer: every token's scores of being the start and the end of it (section 4.2)."""
+"""Heads whose softmax runs over a group: a sequence's tokens (the span of an answer), or the choices of a record."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
+from osbert.models.dropout import Dropout
 from osbert.models.heads import Head, Loss
 from osbert.models.transformer import States, Transformer, initialise
 
 
 class SpanHead(Head):
-    """States of all tokens -> two scores a token, by the start vector S and the end vector E, with a bias each."""
+    """States of all tokens -> two scores a token, by a start and an end vector with a bias each (section 4.2)."""
 
     kind = "span"
 
@@ -39,6 +40,40 @@ class SpanHead(Head):
         chosen = target.index, target.labels
         hits = (scores.detach()[chosen] == top[rows[target.index], target.labels]).sum()
         return Loss(total=-logs[chosen].sum(), count=target.count, hits=hits)
+
+
+class ChoiceHead(Head):
+    """Pooled states of a record's choices -> a score each, by one vector and a bias (SWAG, section 4.4)."""
+
+    kind = "choose"
+    sparse = True
+
+    def __init__(self, backbone: Transformer, *, target: str, dropout: float = 0.0) -> None:
+        """Stand on `backbone`; learn from the batch's targets `target`, which the right choices alone carry.
+
+        `dropout`: the share of the pooled state dropped in training.
+        """
+        super().__init__()
+        self.target = target
+        self.dropout = Dropout(dropout)
+        self.linear = nn.Linear(backbone.architecture.width, 1)
+        initialise(self, backbone.architecture.deviation)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the score (B, 1) of every choice."""
+        return self.linear(self.dropout(states.pooled))
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed negative log-likelihood of the right choices, under a softmax over those of a record.
+
+        The batch must hold all choices of its records: a task says so by `together`.
+        """
+        right = batch.targets[self.target].index
+        scores = self.outputs(states, batch).float()
+        records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
+        logs, top = log_softmax_within(scores, rows, len(records))
+        hits = (scores.detach()[right] == top[rows[right]]).sum()
+        return Loss(total=-logs[right].sum(), count=batch.targets[self.target].count, hits=hits)
 
 
 def log_softmax_within(scores: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
