@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
@@ -19,29 +18,23 @@ _NAMES = {
 }
 
 
-def find_splits(path: Path, *, version: str = "") -> dict[str, Path]:
+def find_splits(path: Path) -> dict[str, Path]:
     """Return the file of each split: of a folder those named train.*, dev.* (valid.*, validation.*), test.*.
 
-    Where there are none, those with such a word in their names ("train-v1.1.json"); `version` then says which of
-    several to take. One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one
-    split.
+    One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
     """
     if path.is_file():
         return {"all": path}
     if not path.is_dir():
         raise UserError(f"{path}: no such file or folder.")
     files = sorted(file for file in path.iterdir() if file.is_file() and plain_suffix(file) in SUFFIXES)
-    exact = {split: [file for file in files if _stem(file) in names] for split, names in _NAMES.items()}
-    loose = {split: [file for file in files if _words(file) & {*names}] for split, names in _NAMES.items()}
     found: dict[str, Path] = {}
-    for split, matches in (exact if any(exact.values()) else loose).items():
-        versions = sorted({_version(file) for file in matches} - {""})
-        wanted = [file for file in matches if not version or _version(file) in ("", version)]
-        if len(wanted) > 1:
-            advice = f": give --version {' or '.join(versions)}" if len(versions) > 1 else ""
-            raise UserError(f"{path} has several files for {split}: {', '.join(f.name for f in wanted)}{advice}.")
-        if wanted:
-            found[split] = wanted[0]
+    for split, names in _NAMES.items():
+        matches = [file for file in files if file.name.split(".")[0].lower() in names]
+        if len(matches) > 1:
+            raise UserError(f"{path} has several files for {split}: {', '.join(file.name for file in matches)}.")
+        if matches:
+            found[split] = matches[0]
     if not found:
         listed = ", ".join(file.name for file in files) or "no tables at all"
         raise UserError(f"{path} has no file called train.*, dev.* or test.* ({', '.join(SUFFIXES)}); it has {listed}.")
@@ -63,17 +56,3 @@ def hold_out(labels: Sequence[Hashable], share: float, *, stratified: bool = Tru
         size = min(max(round(share * len(places)), 1), len(places) - 1)
         held[rng.permutation(places)[:size]] = True
     return held
-
-
-def _stem(path: Path) -> str:
-    return path.name.split(".")[0].lower()
-
-
-def _words(path: Path) -> set[str]:
-    return set(re.findall("[a-z]+", path.name.lower()))
-
-
-def _version(path: Path) -> str:
-    """Return "1.1" for train-v1.1.json, "" where the name tells none."""
-    match = re.search(r"v([1-9]\.\d)(?!\d)", path.name)
-    return match[1] if match else ""

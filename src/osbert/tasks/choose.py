@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
 from osbert.data.pack import Packer, Run
+from osbert.data.split_names import find_named
 from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
@@ -53,6 +54,10 @@ class Choose(TableTask):
         return "accuracy"
 
     # The data.
+
+    def split_files(self) -> Mapping[str, Path]:
+        """Return the file of each split."""
+        return find_named(Path(self.data))
 
     @property
     def named(self) -> tuple[str, ...]:

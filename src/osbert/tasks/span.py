@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example, Target
 from osbert.data.pack import Packer
+from osbert.data.split_names import find_named
 from osbert.data.table import Row, Table
 from osbert.data.table_splits import hold_out
 from osbert.errors import Problems, UserError
@@ -82,6 +83,10 @@ class Span(TableTask):
 
     # The data.
 
+    def split_files(self) -> Mapping[str, Path]:
+        """Return the file of each split."""
+        return find_named(Path(self.data))
+
     @property
     def named(self) -> tuple[str, ...]:
         """Return the columns that the user named."""
@@ -112,7 +117,7 @@ class Span(TableTask):
 
     def findings(self) -> list[str]:
         """Return the files in use, and where development questions come from."""
-        files = self.files()
+        files = self.split_files()
         lines = [self._form(path) for split, path in files.items() if split != "test"]
         if "dev" not in files:
             lines.append(

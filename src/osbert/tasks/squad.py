@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from osbert.data.table_splits import find_splits
+from osbert.data.split_names import find_named
 from osbert.tasks.span import Span
 
 
@@ -18,6 +18,6 @@ class Squad(Span):
     version: Literal["any", "1.1", "2.0"] = "any"
     """Which version's files to take from a folder that has several."""
 
-    def files(self) -> Mapping[str, Path]:
+    def split_files(self) -> Mapping[str, Path]:
         """Return the file of each split of the version asked for."""
-        return find_splits(Path(self.data), version="" if self.version == "any" else self.version)
+        return find_named(Path(self.data), version="" if self.version == "any" else self.version)

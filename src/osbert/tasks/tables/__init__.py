@@ -63,7 +63,7 @@ class TableTask(Task):
         """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used."""
         raise NotImplementedError
 
-    def files(self) -> Mapping[str, Path]:
+    def split_files(self) -> Mapping[str, Path]:
         """Return the file of each split; one file alone is {"all": file}. UserError when there is none."""
         return find_splits(Path(self.data))
 
@@ -80,7 +80,7 @@ class TableTask(Task):
 
     def findings(self) -> list[str]:
         """Return in words what was found: each file's form, the columns in use, where development rows come from."""
-        files = self.files()
+        files = self.split_files()
         lines = [self.open(path).describe() for split, path in files.items() if split != "test"]
         lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
         if "dev" not in files:
@@ -104,7 +104,7 @@ class TableTask(Task):
 
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
         """Yield the rows of a split; without a development file it is held out of the training rows."""
-        files = self.files()
+        files = self.split_files()
         source = "train" if split == "dev" and "dev" not in files else split
         path = self.file(source)
         shared = split != source  # the rows were read for training already, and their problems told
@@ -142,7 +142,7 @@ class TableTask(Task):
 
     def file(self, split: str) -> Path:
         """Return the file of a split; raises UserError when there is none."""
-        files = self.files()
+        files = self.split_files()
         path = files.get(split, files.get("all"))
         if path is None or (split == "test" and "all" in files):
             raise UserError(f"{self.data} has no file for {split}; it has {', '.join(files)}.")

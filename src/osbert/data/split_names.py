@@ -1,0 +1,42 @@
+"""Files of a folder whose names say more than their split: train-v1.1.json, story-cloze-dev.csv."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from osbert.data.table_format import SUFFIXES, plain_suffix
+from osbert.data.table_splits import find_splits
+from osbert.errors import UserError
+
+_WORDS = {"train": {"train", "training"}, "dev": {"dev", "devel", "val", "valid", "validation"}, "test": {"test"}}
+
+
+def find_named(path: Path, *, version: str = "") -> dict[str, Path]:
+    """Return the file of each split as `find_splits`; where none is called so, those with such a word in their names.
+
+    `version`: of several versions side by side ("train-v1.1.json"), the one to take.
+
+    Raises UserError when there is nothing, or two files for one split.
+    """
+    files = sorted(path.iterdir()) if path.is_dir() else []
+    tables = [file for file in files if file.is_file() and plain_suffix(file) in SUFFIXES]
+    if any(file.name.split(".")[0].lower() in words for file in tables for words in _WORDS.values()):
+        return find_splits(path)
+    found: dict[str, Path] = {}
+    for split, words in _WORDS.items():
+        matches = [file for file in tables if words & set(re.findall("[a-z]+", file.name.lower()))]
+        versions = sorted({_version(file) for file in matches} - {""})
+        matches = [file for file in matches if not version or _version(file) in ("", version)]
+        if len(matches) > 1:
+            advice = f": give --version {' or '.join(versions)}" if len(versions) > 1 else ""
+            raise UserError(f"{path} has several files for {split}: {', '.join(f.name for f in matches)}{advice}.")
+        if matches:
+            found[split] = matches[0]
+    return found or find_splits(path)
+
+
+def _version(path: Path) -> str:
+    """Return "1.1" for train-v1.1.json, "" where the name tells none."""
+    match = re.search(r"v([1-9]\.\d)(?!\d)", path.name)
+    return match[1] if match else ""
