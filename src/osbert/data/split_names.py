@@ -12,10 +12,10 @@ from osbert.errors import UserError
 _WORDS = {"train": {"train", "training"}, "dev": {"dev", "devel", "val", "valid", "validation"}, "test": {"test"}}
 
 
-def find_named(path: Path, *, version: str = "") -> dict[str, Path]:
+def find_named(path: Path, *, release: str = "") -> dict[str, Path]:
     """Return the file of each split as `find_splits`; where none is called so, those with such a word in their names.
 
-    `version`: of several versions side by side ("train-v1.1.json"), the one to take.
+    `release`: of several releases side by side ("train-v1.1.json"), the one to take.
 
     Raises UserError when there is nothing, or two files for one split.
     """
@@ -26,17 +26,17 @@ def find_named(path: Path, *, version: str = "") -> dict[str, Path]:
     found: dict[str, Path] = {}
     for split, words in _WORDS.items():
         matches = [file for file in tables if words & set(re.findall("[a-z]+", file.name.lower()))]
-        versions = sorted({_version(file) for file in matches} - {""})
-        matches = [file for file in matches if not version or _version(file) in ("", version)]
+        releases = sorted({_release(file) for file in matches} - {""})
+        matches = [file for file in matches if not release or _release(file) in ("", release)]
         if len(matches) > 1:
-            advice = f": give --version {' or '.join(versions)}" if len(versions) > 1 else ""
+            advice = f": give --release {' or '.join(releases)}" if len(releases) > 1 else ""
             raise UserError(f"{path} has several files for {split}: {', '.join(f.name for f in matches)}{advice}.")
         if matches:
             found[split] = matches[0]
     return found or find_splits(path)
 
 
-def _version(path: Path) -> str:
+def _release(path: Path) -> str:
     """Return "1.1" for train-v1.1.json, "" where the name tells none."""
     match = re.search(r"v([1-9]\.\d)(?!\d)", path.name)
     return match[1] if match else ""

@@ -15,9 +15,9 @@ from osbert.tasks.span import Span
 class Squad(Span):
     """A folder with train-v1.1.json and dev-v1.1.json, or those of 2.0, or both; or one file in their form."""
 
-    version: Literal["any", "1.1", "2.0"] = "any"
-    """Which version's files to take from a folder that has several."""
+    release: Literal["any", "1.1", "2.0"] = "any"
+    """Which release's files to take from a folder that has several."""
 
     def split_files(self) -> Mapping[str, Path]:
-        """Return the file of each split of the version asked for."""
-        return find_named(Path(self.data), version="" if self.version == "any" else self.version)
+        """Return the file of each split of the release asked for."""
+        return find_named(Path(self.data), release="" if self.release == "any" else self.release)
