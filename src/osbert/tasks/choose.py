@@ -18,7 +18,7 @@ from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
 from osbert.tasks.choices import Chosen, Counting, Question, names
-from osbert.tasks.choices.columns import Columns, choices_of, choose, counting_of, question_of
+from osbert.tasks.choices.columns import HEADINGS, Columns, choices_of, choose, counting_of, question_of
 from osbert.tasks.tables import TableTask
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class Choose(TableTask):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named."""
-        return (*self.context, *self.choices, self.prefix, self.label)
+        """Return the columns that the user named, and those that usually are called so."""
+        return (*self.context, *self.choices, self.prefix, self.label, *HEADINGS)
 
     def columns(self, table: Table, *, labelled: bool) -> Columns:
         """Return the columns to read; without `labelled` the label may be absent."""

@@ -16,6 +16,9 @@ _CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", 
 _LISTS = ("choices", "endings", "options", "candidates", "answers")
 _STEMS = ("ending", "choice", "option", "answer", "alternative", "solution", "sol", "randomfifthsentencequiz")
 _LABELS = ("label", "answer", "answerkey", "gold", "correct", "answerrightending")
+HEADINGS = (*_CONTEXTS, *_LISTS, *_LABELS)
+"""A first line that holds one of these is a header."""
+
 _NUMBERED = re.compile(r"(.*?)[ _-]?(\d+|[a-h])", re.IGNORECASE)
 
 
@@ -112,7 +115,7 @@ def choices_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
 
 def counting_of(labels: Sequence[str], most: int) -> Counting:
     """Return what the first choice is called, given the labels of a file and the largest number of its choices."""
-    if any(len(label) == 1 and label.isalpha() for label in labels):
+    if labels and all(len(label) == 1 and label.isalpha() for label in labels):
         return "A"
     return "1" if "0" not in labels and str(most) in labels else "0"
 

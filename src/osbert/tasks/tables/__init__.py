@@ -48,7 +48,7 @@ class TableTask(Task):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named."""
+        """Return names that a header may hold: the columns that the user named."""
         raise NotImplementedError
 
     def columns(self, table: Table, *, labelled: bool) -> Any:
