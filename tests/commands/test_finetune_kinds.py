@@ -159,3 +159,29 @@ def test_a_run_that_chooses(encoder: Path, tmp_path: Path, capsys: pytest.Captur
     (row,) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
     assert (row["prediction"], row["choice"]) == ("1", "a good film")
     embed(out, tmp_path / "new.csv", out=tmp_path / "out.npz", text="sent1", pair="ending1")
+
+
+def test_questions_in_a_table(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paragraphs = [f"{one} film {other}" for one in MARKED for other in MARKED]
+    rows = [f"the film,{paragraph},{paragraph.split()[0]}\n" for paragraph in paragraphs]
+    (tmp_path / "own.csv").write_text("question,context,answer\n" + "".join(rows))
+    finetune("span", *SETTINGS, "--epochs", "1", model=encoder, data=tmp_path / "own.csv", out=tmp_path / "run")
+    evaluate(tmp_path / "run", data=tmp_path / "own.csv")
+    assert "exact" in capsys.readouterr().out
+    predict(tmp_path / "run", "the film", "bad actor")
+    assert capsys.readouterr().out.splitlines()[0] in "bad actor"
+
+
+def test_choices_in_json_lines(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"context": "a film", "choices": [one, "the actor", other][: 2 + number % 2], "label": number % 2}
+        for number, (one, other) in enumerate((one, other) for one in MARKED for other in MARKED)
+    ]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    finetune("choose", *SETTINGS, "--epochs", "1", model=encoder, data=tmp_path / "own.jsonl", out=tmp_path / "run")
+    evaluate(tmp_path / "run", data=tmp_path / "own.jsonl")
+    assert "accuracy" in capsys.readouterr().out
+    predict(tmp_path / "run", file=tmp_path / "own.jsonl")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [len(line["probabilities"]) for line in lines] == [2, 3] * 8
+    assert all(line["choices"][int(line["prediction"])] == line["choice"] for line in lines)

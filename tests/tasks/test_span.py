@@ -207,6 +207,21 @@ def test_targets_point_to_the_answer_in_every_window_that_has_it_all() -> None:
         task.encode(Record(number=0, texts=("x",)), PACKER)
 
 
+def test_chinese_is_read_and_scored_by_character() -> None:
+    paragraph = "《战国无双3》是由光荣公司开发的游戏，2009年发售。"
+    tokenizer = Tokenizer([*SPECIALS, *dict.fromkeys("《战国无双》是由光荣公司开发的游戏，年售谁？。"), "2009", "3"])
+    packer = Packer(tokenizer=tokenizer, length=16)
+    record = Question(number=0, texts=("由谁开发？", paragraph), label=(Gold("光荣公司", 9),))
+    task = Span(stride=3).fitted([record])
+    assert task.scoring == "characters"
+    windows = [window for window in task.encode(record, packer) if isinstance(window, Window)]
+    assert {said(window, record) for window in windows} == {"光荣公司", ""}
+    answer = task.decode([np.zeros((len(window), 2)) for window in windows], record, windows)
+    assert paragraph[answer.chosen.start : answer.chosen.end] == answer.value
+    near = [dataclasses.replace(answer, value="由光荣公司，")]
+    assert task.metrics(near, [record]) == {"exact": 0.0, "f1": pytest.approx(8 / 9)}
+
+
 def test_every_setting_has_an_effect() -> None:
     record = Question(number=0, texts=("who is a good film ?", PARAGRAPH))
 

@@ -74,7 +74,7 @@ def evaluate(
     tell(task, records, result.predictions, result.metrics)
     cut = sum(prediction.truncated > 0 for prediction in result.predictions)
     if cut:
-        print(f"{cut:,} texts are longer than the run reads ({engine.packer.length} tokens); their ends were not read.")
+        print(f"{cut:,} texts are longer than the run reads ({task.limit(engine.packer)}); their ends were not read.")
 
 
 def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "") -> Task:

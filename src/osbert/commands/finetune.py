@@ -52,7 +52,8 @@ def finetune(
     Parameters
     ----------
     task
-        classify (a label out of several), regress (a number), or a data set such as sst2.
+        classify (a label out of several), regress (a number), span (the answer to a question), choose (one of several
+        texts), or a data set such as sst2, squad and swag.
     model
         A run folder of osbert's, or a Hugging Face BERT folder.
     data

@@ -71,9 +71,8 @@ def tell(engine: Engine, texts: tuple[str, ...]) -> None:
     for line in prediction.told():
         print(line)
     if prediction.truncated:
-        print(
-            f"  {prediction.truncated:,} pieces at the end were not read: the run reads {engine.packer.length} tokens."
-        )
+        limit = engine.fine_tuned.limit(engine.packer)
+        print(f"  {prediction.truncated:,} pieces at the end were not read: the run reads {limit}.")
 
 
 def tell_remarks(engine: Engine) -> None:
@@ -100,7 +99,7 @@ def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOpti
         writer.finish()
     notes = [f"{count:,} rows"]
     notes += [f"{empty:,} without text have no prediction"] if empty else []
-    notes += [f"{cut:,} longer than {engine.packer.length} tokens, see the column truncated"] if cut else []
+    notes += [f"{cut:,} longer than {task.limit(engine.packer)}, see the column truncated"] if cut else []
     print(f"{', '.join(notes)}{f' -> {out}' if out else ''}", file=sys.stderr)
 
 

@@ -183,6 +183,10 @@ class Task(Objective):
         """
         raise NotImplementedError
 
+    def limit(self, packer: Packer) -> str:
+        """Return in words how much of a text is read; what is cut off is counted by Example.truncated."""
+        return f"{packer.length} tokens"
+
     def cuts(self, records: Sequence[Record], packer: Packer) -> str:
         """Return in words what of the training records is not read, for a `lazy` task; for others it is counted."""
         return ""

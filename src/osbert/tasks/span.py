@@ -184,6 +184,10 @@ class Span(TableTask):
             return [window for _, window in windows]
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
 
+    def limit(self, packer: Packer) -> str:
+        """Return in words how much of a question is read; of a paragraph everything is."""
+        return f"{self.question_length} pieces of a question"
+
     def cuts(self, records: Sequence[Record], packer: Packer) -> str:
         """Return in words how many questions are too long."""
         cutter = Cutter(packer=packer, question=self.question_length, stride=self.stride)
