@@ -20,7 +20,7 @@ from osbert.evaluation.score import predict, score
 from osbert.models.heads import Learner
 from osbert.models.transformer import Architecture
 from osbert.tasks import Record, Task, spans
-from osbert.tasks.choices import Question as Choices
+from osbert.tasks.choices import Choices
 from osbert.tasks.choices import names as choice_names
 from osbert.tasks.choose import Choose
 from osbert.tasks.span import Span

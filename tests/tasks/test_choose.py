@@ -14,7 +14,7 @@ import pytest
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.tasks import load
-from osbert.tasks.choices import Chosen, Question, names
+from osbert.tasks.choices import Choices, Chosen, names
 from osbert.tasks.choose import Choose
 from osbert.tasks.swag import Swag
 
@@ -141,7 +141,7 @@ def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[...
 
 
 def test_a_sequence_a_choice_and_one_target(packer: Packer) -> None:
-    record = Question(number=5, texts=("good film", "a play", "bad . " * 9), label="1", names=("0", "1"))
+    record = Choices(number=5, texts=("good film", "a play", "bad . " * 9), label="1", names=("0", "1"))
     first, second = Choose().encode(record, packer)
     assert not first.targets and second.targets["choose"].labels.tolist() == [1]
     assert first.record == second.record == 5 and second.truncated == 18 + 2 - 5
@@ -156,7 +156,7 @@ def test_what_is_said(packer: Packer) -> None:
     assert isinstance(said, Chosen) and (said.value, said.choice) == ("B", "bad")
     assert list(said.probabilities.values()) == pytest.approx([0.2, 0.6, 0.2])
     assert said.told()[:2] == ["B", "   60.00%  B  bad"]
-    assert task.metrics([said, said], [Question(number=0, texts=(), label=label, names=()) for label in "BA"]) == {
+    assert task.metrics([said, said], [Choices(number=0, texts=(), label=label, names=()) for label in "BA"]) == {
         "accuracy": 0.5
     }
     with pytest.raises(UserError, match="give a context and two choices or more, not 2"):

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from osbert import recipe
 from osbert.data.encoded import Encoded, OnDemand, Ready
+from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
 from osbert.errors import UserError
@@ -155,7 +157,7 @@ class Finetuning:
         self.tokenizer = model.tokenizer
         self.development = records["dev"]
         self.packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
-        self.training = [record for record in records["train"] if record.label is not None]
+        self.training = [record for record in records["train"] if task.teaches(record)]
         self.encoded = self._encode(model.backbone.architecture.segments)
         with seeded(settings.seed):
             head = task.head(model.backbone)
@@ -238,15 +240,17 @@ class Finetuning:
 
     def _encode(self, segments: int) -> Encoded:
         """Return the training records' sequences; UserError when they are pairs and there is but one segment."""
-        first = self.task.encode(self.training[0], self.packer) if self.training else []
-        ready = None if self.task.lazy else Ready(self.task.encode(record, self.packer) for record in self.training)
-        pairs = any(example.segments.any() for example in first) if ready is None else ready.examples.segments.any()
-        if segments < 2 and pairs:
+
+        def encode(record: Record) -> list[Example]:
+            return self.task.encode(record, self.packer)
+
+        encoded = OnDemand(self.training, encode) if self.task.lazy else Ready(map(encode, self.training))
+        if segments < 2 and len(encoded) and encoded.take(np.zeros(1, np.int64)).segments.any():
             raise UserError(
                 "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
                 "another model, or put both texts into one column."
             )
-        return ready or OnDemand(self.training, lambda record: self.task.encode(record, self.packer))
+        return encoded
 
     def _weights(self, epoch: int) -> Path:
         return self.folder / f"best-epoch-{epoch}.safetensors"

@@ -31,7 +31,7 @@ class Record:
 
     `number`: its place in the split. `texts`: its text, or its texts in the order the model reads them. `label`: what
     is to be predicted, None when unknown. `path` and `line`: where it stands, for messages. `remark`: what was mended
-    or is amiss in it, for the run folder's list; a training record without a label is passed over.
+    or is amiss in it, for the run folder's list.
     """
 
     number: int
@@ -149,6 +149,10 @@ class Task(Objective):
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Note each record whose label this task does not know."""
+
+    def teaches(self, record: Record) -> bool:
+        """Return whether a training record can be learnt from; others are passed over."""
+        return record.label is not None
 
     def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
         """Return the task for other data, a file or a folder, of which `given` says how to read them.

@@ -17,8 +17,8 @@ from osbert.data.split_names import find_named
 from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
-from osbert.tasks.choices import Chosen, Counting, Question, names
-from osbert.tasks.choices.columns import HEADINGS, Columns, choices_of, choose, counting_of, question_of
+from osbert.tasks.choices import Choices, Chosen, Counting, names
+from osbert.tasks.choices.columns import HEADINGS, Columns, choose, counting_of, record_of, texts_of
 from osbert.tasks.tables import TableTask
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ class Choose(TableTask):
                 task = dataclasses.replace(task, label="")
         return task
 
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Question:
+    def record(self, row: Row, columns: Columns, *, path: str = "") -> Choices:
         """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
-        return question_of(row, columns, counting=self._counting, path=path)
+        return record_of(row, columns, counting=self._counting, path=path)
 
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many rows a split has, and of how many choices."""
@@ -106,11 +106,11 @@ class Choose(TableTask):
             raise UserError(f"every training row has the label '{labels.pop()}'; is it the right column (--label)?")
         return self
 
-    def asked(self, texts: Sequence[str]) -> Question:
+    def asked(self, texts: Sequence[str]) -> Choices:
         """Return the record of a context and its choices; UserError when there are fewer than two choices."""
         if len(texts) < 3:
             raise UserError(f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).")
-        return Question(number=0, texts=tuple(texts), names=names(len(texts) - 1, self._counting))
+        return Choices(number=0, texts=tuple(texts), names=names(len(texts) - 1, self._counting))
 
     # The model.
 
@@ -163,7 +163,7 @@ class Choose(TableTask):
 
 
 def _names(record: Record, counting: Counting) -> tuple[str, ...]:
-    return record.names if isinstance(record, Question) else names(len(record.texts) - 1, counting)
+    return record.names if isinstance(record, Choices) else names(len(record.texts) - 1, counting)
 
 
 def _counting(table: Table, columns: Columns) -> Counting:
@@ -171,7 +171,7 @@ def _counting(table: Table, columns: Columns) -> Counting:
     labels, most = set(), 0
     for row in table.rows(Problems(heading="")):
         try:
-            choices, _ = choices_of(row, columns)
+            choices, _ = texts_of(row, columns)
         except (ValueError, KeyError):
             continue
         labels.add(row.values.get(columns.label, "").strip())

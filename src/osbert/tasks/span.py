@@ -138,7 +138,7 @@ class Span(TableTask):
         Raises UserError when no question has an answer to learn from.
         """
         answers = [gold.text for record in records if record.label for gold in record.label[:1]]
-        if not any(_learnable(record) for record in records if record.label):
+        if not any(self.teaches(record) for record in records if record.label):
             raise UserError("none of the training questions has an answer that stands in its paragraph")
         none = any(record.label == () for record in records)
         return dataclasses.replace(
@@ -146,6 +146,10 @@ class Span(TableTask):
             unanswerable=("yes" if none else "no") if self.unanswerable == "auto" else self.unanswerable,
             scoring=("characters" if is_chinese(answers) else "words") if self.scoring == "auto" else self.scoring,
         )
+
+    def teaches(self, record: Record) -> bool:
+        """Return whether it is known of a question that it has no answer, or where one of its answers stands."""
+        return record.label is not None and (not record.label or any(gold.start >= 0 for gold in record.label))
 
     # Plain input.
 
@@ -170,7 +174,8 @@ class Span(TableTask):
     # The model.
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the windows. The target is the first answer's start (0) and end (1), both at [CLS] in other windows.
+        """Return the windows. The target is the start (0) and the end (1) of the first answer that stands in the
+        paragraph, both at [CLS] in windows without it.
 
         Raises UserError when the record has not a question and a paragraph.
         """
@@ -180,7 +185,7 @@ class Span(TableTask):
             )
         cutter = Cutter(packer=packer, question=self.question_length, stride=self.stride)
         windows = cutter.windows(*record.texts, record=record.number)
-        if record.label is None or not _learnable(record):
+        if not self.teaches(record):
             return [window for _, window in windows]
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
 
@@ -250,7 +255,7 @@ class Span(TableTask):
         """Return the window, which begins with the paragraph's piece `begin`, with its target."""
         tokens = (0, 0)
         if record.label:
-            text, start = record.label[0]
+            text, start = next(gold for gold in record.label if gold.start >= 0)
             found = covering(encoding(packer.tokenizer, record.texts[1]), start, start + len(text))
             if found is None:  # nothing but signs that have no pieces: there is nothing to point to
                 return window
@@ -258,8 +263,3 @@ class Span(TableTask):
                 tokens = (window.first + found[0] - begin, window.first + found[1] - begin)
         target = Target(labels=np.array([0, 1]), index=np.array(tokens))
         return dataclasses.replace(window, targets={self.name: target})
-
-
-def _learnable(record: Record) -> bool:
-    """Return whether a labelled record has no answer, or a first one that stands in the paragraph."""
-    return not record.label or record.label[0].start >= 0

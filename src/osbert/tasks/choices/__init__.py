@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from osbert.tasks import Prediction, Record
 
-__all__ = ["Chosen", "Counting", "Question", "names"]
+__all__ = ["Choices", "Chosen", "Counting", "names"]
 
 Counting = Literal["0", "1", "A"]
 """What the first choice is called; the others follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question(Record):
+class Choices(Record):
     """A context and its choices, which are its `texts`; `label` is the right one's name.
 
     `names`: what the choices are called, one each.

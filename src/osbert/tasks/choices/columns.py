@@ -10,7 +10,7 @@ from typing import Any
 
 from osbert.data.table import Row
 from osbert.errors import UserError, nearest
-from osbert.tasks.choices import Counting, Question, names
+from osbert.tasks.choices import Choices, Counting, names
 
 _CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text")
 _LISTS = ("choices", "endings", "options", "candidates", "answers")
@@ -65,16 +65,16 @@ def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool)
     return Columns(context=context, choices=choices, prefix=asked.prefix, label=label)
 
 
-def question_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> Question:
+def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> Choices:
     """Return the context and choices of a row; raises ValueError, saying why, when it cannot be used."""
     used = (*columns.context, *columns.choices, columns.prefix, columns.label)
     missing = [name for name in used if name and name not in row.values]
     if missing:
         raise ValueError(f"there is no '{missing[0]}' in it")
     context = " ".join(filter(None, (row.values[name].strip() for name in columns.context)))
-    choices, called = choices_of(row, columns)
+    choices, called = texts_of(row, columns)
     if not context and not any(choices):
-        return Question(number=0, texts=("",), names=(), path=path, line=row.line)
+        return Choices(number=0, texts=("",), names=(), path=path, line=row.line)
     if len(choices) < 2:
         raise ValueError(f"there are {len(choices)} choices; wanted are two or more")
     if empty := [place for place, choice in enumerate(choices, 1) if not choice.strip()]:
@@ -83,10 +83,10 @@ def question_of(row: Row, columns: Columns, *, counting: Counting, path: str) ->
     prefix = row.values[columns.prefix].strip() if columns.prefix else ""
     texts = (context, *(f"{prefix} {choice}".strip() for choice in choices))
     label = _label(row.values[columns.label].strip(), called, choices) if columns.label else None
-    return Question(number=0, texts=texts, names=called, label=label, path=path, line=row.line)
+    return Choices(number=0, texts=texts, names=called, label=label, path=path, line=row.line)
 
 
-def choices_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
+def texts_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
     """Return a row's choices, and their names where it tells them; empty cells at the end are no choices.
 
     One column may hold a list of texts, or an object {"text": [...], "label": [...]}.
