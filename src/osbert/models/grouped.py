@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from osbert.data.batch import Batch
 from osbert.models.dropout import Dropout
 from osbert.models.heads import Head, Loss
+from osbert.models.linear import Linear
 from osbert.models.transformer import States, Transformer, initialise
 
 
@@ -20,7 +21,7 @@ class SpanHead(Head):
         """Stand on `backbone`; learn from the batch's targets `target`: tokens with label 0 (start) or 1 (end)."""
         super().__init__()
         self.target = target
-        self.linear = nn.Linear(backbone.architecture.width, 2)
+        self.linear = Linear(backbone.architecture.width, 2)
         initialise(self, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
@@ -56,7 +57,7 @@ class ChoiceHead(Head):
         super().__init__()
         self.target = target
         self.dropout = Dropout(dropout)
-        self.linear = nn.Linear(backbone.architecture.width, 1)
+        self.linear = Linear(backbone.architecture.width, 1)
         initialise(self, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
