@@ -33,7 +33,7 @@ def test_releases(tmp_path: Path) -> None:
     names = [f"{split}-v{release}-mini.json" for split in ("train", "dev") for release in ("1.1", "2.0")]
     folder(tmp_path, *names)
     assert [path.name for path in find_named(tmp_path, release="2.0").values()] == names[1::2]
-    with pytest.raises(UserError, match=r"several files for train: .*: give --release 1\.1 or 2\.0"):
+    with pytest.raises(UserError, match=r"several files for train: .*\. Give --release 1\.1 or 2\.0, or one file"):
         find_named(tmp_path)
 
 

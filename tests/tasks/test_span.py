@@ -279,7 +279,7 @@ def test_the_official_files(data: Path) -> None:
         assert (len(records["train"]), len(records["dev"])) == (train, dev)
         assert sum(record.label == () for record in records["train"]) == without
         assert task.unanswerable == ("yes" if without else "no")
-    with pytest.raises(UserError, match=r"give --release 1\.1 or 2\.0"):
+    with pytest.raises(UserError, match=r"Give --release 1\.1 or 2\.0"):
         load(Squad(data=str(data / "squad")), ("train",))
     (german,) = load(Squad(data=str(data / "squad" / "xquad.de.json")), ("all",))[1].values()
     for record in german:

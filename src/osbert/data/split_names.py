@@ -29,8 +29,9 @@ def find_named(path: Path, *, release: str = "") -> dict[str, Path]:
         releases = sorted({_release(file) for file in matches} - {""})
         matches = [file for file in matches if not release or _release(file) in ("", release)]
         if len(matches) > 1:
-            advice = f": give --release {' or '.join(releases)}" if len(releases) > 1 else ""
-            raise UserError(f"{path} has several files for {split}: {', '.join(f.name for f in matches)}{advice}.")
+            asked = f"--release {' or '.join(releases)}, or one file" if len(releases) > 1 else "one file"
+            listed = ", ".join(file.name for file in matches)
+            raise UserError(f"{path} has several files for {split}: {listed}. Give {asked}.")
         if matches:
             found[split] = matches[0]
     return found or find_splits(path)
