@@ -95,6 +95,7 @@ def test_answers_are_sought_where_they_stand(write: Callable[..., Path]) -> None
         ({"data": [{"title": "x"}]}, r"data\[0\]\.paragraphs: there is no such list; is it a file in SQuAD's form"),
         ({"data": ["x"]}, r"data\[0\]: 'x' is no object"),
         ({"data": []}, "there are no questions in it"),
+        (json.dumps(squad(answers()))[:-9], "line 1, character [0-9]+: not JSON .* Is the file whole"),
         ([{"context_text": "x", "qas": []}], "CMRC 2018 in its first form"),
     ],
 )

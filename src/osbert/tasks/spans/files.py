@@ -20,18 +20,22 @@ _NEAR = 40
 def read_json(path: Path, *, encoding: str = "") -> Any:
     """Return the SQuAD object in a file, or None when the file is no single JSON object with "data".
 
-    Raises UserError at bytes that are no text.
+    Raises UserError at bytes that are no text, and where the JSON of such an object breaks off.
     """
     if plain_suffix(path) != ".json":
         return None
     encoding = encoding or "utf-8-sig"
     try:
         with open_text(path, encoding) as file:
-            found = json.load(file)
+            text = file.read()
+        found = json.loads(text)
     except UnicodeDecodeError as error:
         raise decoding_error(path, encoding) from error
-    except json.JSONDecodeError:
-        return None
+    except json.JSONDecodeError as error:
+        if '"paragraphs"' not in text:
+            return None  # JSON lines, as other tables
+        place = f"{path}, line {error.lineno}, character {error.colno}"
+        raise UserError(f"{place}: not JSON ({error.msg}). Is the file whole?") from error
     if isinstance(found, list) and found and isinstance(found[0], dict) and "context_text" in found[0]:
         raise UserError(f"{path} is CMRC 2018 in its first form; osbert reads the release in SQuAD's form.")
     return found if isinstance(found, dict) and "data" in found else None
