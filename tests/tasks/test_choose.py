@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from osbert.commands.evaluate import FileOptions
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.tasks import load
@@ -136,6 +137,11 @@ def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[...
     path.write_text("story,choice1,choice2,answer\nc,x,y,1\n")
     moved = task.moved(path, {})
     assert [record.label for record in moved.records("all", Problems(heading=""))] == ["1"]
+    path.write_text("a,b,c,d\nc,x,y,2\n")
+    moved = task.moved(path, FileOptions(columns="context=a,choices=b+c,label=d,counting=1", header="yes").given())
+    assert [record.texts for record in moved.records("all", Problems(heading=""))] == [("c", "x", "y")]
+    with pytest.raises(UserError, match="give SETTING=COLUMN"):
+        FileOptions(columns="question").given()
     with pytest.raises(UserError, match="has no use for --pair"):
         task.moved(path, {"pair": "x"})
 

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from osbert.data.table_format import Choice
+from osbert.errors import UserError
 from osbert.tasks import Prediction, Record, Task, load
 
 
@@ -31,9 +32,18 @@ class FileOptions:
     encoding: str = ""
     """The file's encoding, where it is not UTF-8."""
 
-    def given(self) -> dict[str, str]:
-        """Return what was said, by the names of the task's settings."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
+    columns: str = ""
+    """Columns for runs that answer or choose, by setting: question=frage,paragraph=text; several: choices=a+b+c."""
+
+    def given(self) -> dict[str, Any]:
+        """Return what was said, by the names of the task's settings. Raises UserError at columns without a setting."""
+        said = {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
+        for part in filter(None, said.pop("columns", "").split(",")):
+            setting, equals, column = part.partition("=")
+            if not equals or not column:
+                raise UserError(f"--columns {part}: give SETTING=COLUMN, such as question=frage.")
+            said[setting.strip()] = tuple(column.split("+")) if "+" in column else column
+        return said
 
 
 def evaluate(

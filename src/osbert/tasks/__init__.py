@@ -163,7 +163,8 @@ class Task(Objective):
         for name in given:
             if name not in known:
                 raise UserError(f"The task {self.name} has no use for --{name}.")
-        return dataclasses.replace(self, data=str(data), **given)
+        several = {name: (value,) for name, value in given.items() if _is_one_of_several(getattr(self, name), value)}
+        return dataclasses.replace(self, data=str(data), **{**given, **several})
 
     # Plain input: what `osbert predict` and Engine.predict take.
 
@@ -229,6 +230,10 @@ class Task(Objective):
     def published(self) -> dict[str, Any]:
         """Return what is written beside the weights for others to read: `labels`, or `center` and `scale`."""
         return {}
+
+
+def _is_one_of_several(setting: Any, value: Any) -> bool:
+    return isinstance(setting, tuple) and isinstance(value, str)
 
 
 def load(task: Task, splits: Sequence[str], *, fit: bool = True) -> tuple[Task, dict[str, list[Record]]]:

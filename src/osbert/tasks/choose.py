@@ -81,13 +81,14 @@ class Choose(TableTask):
     def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
         """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
         task = super().moved(data, given)
-        if data.is_file():
-            there = task.open(data).columns
-            if not {*self.context, *self.choices} <= {*there}:
-                task = dataclasses.replace(task, context=(), choices=(), prefix="")
-            if task.label not in there and "label" not in given:
-                task = dataclasses.replace(task, label="")
-        return task
+        if not data.is_file():
+            return task
+        there = {*task.open(data).columns}
+        lost: dict[str, Any] = {
+            name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= there
+        }
+        lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in there}
+        return dataclasses.replace(task, **lost)
 
     def record(self, row: Row, columns: Columns, *, path: str = "") -> Choices:
         """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
