@@ -10,9 +10,12 @@ from osbert.errors import UserError, nearest
 
 
 def names(folder: str) -> list[str]:
-    """Return the names a folder offers, from its file names alone: nothing is imported but the folder."""
+    """Return the names a folder offers, from its file names alone: nothing is imported but the folder.
+
+    A folder inside it holds what several components stand on, and no component.
+    """
     package = importlib.import_module(f"osbert.{folder}")
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg)
 
 
 def find(folder: str, name: str, *, base: type) -> type:

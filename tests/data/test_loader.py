@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from osbert.corpus.shards import Block
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example, Target
-from osbert.data.loader import ExampleLoader, LoaderSettings, PretrainingLoader, joined
+from osbert.data.loader import LoaderSettings, PretrainingLoader, joined
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
@@ -265,41 +265,6 @@ def test_too_little_text_is_said_before_any_work(make: Make, make_documents: Cal
 def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         LoaderSettings(**wrong)
-
-
-def records(count: int) -> list[Example]:
-    rows = [np.full(1 + number % 5, number) for number in range(count)]
-    flags = [np.zeros(len(row), dtype=bool) for row in rows]
-    return [
-        Example(ids=row, segments=row * 0, words=flag, special=flag, record=n, targets={"x": Target(labels=row[:1])})
-        for n, (row, flag) in enumerate(zip(rows, flags))
-    ]
-
-
-@given(count=st.integers(1, 40), batch=st.integers(1, 12), epoch=st.integers(0, 3), skipped=st.integers(0, 9))
-def test_fine_tuning_sees_every_example_once_an_epoch(count: int, batch: int, epoch: int, skipped: int) -> None:
-    loader = ExampleLoader(records(count), batch=batch)
-    steps = list(itertools.islice(loader.steps(Cursor(epoch=epoch)), loader.steps_per_epoch))
-    sizes = [len(step.batches[0].lengths) for step in steps]
-    assert sizes[:-1] == [batch] * (len(sizes) - 1)
-    assert sorted(int(r) for step in steps for r in step.batches[0].records) == list(range(count))
-    assert steps[-1].cursor == Cursor(epoch=epoch + 1)
-    stream = loader.steps(Cursor())
-    cursor = ([Cursor()] + [step.cursor for step in itertools.islice(stream, skipped)])[-1]
-    again = ExampleLoader(records(count), batch=batch).steps(cursor)
-    assert plain(stream, 3) == plain(again, 3)
-
-
-def test_fine_tuning_orders_differ_by_epoch_and_seed() -> None:
-    def order(epoch: int, seed: int, micro_tokens: int = 0) -> list[int]:
-        steps = ExampleLoader(records(30), batch=1, seed=seed, micro_tokens=micro_tokens).steps(Cursor(epoch=epoch))
-        return [int(step.batches[0].records) for step in itertools.islice(steps, 30)]
-
-    assert order(0, 0) == order(0, 0) != order(1, 0) != order(0, 1)
-    step = next(ExampleLoader(records(30), batch=10, micro_tokens=8).steps(Cursor()))
-    assert len(step.batches) > 1 and max(batch.tokens for batch in step.batches) <= 8
-    with pytest.raises(ValueError, match="no examples"):
-        ExampleLoader([], batch=1)
 
 
 def test_documents_of_which_no_sequence_can_be_made_are_told(make: Make, tokenizer: Tokenizer) -> None:

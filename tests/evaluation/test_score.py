@@ -62,7 +62,7 @@ class Parts(Task):
         ids = [packer.tokenizer.encode(text) for text in record.texts]
         return [packer.single(one, np.ones(len(one), np.bool_), record=record.number) for one in ids]
 
-    def decode(self, outputs: Sequence[np.ndarray], record: Record) -> Prediction:
+    def decode(self, outputs: Sequence[np.ndarray], record: Record, examples: Sequence[Example]) -> Prediction:
         return Prediction(value=[row.tolist() for row in outputs])
 
     @property

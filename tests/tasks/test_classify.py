@@ -59,12 +59,12 @@ def test_a_pair_and_a_long_text(packer: Packer) -> None:
 
 def test_decoding_is_a_softmax_with_the_labels_names() -> None:
     task = Classify(labels=("a", "b", "c"))
-    prediction = task.decode([np.array([1.0, 3.0, -2.0], np.float32)], records("b")[0])
+    prediction = task.decode([np.array([1.0, 3.0, -2.0], np.float32)], records("b")[0], [])
     expected = np.exp([1, 3, -2]) / np.exp([1, 3, -2]).sum()
     assert prediction.value == "b"
     assert list(prediction.probabilities) == ["a", "b", "c"]
     assert list(prediction.probabilities.values()) == pytest.approx(expected.tolist())
-    huge = task.decode([np.array([1e4, 0.0, -1e4], np.float32)], records("a")[0])
+    huge = task.decode([np.array([1e4, 0.0, -1e4], np.float32)], records("a")[0], [])
     assert sum(huge.probabilities.values()) == pytest.approx(1)
 
 

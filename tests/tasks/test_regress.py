@@ -27,7 +27,7 @@ def test_numbers_are_learnt_standardised_and_told_in_their_own_unit(packer: Pack
     targets = np.array([task.encode(row, packer)[0].targets["regress"].labels[0] for row in rows])
     assert targets.dtype == np.float32
     assert targets.mean() == pytest.approx(0, abs=1e-6) and targets.std() == pytest.approx(1)
-    said = [task.decode([np.array([target])], row).value for target, row in zip(targets, rows)]
+    said = [task.decode([np.array([target])], row, []).value for target, row in zip(targets, rows)]
     assert said == pytest.approx([100, 300, 200, 400], rel=1e-5)
     assert not task.encode(Record(number=0, texts=("a",)), packer)[0].targets
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from osbert.data.encoded import Ready
 from osbert.data.example import Example, Target
-from osbert.data.loader import ExampleLoader
+from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Cursor, Step
 from osbert.interop.huggingface import write_model
 from osbert.interop.weight_files import read_tensors
@@ -36,10 +37,10 @@ def example(rng: np.random.Generator, record: int) -> Example:
 
 
 @pytest.fixture(scope="module")
-def loader() -> ExampleLoader:
+def loader() -> RecordLoader:
     """Batches of 16, each in several micro-batches."""
     rng = np.random.default_rng(0)
-    return ExampleLoader([example(rng, record) for record in range(64)], batch=16, micro_tokens=80, seed=0)
+    return RecordLoader(Ready([example(rng, record)] for record in range(64)), batch=16, micro_tokens=80, seed=0)
 
 
 def make_learner() -> Learner:
@@ -73,7 +74,7 @@ def loss_of_theirs(model: torch.nn.Module, step: Step) -> torch.Tensor:
     return total / count
 
 
-def train_theirs(model: torch.nn.Module, loader: ExampleLoader, rates: list[float]) -> list[float]:
+def train_theirs(model: torch.nn.Module, loader: RecordLoader, rates: list[float]) -> list[float]:
     groups = [
         {"params": [weight for weight in model.parameters() if weight.ndim > 1], "weight_decay": 0.01},
         {"params": [weight for weight in model.parameters() if weight.ndim == 1], "weight_decay": 0.0},
@@ -92,7 +93,7 @@ def train_theirs(model: torch.nn.Module, loader: ExampleLoader, rates: list[floa
     return losses
 
 
-def test_ten_steps_equal_those_of_transformers(tmp_path: Path, loader: ExampleLoader) -> None:
+def test_ten_steps_equal_those_of_transformers(tmp_path: Path, loader: RecordLoader) -> None:
     from transformers import BertForSequenceClassification
 
     assert all(len(step.batches) > 1 for step, _ in zip(loader.steps(Cursor()), range(STEPS)))

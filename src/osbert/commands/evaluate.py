@@ -6,17 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from osbert.data.table_format import Choice
 from osbert.errors import UserError
-from osbert.tasks import Prediction, Record, TableTask, Task, load
-from osbert.tasks.classify import Classify, confusion
-
-SHOWN = 12
-"""Most classes whose confusion table fits a screen."""
+from osbert.tasks import Prediction, Record, Task, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +32,18 @@ class FileOptions:
     encoding: str = ""
     """The file's encoding, where it is not UTF-8."""
 
-    def given(self) -> dict[str, str]:
-        """Return what was said, by the names of the task's settings."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
+    columns: str = ""
+    """Columns for runs that answer or choose, by setting: question=frage,paragraph=text; several: choices=a+b+c."""
+
+    def given(self) -> dict[str, Any]:
+        """Return what was said, by the names of the task's settings. Raises UserError at columns without a setting."""
+        said = {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
+        for part in filter(None, said.pop("columns", "").split(",")):
+            setting, equals, column = part.partition("=")
+            if not equals or not column:
+                raise UserError(f"--columns {part}: give SETTING=COLUMN, such as question=frage.")
+            said[setting.strip()] = tuple(column.split("+")) if "+" in column else column
+        return said
 
 
 def evaluate(
@@ -79,7 +84,7 @@ def evaluate(
     tell(task, records, result.predictions, result.metrics)
     cut = sum(prediction.truncated > 0 for prediction in result.predictions)
     if cut:
-        print(f"{cut:,} texts are longer than the run reads ({engine.packer.length} tokens); their ends were not read.")
+        print(f"{cut:,} texts are longer than the run reads ({task.limit(engine.packer)}); their ends were not read.")
 
 
 def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "") -> Task:
@@ -88,15 +93,11 @@ def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "")
     Raises UserError when they are not for this task.
     """
     given = options.given() | ({"label": label} if label else {})
-    if isinstance(task, TableTask):
-        return task.moved(data, given)
-    if given:
-        raise UserError(f"The task {task.name} does not read tables: --{next(iter(given))} has no meaning for it.")
-    return dataclasses.replace(task, data=str(data))
+    return task.moved(data, given)
 
 
 def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction], metrics: dict[str, float]) -> None:
-    """Print the scores, and for a classifier the table of what was taken for what."""
+    """Print the scores, and what the task shows beside them: of a classifier, what was taken for what."""
     from rich.console import Console
     from rich.markup import escape  # a label such as [spam] is not markup
     from rich.table import Table
@@ -107,9 +108,9 @@ def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction
     for name, value in metrics.items():
         scores.add_row(escape(name), f"{value:.4f}")
     console.print(scores)
-    if isinstance(task, Classify) and len(task.labels) <= SHOWN:
-        counts = confusion([one.value for one in predictions], [one.label for one in records], task.labels)
-        table = Table("true \\ predicted", *map(escape, task.labels), box=None)
-        for label, line in zip(task.labels, counts.tolist()):
-            table.add_row(escape(label), *(f"{count:,}" for count in line))
+    details = task.details(predictions, records)
+    if details:
+        table = Table(*map(escape, details[0]), box=None)
+        for cells in details[1:]:
+            table.add_row(*map(escape, cells))
         console.print(table)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import signal
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,12 +13,15 @@ from cyclopts import Parameter
 
 from osbert import __version__, components, recipe
 from osbert.errors import UserError
-from osbert.files import disk_full
-from osbert.tasks import Record, TableTask, Task, load
+from osbert.files import disk_full, write_text
+from osbert.tasks import Record, Task, load
 
 if TYPE_CHECKING:
     from osbert.commands.finetune_run import Epoch, Finetuning, Model
     from osbert.training.run_folder import RunFolder
+
+REMARKS = "remarks.txt"
+"""The list of what was mended or is amiss in the data, in a run's folder."""
 
 
 @functools.cache
@@ -50,7 +52,8 @@ def finetune(
     Parameters
     ----------
     task
-        classify (a label out of several), regress (a number), or a data set such as sst2.
+        classify (a label out of several), regress (a number), span (the answer to a question), choose (one of several
+        texts), or a data set such as sst2, squad and swag.
     model
         A run folder of osbert's, or a Hugging Face BERT folder.
     data
@@ -100,10 +103,8 @@ def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, fr
     table = recipe.override({name: {"data": str(data)}}, settings, schema=wanted)
     built: Any = recipe.build(wanted, table, where="The command line")
     chosen: Task = getattr(built, name)
-    if isinstance(chosen, TableTask):
-        chosen = chosen.resolved()
     return Plan(
-        task=chosen,
+        task=chosen.resolved(),
         path=task,
         model=model,
         from_scratch=from_scratch,
@@ -127,15 +128,10 @@ def schema(task: str) -> type:
 
 def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
     """Print what was found in the data: the form of each file, the columns, the rows, the labels."""
-    if isinstance(task, TableTask):
-        for line in task.findings():
-            print(line)
+    for line in task.findings():
+        print(line)
     for split, found in records.items():
-        labels = Counter(record.label for record in found)
-        shares = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
-        numeric = isinstance(task, TableTask) and task.numbers
-        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-        print(f"{split}: {len(found):,} rows" + ("" if numeric else f" ({shares}{more})"), flush=True)
+        print(f"{split}: {task.describe(found)}", flush=True)
 
 
 def train(plan: Plan, records: dict[str, list[Record]], out: Path) -> Epoch:
@@ -168,6 +164,7 @@ def train(plan: Plan, records: dict[str, list[Record]], out: Path) -> Epoch:
         with locked(out):
             folder = RunFolder(out)
             folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"))
+            write_remarks(records, out)
             if not folder.finished:
                 complete(run, plan, folder)
             run.tidy()
@@ -177,8 +174,16 @@ def train(plan: Plan, records: dict[str, list[Record]], out: Path) -> Epoch:
             raise
         again = "Make room and give the same command again; it goes on from the last checkpoint"
         raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.") from error
-    tell_end(best, out)
+    tell_end(best, out, plan.task.sample)
     return best
+
+
+def write_remarks(records: Mapping[str, Sequence[Record]], out: Path) -> None:
+    """Write what was mended or is amiss in the data into the run folder, one record a line, and say how many."""
+    remarks = [f"{record.place}: {record.remark}" for found in records.values() for record in found if record.remark]
+    if remarks:
+        write_text(out / REMARKS, "\n".join(remarks) + "\n")
+        print(f"{len(remarks):,} records were mended or cannot be used; they are listed in {out / REMARKS}")
 
 
 def complete(run: Finetuning, plan: Plan, folder: RunFolder) -> None:
@@ -186,12 +191,13 @@ def complete(run: Finetuning, plan: Plan, folder: RunFolder) -> None:
     from osbert.commands.finetune_report import finetuning_report
     from osbert.commands.finetune_run import truncation
 
-    if cut := truncation(run.examples, run.packer.length):
+    if cut := truncation(run):
         print(cut)
     if run.trainer.resume():
         print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
     follow(run, plan)
     run.finish()
+    folder.write_recipe(dataclasses.replace(plan, task=run.tuned).table())
     best = dataclasses.asdict(run.best)
     finetuning_report(run.folder, name=plan.path, best=best)
     folder.finish({"best": best, "processor": str(run.trainer.processor)})
@@ -254,10 +260,10 @@ def tell_model(plan: Plan, model: Model) -> None:
         print(f"  {remark}")
 
 
-def tell_end(best: Epoch, out: Path) -> None:
-    """Print the best epoch, with the scores of every class, and what to do with the run."""
+def tell_end(best: Epoch, out: Path, sample: str) -> None:
+    """Print the best epoch, with the scores of every class, and what to do with the run: `sample` is a text to try."""
     print(f"best: {row(best)}; its weights are in {out}")
     classes = {name.partition("/")[2]: value for name, value in best.metrics.items() if "/" in name}
     if classes:
         print("F1 of each class: " + ", ".join(f"{name} {value:.4f}" for name, value in classes.items()))
-    print(f'try: osbert predict {out} "a text of yours"', flush=True)
+    print(f"try: osbert predict {out} {sample}", flush=True)

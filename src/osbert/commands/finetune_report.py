@@ -43,7 +43,7 @@ def _curves(lines: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, An
     scores = [
         Series(name=key.removeprefix("dev."), points=curve(epochs, key), look="dots", color=place % 6)
         for place, key in enumerate(shown)
-        if key != "dev.mse"  # the others are shares of 1
+        if not key.endswith(("mse", "threshold"))  # the others are shares of 1
     ]
     parts.append(line_plot(scores, title="Scores on the development rows"))
     parts.append(line_plot([Series(name="", points=curve(lines, "learning_rate"))], title="Learning rate"))

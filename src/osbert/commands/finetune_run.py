@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from osbert import recipe
+from osbert.data.encoded import Encoded, OnDemand, Ready
 from osbert.data.example import Example
-from osbert.data.loader import ExampleLoader
 from osbert.data.pack import Packer
+from osbert.data.record_loader import RecordLoader
 from osbert.errors import UserError
 from osbert.evaluation.score import score
 from osbert.interop.huggingface import read_encoder, write_model
@@ -36,7 +39,7 @@ class FinetuneSettings:
     epochs: int = 3
     """Passes over the training rows."""
     batch: int = 32
-    """Sequences in one optimiser step."""
+    """Records in one optimiser step, with all their sequences."""
     micro_tokens: int = 4096
     """Most tokens in one pass through the model; a step with more is split, with the same gradient."""
     seed: int = 0
@@ -154,21 +157,21 @@ class Finetuning:
         self.tokenizer = model.tokenizer
         self.development = records["dev"]
         self.packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
-        self.examples = [example for record in records["train"] for example in task.encode(record, self.packer)]
-        if model.backbone.architecture.segments < 2 and any(example.segments.any() for example in self.examples):
-            raise UserError(
-                "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
-                "another model, or put both texts into one column."
-            )
+        self.training = [record for record in records["train"] if task.teaches(record)]
+        self.encoded = self._encode(model.backbone.architecture.segments)
         with seeded(settings.seed):
             head = task.head(model.backbone)
         self.learner = Learner(model.backbone, {task.name: head})
-        self.loader = ExampleLoader(
-            self.examples, batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed
+        self.loader = RecordLoader(
+            self.encoded,
+            batch=settings.batch,
+            micro_tokens=settings.micro_tokens,
+            seed=settings.seed,
+            together=task.together,
         )
         training = settings.training(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
-        self.trainer.memory |= {"epochs": [], "losses": []}
+        self.trainer.memory |= {"epochs": [], "losses": [], "tuned": {}}
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -179,6 +182,11 @@ class Finetuning:
     def best(self) -> Epoch:
         """Return the best epoch so far; of equal ones the last."""
         return [epoch for epoch in self.epochs if epoch.best][-1]
+
+    @property
+    def tuned(self) -> Task:
+        """Return the task with what it learned from the best epoch's predictions for the development rows."""
+        return recipe.build(type(self.task), self.trainer.memory["tuned"], where="The checkpoint")
 
     def run(self) -> Iterator[Progress | Epoch]:
         """Train to the end, yielding what happened."""
@@ -202,10 +210,8 @@ class Finetuning:
         path = self._weights(self.best.epoch)
         self.learner.load_state_dict(read_file(path))
         self.learner.to("cpu")
-        names = ("labels", "center", "scale")
-        known = {name: getattr(self.task, name) for name in names if hasattr(self.task, name)}
         write_tokenizer(self.tokenizer, self.folder, length=self.learner.backbone.architecture.length)
-        write_model(self.learner, self.folder, **known)
+        write_model(self.learner, self.folder, **self.tuned.published())
 
     def tidy(self) -> None:
         """Remove the epochs' weights, once the run is noted as finished."""
@@ -214,12 +220,14 @@ class Finetuning:
 
     def _evaluate(self, progress: Progress) -> Epoch:
         losses = self.trainer.memory["losses"]
-        metrics = score(self.learner, self.task, self.development, self.packer).metrics
+        result = score(self.learner, self.task, self.development, self.packer)
+        metrics = result.metrics
         wanted = self.task.criterion
         before = [epoch for epoch in self.epochs if epoch.best]
         number = progress.step // self.loader.steps_per_epoch
         best = not before or metrics[wanted] >= before[-1].metrics[wanted]
         if best:
+            self.trainer.memory["tuned"] = recipe.as_table(self.task.tuned(result.predictions, self.development))
             write_tensors(self.learner.state_dict(), self._weights(number))
             # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.
             saved = max(self.trainer.checkpoints.steps(), default=0)
@@ -230,20 +238,36 @@ class Finetuning:
         loss = sum(losses) / max(len(losses), 1)
         return Epoch(epoch=number, step=progress.step, loss=loss, metrics=metrics, best=best, seconds=progress.seconds)
 
+    def _encode(self, segments: int) -> Encoded:
+        """Return the training records' sequences; UserError when they are pairs and there is but one segment."""
+
+        def encode(record: Record) -> list[Example]:
+            return self.task.encode(record, self.packer)
+
+        encoded = OnDemand(self.training, encode) if self.task.lazy else Ready(map(encode, self.training))
+        if segments < 2 and len(encoded) and encoded.take(np.zeros(1, np.int64)).segments.any():
+            raise UserError(
+                "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
+                "another model, or put both texts into one column."
+            )
+        return encoded
+
     def _weights(self, epoch: int) -> Path:
         return self.folder / f"best-epoch-{epoch}.safetensors"
 
 
-def truncation(examples: Sequence[Example], length: int) -> str:
-    """Return in words how much of the texts does not fit, "" when everything does."""
-    cut = [example for example in examples if example.truncated]
+def truncation(run: Finetuning) -> str:
+    """Return in words how much of the training texts does not fit, "" when everything does."""
+    if not isinstance(run.encoded, Ready):
+        return run.task.cuts(run.training, run.packer)
+    examples = run.encoded.examples
+    cut, pieces = int((examples.truncated > 0).sum()), int(examples.truncated.sum())
     if not cut:
         return ""
-    pieces = sum(example.truncated for example in cut)
-    share = pieces / (pieces + sum(len(example) for example in examples))
     return (
-        f"{len(cut):,} of {len(examples):,} texts ({len(cut) / len(examples):.1%}) are longer than {length} tokens; "
-        f"{pieces:,} pieces ({share:.1%} of all) are not read. --length N changes this, up to the model's own."
+        f"{cut:,} of {len(examples):,} texts ({cut / len(examples):.1%}) are longer than {run.packer.length} tokens; "
+        f"{pieces:,} pieces ({pieces / (pieces + len(examples.ids)):.1%} of all) are not read. --length N changes "
+        "this, up to the model's own."
     )
 
 

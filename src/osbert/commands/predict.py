@@ -9,18 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Annotated, Protocol, TextIO
 
 from cyclopts import Parameter
 
 from osbert.commands.evaluate import FileOptions, moved_task
-from osbert.data.table import Row, Table
-from osbert.data.table_columns import Columns
+from osbert.data.table import Row
 from osbert.errors import Problems, UserError
-from osbert.tasks import Prediction, TableTask
+from osbert.tasks import Inputs, Prediction, Task
 
 if TYPE_CHECKING:
-    from osbert.serving.engine import Engine, Text
+    from osbert.serving.engine import Engine
 
 ROWS = 2048
 """Rows in memory at a time."""
@@ -28,15 +27,13 @@ ROWS = 2048
 
 def predict(
     run: Path,
-    text: str | None = None,
-    pair: str | None = None,
     /,
-    *,
+    *texts: str,
     file: Path | None = None,
     out: Path | None = None,
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
 ) -> None:
-    """Predict with a fine-tuned run: one text (or a pair), or every row of a file.
+    """Predict with a fine-tuned run: one text (or a pair, or all that it reads together), or every row of a file.
 
     A file needs no label column. Its rows come out in their order with all their columns, and with the prediction, the
     probability of every label by its name, and `truncated`, the pieces at the text's end that were not read. Rows with
@@ -46,40 +43,36 @@ def predict(
     ----------
     run
         The folder of a fine-tuned run.
-    text
-        The text, in quotes; write -- before one that begins with a hyphen.
-    pair
-        The second text, where the run reads pairs.
+    texts
+        The text, in quotes; write -- before one that begins with a hyphen. Where the run reads several texts together,
+        such as pairs, all of them in their order.
     file
         A CSV, TSV or JSON-lines file, instead of a text.
     out
-        The file to write: .csv, .tsv or .jsonl. Without it the rows go to standard output.
+        The file to write: .csv, .tsv or .jsonl; or .json for answers to questions, in the form that SQuAD's official
+        scorer reads. Without it the rows go to standard output.
     """
     from osbert.serving.engine import load
 
-    if (text is None) == (file is None):
+    if bool(texts) == (file is not None):
         raise UserError('Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.')
     if file is None:
         if options or out:
             raise UserError("--out and how to read a file (--text, ...) go with --file, not with a single text.")
-        assert text is not None
-        tell(load(run), text if pair is None else (text, pair))
+        tell(load(run), texts)
         return
     predict_file(load(run), file, out, options or FileOptions())
 
 
-def tell(engine: Engine, text: Text) -> None:
-    """Print the prediction for one text or pair."""
-    prediction = engine.predict([text])[0]
+def tell(engine: Engine, texts: tuple[str, ...]) -> None:
+    """Print the prediction for one text, or for several that are read together."""
+    prediction = engine.predict([texts])[0]
     tell_remarks(engine)
-    value = prediction.value
-    print(f"{value:.4f}" if isinstance(value, float) else value)
-    for label, probability in sorted(prediction.probabilities.items(), key=lambda item: -item[1]):
-        print(f"  {probability:7.2%}  {label}")
+    for line in prediction.told():
+        print(line)
     if prediction.truncated:
-        print(
-            f"  {prediction.truncated:,} pieces at the end were not read: the run reads {engine.packer.length} tokens."
-        )
+        limit = engine.fine_tuned.limit(engine.packer)
+        print(f"  {prediction.truncated:,} pieces at the end were not read: the run reads {limit}.")
 
 
 def tell_remarks(engine: Engine) -> None:
@@ -92,48 +85,38 @@ def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOpti
     """Predict every row of a file; its rows are checked whole before the first is predicted."""
     task = moved_task(engine.fine_tuned, file, options)
     tell_remarks(engine)
-    if not isinstance(task, TableTask):
-        raise UserError(f"The task {task.name} does not read tables.")
-    table = task.open(file)
-    found = task.columns(table, labelled=False)
-    columns = Columns(text=found.text, pair=found.pair)
-    print(f"{table.describe()}; {columns.describe()}", file=sys.stderr)
-    check(task, table, columns)
+    inputs = task.inputs(file)
+    print(inputs.describe, file=sys.stderr)
+    check(inputs, file)
     count = empty = cut = 0
     with writing(out) as stream:
-        writer = open_writer(out, stream, table, labels=getattr(task, "labels", ()))
-        for row, prediction in predictions(engine, task, table, columns):
+        writer = open_writer(out, stream, task, inputs)
+        for row, prediction in predictions(engine, inputs):
             writer.write(row, prediction)
             count += 1
             empty += prediction is None
             cut += prediction is not None and prediction.truncated > 0
+        writer.finish()
     notes = [f"{count:,} rows"]
     notes += [f"{empty:,} without text have no prediction"] if empty else []
-    notes += [f"{cut:,} longer than {engine.packer.length} tokens, see the column truncated"] if cut else []
+    notes += [f"{cut:,} longer than {task.limit(engine.packer)}, see the column truncated"] if cut else []
     print(f"{', '.join(notes)}{f' -> {out}' if out else ''}", file=sys.stderr)
 
 
-def check(task: TableTask, table: Table, columns: Columns) -> None:
-    """Read the whole table and raise one UserError with every row that cannot be used."""
-    problems = Problems(heading=f"{table.path} cannot be used")
-    for row in table.rows(problems):
-        try:
-            task.record(row, columns)
-        except ValueError as error:
-            problems.add(f"{table.path}, line {row.line}: {error}.")
+def check(inputs: Inputs, file: Path) -> None:
+    """Read the whole file and raise one UserError with every row that cannot be used."""
+    problems = Problems(heading=f"{file} cannot be used")
+    for _ in inputs.rows(problems):
+        pass
     problems.stop_if_any()
 
 
-def predictions(
-    engine: Engine, task: TableTask, table: Table, columns: Columns
-) -> Iterator[tuple[Row, Prediction | None]]:
+def predictions(engine: Engine, inputs: Inputs) -> Iterator[tuple[Row, Prediction | None]]:
     """Yield each row with its prediction, None where there is no text, a few thousand rows in memory at a time."""
-    rows = table.rows(Problems(heading=str(table.path)))
+    rows = inputs.rows(Problems(heading=""))
     while chunk := list(islice(rows, ROWS)):
-        records = [task.record(row, columns, number=number) for number, row in enumerate(chunk)]
-        full = [record for record in records if any(text.strip() for text in record.texts)]
-        said = dict(zip((record.number for record in full), engine.predict_records(full)))
-        yield from ((row, said.get(number)) for number, row in enumerate(chunk))
+        said = iter(engine.predict_records([record for _, record in chunk if record is not None]))
+        yield from ((row, None if record is None else next(said)) for row, record in chunk)
 
 
 class Writer(Protocol):
@@ -143,51 +126,78 @@ class Writer(Protocol):
         """Write one row."""
         ...
 
+    def finish(self) -> None:
+        """Write what belongs behind the last row."""
+        ...
+
 
 class LineWriter:
-    """JSON lines: the object as it was, with "prediction", "probabilities" and "truncated"."""
+    """JSON lines: the object as it was, with the fields of the prediction ("prediction" and more)."""
 
-    def __init__(self, stream: TextIO, table: Table) -> None:
+    def __init__(self, stream: TextIO, inputs: Inputs) -> None:
         """Write to `stream`."""
         self.stream = stream
-        self.names = _free(["prediction", "probabilities", "truncated"], table.columns)
+        self.columns = inputs.columns
 
     def write(self, row: Row, prediction: Prediction | None) -> None:
         """Write one row as an object."""
-        values: tuple[Any, ...] = (None, None, 0)
-        if prediction is not None:
-            values = (prediction.value, dict(prediction.probabilities) or None, prediction.truncated)
-        line = {**(row.source or row.values), **dict(zip(self.names, values))}
+        said = (prediction or Prediction(value=None)).as_dict()
+        line = {**(row.source or row.values), **dict(zip(_free(list(said), self.columns), said.values()))}
         self.stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def finish(self) -> None:
+        """Write nothing more."""
+
+
+class ObjectWriter:
+    """One JSON object, {key: prediction}, as the scorers of some data sets (SQuAD's) read it."""
+
+    def __init__(self, stream: TextIO, key: str) -> None:
+        """Write to `stream`; the column `key` names a row."""
+        self.stream = stream
+        self.key = key
+        self.before = "{"
+
+    def write(self, row: Row, prediction: Prediction | None) -> None:
+        """Write one entry."""
+        entry = f"{json.dumps(row.values.get(self.key, str(row.line)), ensure_ascii=False)}: "
+        value = "" if prediction is None else prediction.value
+        self.stream.write(f"{self.before}{entry}{json.dumps(value, ensure_ascii=False)}")
+        self.before = ",\n"
+
+    def finish(self) -> None:
+        """Close the object."""
+        self.stream.write("}\n" if self.before != "{" else "{}\n")
 
 
 class CellWriter:
-    """CSV or TSV: the columns as they were, then prediction, one probability a label, and truncated."""
+    """CSV or TSV: the columns as they were, then the cells of the prediction."""
 
-    def __init__(self, stream: TextIO, table: Table, *, labels: Sequence[str], delimiter: str) -> None:
+    def __init__(self, stream: TextIO, task: Task, inputs: Inputs, *, delimiter: str) -> None:
         """Write the header to `stream`."""
-        self.columns = table.columns
-        self.labels = labels
+        self.task = task
+        self.columns = inputs.columns
         self.cells = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
-        added = ["prediction", *(f"probability of {label}" for label in labels), "truncated"]
-        self.cells.writerow([*self.columns, *_free(added, self.columns)])
+        self.cells.writerow([*self.columns, *_free(list(task.cells(None)), self.columns)])
 
     def write(self, row: Row, prediction: Prediction | None) -> None:
         """Write one row."""
-        said: list[Any] = [""] * (len(self.labels) + 2)
-        if prediction is not None:
-            shares = [f"{prediction.probabilities[label]:.6f}" for label in self.labels]
-            said = [prediction.value, *shares, prediction.truncated]
+        said = self.task.cells(prediction).values()
         self.cells.writerow([*(row.values.get(name, "") for name in self.columns), *said])
 
+    def finish(self) -> None:
+        """Write nothing more."""
 
-def open_writer(out: Path | None, stream: TextIO, table: Table, *, labels: Sequence[str]) -> Writer:
+
+def open_writer(out: Path | None, stream: TextIO, task: Task, inputs: Inputs) -> Writer:
     """Return the writer for the output's name; on standard output the form is the input's."""
-    suffix = out.suffix.lower() if out else {"jsonl": ".jsonl"}.get(table.format.kind, ".csv")
+    suffix = out.suffix.lower() if out else ".jsonl" if inputs.lines else ".csv"
+    if suffix == ".json" and inputs.key:
+        return ObjectWriter(stream, inputs.key)
     if suffix in (".jsonl", ".ndjson", ".json"):
-        return LineWriter(stream, table)
+        return LineWriter(stream, inputs)
     if suffix in (".csv", ".tsv"):
-        return CellWriter(stream, table, labels=labels, delimiter="\t" if suffix == ".tsv" else ",")
+        return CellWriter(stream, task, inputs, delimiter="\t" if suffix == ".tsv" else ",")
     raise UserError(f"{out}: predictions are written as .csv, .tsv or .jsonl.")
 
 

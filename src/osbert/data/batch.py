@@ -16,7 +16,7 @@ from torch import Tensor
 
 from osbert.data.example import Example, Integers
 from osbert.data.examples import Examples, Targets
-from osbert.data.ragged import ranges, rows
+from osbert.data.ragged import Places, ranges, rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,8 @@ class Batch:
     """A flat run of tokens: `ids`, `positions`, `segments` (N,) int64; `order` (N,) int64 or None for 0 everywhere.
 
     `lengths`: tokens of each of the B sequences, plain integers that never leave the CPU. `starts` (B,): where each
-    sequence begins in the run. `records` (B,): the record each sequence belongs to.
+    sequence begins in the run. `records` (B,): the record each sequence belongs to. `together`: whether a record's
+    sequences must stay in one batch, since the loss compares them.
     """
 
     ids: Tensor
@@ -50,6 +51,7 @@ class Batch:
     starts: Tensor
     records: Tensor
     targets: Mapping[str, Target] = field(default_factory=dict)
+    together: bool = False
 
     @property
     def tokens(self) -> int:
@@ -98,14 +100,23 @@ def collate(examples: Sequence[Example]) -> Batch:
     return _batch(_sorted(Examples.of(examples)))
 
 
-def micro_batches(examples: Sequence[Example], tokens: int) -> list[Batch]:
-    """Return examples as batches of at most `tokens` tokens each (a longer one stands alone); as one when it is 0."""
+def micro_batches(examples: Sequence[Example], tokens: int, *, together: bool = False) -> list[Batch]:
+    """Return examples as batches of at most `tokens` tokens each; as one when it is 0.
+
+    A sequence longer than that stands alone; with `together` the sequences of a record are parted by nothing.
+    """
     if not len(examples):
         return []
-    columns = _sorted(Examples.of(examples))
-    if not tokens:
-        return [_batch(columns)]
-    return [_batch(columns[first:last]) for first, last in _cuts(columns.lengths.tolist(), tokens)]
+    columns = Examples.of(examples)
+    if together:
+        columns, sizes, counts = _by_record(columns)
+    else:
+        columns = _sorted(columns)
+        sizes, counts = columns.lengths, np.ones_like(columns.lengths)
+    cuts = _cuts(sizes.tolist(), tokens) if tokens else [(0, len(sizes))]
+    ends = np.append(0, np.cumsum(counts)).tolist()
+    parts = (columns[ends[first] : ends[last]] for first, last in cuts)
+    return [replace(_batch(_sorted(part)), together=together) for part in parts]
 
 
 def _cuts(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
@@ -117,6 +128,16 @@ def _cuts(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
             first, size = last, 0
         size += length
     yield first, len(lengths)
+
+
+def _by_record(examples: Examples) -> tuple[Examples, Places, Places]:
+    """Return examples with those of a record side by side, largest records first; the records' tokens and sequences."""
+    _, numbers, counts = np.unique(examples.records, return_inverse=True, return_counts=True)
+    sizes = np.bincount(numbers, examples.lengths).astype(np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return examples.take(np.argsort(ranks[numbers], kind="stable")), sizes[order], counts[order]
 
 
 def _sorted(examples: Examples) -> Examples:

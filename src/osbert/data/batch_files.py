@@ -23,6 +23,7 @@ def write_batches(path: Path, batches: Sequence[Batch]) -> None:
     arrays: dict[str, np.ndarray] = {}
     for number, batch in enumerate(batches):
         arrays[f"{number}.lengths"] = np.array(batch.lengths)
+        arrays[f"{number}.together"] = np.array(batch.together)
         arrays |= _arrays(f"{number}", batch, COLUMNS)
         for name, target in batch.targets.items():
             arrays |= _arrays(f"{number}.{name}", target, LABELS)
@@ -58,6 +59,7 @@ def _batch(arrays: dict[str, np.ndarray], prefix: str) -> Batch:
     names = {name.rpartition(".")[0] for name in own if "." in name}
     columns: dict[str, Any] = {name: _tensor(own, name) for name in COLUMNS}
     lengths = tuple(own["lengths"].tolist())
+    columns["together"] = bool(own["together"])
     return Batch(lengths=lengths, targets={name: _target(own, f"{name}.") for name in sorted(names)}, **columns)
 
 

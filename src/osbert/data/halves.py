@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from osbert.data.batch import Batch, Target
+from osbert.data.ragged import Places, begins, ranges
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """Return a batch as two, cut between sequences; one of a single sequence is returned as it is, alone."""
-    sequences = len(batch.lengths)
-    if sequences < 2:
+    """Return a batch as two, cut between sequences, or records if it holds them together.
+
+    One of a single sequence, or record, is returned as it is, alone.
+    """
+    lengths = np.array(batch.lengths)
+    units = np.arange(len(lengths))
+    if batch.together:
+        _, units = np.unique(batch.records.numpy(), return_inverse=True)
+    ends = np.cumsum(np.bincount(units, lengths)).tolist()
+    if len(ends) < 2:
         return [batch]
-    ends = list(accumulate(batch.lengths))
-    cut = min(range(1, sequences), key=lambda place: abs(2 * ends[place - 1] - ends[-1]))
-    return [_run(batch, 0, cut), _run(batch, cut, sequences)]
+    cut = min(range(1, len(ends)), key=lambda place: abs(2 * ends[place - 1] - ends[-1]))
+    return [_part(batch, np.flatnonzero(half)) for half in (units < cut, units >= cut)]
 
 
-def _run(batch: Batch, first: int, last: int) -> Batch:
-    """Return sequences [first, last) of a batch."""
-    begin = sum(batch.lengths[:first])
-    end = begin + sum(batch.lengths[first:last])
+def _part(batch: Batch, rows: Places) -> Batch:
+    """Return some sequences of a batch, `rows` in ascending order."""
+    lengths = np.array(batch.lengths)[rows]
+    places = torch.from_numpy(ranges(batch.starts.numpy()[rows], lengths))
     targets = {
-        name: _within(target, begin, end) if target.per_token else _within(target, first, last)
+        name: _within(target, places, batch.tokens)
+        if target.per_token
+        else _within(target, torch.from_numpy(rows), len(batch.lengths))
         for name, target in batch.targets.items()
     }
     return replace(
         batch,
-        ids=batch.ids[begin:end],
-        positions=batch.positions[begin:end],
-        segments=batch.segments[begin:end],
-        order=None if batch.order is None else batch.order[begin:end],
-        lengths=batch.lengths[first:last],
-        starts=batch.starts[first:last] - begin,
-        records=batch.records[first:last],
+        ids=batch.ids[places],
+        positions=batch.positions[places],
+        segments=batch.segments[places],
+        order=None if batch.order is None else batch.order[places],
+        lengths=tuple(lengths.tolist()),
+        starts=torch.from_numpy(begins(lengths)),
+        records=batch.records[torch.from_numpy(rows)],
         targets={name: target for name, target in targets.items() if len(target.labels)},
     )
 
 
-def _within(target: Target, first: int, last: int) -> Target:
-    """Return the labels of tokens, or of sequences, [first, last)."""
-    kept = (target.index >= first) & (target.index < last)
+def _within(target: Target, places: Tensor, count: int) -> Target:
+    """Return the labels of some of `count` tokens, or sequences, at their new places."""
+    moved = torch.full((count,), -1).index_copy_(0, places, torch.arange(len(places)))[target.index]
+    kept = moved >= 0
     labels = target.labels[kept]
     weights = None if target.weights is None else target.weights[kept]
-    count = float(len(labels)) if weights is None else float(weights.sum())
-    return replace(target, labels=labels, index=target.index[kept] - first, weights=weights, count=count)
+    return replace(
+        target,
+        labels=labels,
+        index=moved[kept],
+        weights=weights,
+        count=float(len(labels)) if weights is None else float(weights.sum()),
+    )

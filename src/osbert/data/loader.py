@@ -333,46 +333,11 @@ class PretrainingLoader:
         )
 
     def _rng(self, purpose: Purpose, *key: int) -> np.random.Generator:
-        return np.random.Generator(np.random.PCG64(_seed(self.settings.seed, purpose, *key)))
+        return np.random.Generator(np.random.PCG64(seed_of(self.settings.seed, purpose, *key)))
 
     def _key(self, purpose: Purpose, *key: int) -> int:
         """Return what names a stream of noise."""
-        return int(_seed(self.settings.seed, purpose, *key).generate_state(1, np.uint64)[0])
-
-
-class ExampleLoader:
-    """An endless stream of steps over examples that are there already: fine-tuning.
-
-    Each epoch has an order of its own; its last step is shorter when `batch` does not divide the examples.
-    """
-
-    def __init__(self, examples: Sequence[Example], *, batch: int, micro_tokens: int = 0, seed: int = 0) -> None:
-        """Serve `examples` in steps of `batch`, each in passes of at most `micro_tokens` tokens (0: one pass)."""
-        if not examples:
-            raise ValueError("there are no examples to load")
-        self.examples = Examples.of(examples)
-        self.batch = batch
-        self.micro_tokens = micro_tokens
-        self.seed = seed
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """The number of steps in which every example is seen once."""
-        return -(-len(self.examples) // self.batch)
-
-    def steps(self, cursor: Cursor) -> Iterator[Step]:
-        """Yield steps from `cursor` on, without end."""
-        start = cursor.index
-        for epoch in itertools.count(cursor.epoch):
-            rng = np.random.Generator(np.random.PCG64(_seed(self.seed, Purpose.ORDER, epoch)))
-            places = rng.permutation(len(self.examples))
-            for first in range(start, len(places), self.batch):
-                chosen = self.examples.take(places[first : first + self.batch])
-                end = first + len(chosen)
-                over = end == len(places)
-                after = Cursor(epoch=epoch + 1) if over else Cursor(epoch=epoch, index=end)
-                yield Step(batches=micro_batches(chosen, self.micro_tokens), cursor=after)
-            start = 0
+        return int(seed_of(self.settings.seed, purpose, *key).generate_state(1, np.uint64)[0])
 
 
 def joined(blocks: Iterable[Block]) -> list[Block]:
@@ -386,5 +351,6 @@ def joined(blocks: Iterable[Block]) -> list[Block]:
     return whole
 
 
-def _seed(seed: int, purpose: Purpose, *key: int) -> np.random.SeedSequence:
+def seed_of(seed: int, purpose: Purpose, *key: int) -> np.random.SeedSequence:
+    """Return where the random numbers for a purpose begin; `key` tells one stream of it from another."""
     return np.random.SeedSequence(seed, spawn_key=(purpose, *key))

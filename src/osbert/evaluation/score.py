@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS, outputs
 from osbert.models.heads import Learner
 from osbert.tasks import Prediction, Record, Task
+
+TOGETHER = 2**18
+"""About the most tokens that are encoded at a time: enough to find many sequences of nearly equal lengths."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +28,30 @@ def predict(
     learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
 ) -> list[Prediction]:
     """Return a prediction for each record; labels are not needed and not looked at."""
-    sequences = [task.encode(replace(record, label=None), packer) for record in records]
-    examples = [example for group in sequences for example in group]
-    rows = iter(outputs(learner, task.name, examples, tokens=tokens, per_token=task.per_token))
     predictions = []
-    for record, group in zip(records, sequences):
-        prediction = task.decode([next(rows) for _ in group], record)
-        truncated = sum(example.truncated for example in group)
-        predictions.append(replace(prediction, truncated=truncated))
+    for chunk in _chunks(task, records, packer):
+        examples = [example for _, group in chunk for example in group]
+        rows = iter(outputs(learner, task.name, examples, tokens=tokens, per_token=task.per_token))
+        for record, group in chunk:
+            prediction = task.decode([next(rows) for _ in group], record, group)
+            truncated = sum(example.truncated for example in group)
+            predictions.append(replace(prediction, truncated=truncated))
     return predictions
+
+
+def _chunks(task: Task, records: Sequence[Record], packer: Packer) -> Iterator[list[tuple[Record, list[Example]]]]:
+    """Yield records with their sequences, as many at a time as fit into memory whatever their number."""
+    chunk: list[tuple[Record, list[Example]]] = []
+    size = 0
+    for record in records:
+        group = task.encode(replace(record, label=None), packer)
+        chunk.append((record, group))
+        size += sum(map(len, group))
+        if size >= TOGETHER:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS) -> Score:

@@ -22,6 +22,7 @@ from osbert.files import write_json
 from osbert.interop import huggingface_names as names
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.interop.weight_files import SAFE, read_json, read_tensors, write_tensors
+from osbert.models.grouped import ChoiceHead
 from osbert.models.heads import Head, Learner
 from osbert.models.positions import rotation
 from osbert.models.predictions import SequenceHead
@@ -327,6 +328,8 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
             raise ValueError(f"{len(labels)} label names for {count} outputs")
         fields["problem_type"] = "regression" if head.kind == "regress" else "single_label_classification"
         fields["classifier_dropout"] = head.dropout.share
+    if isinstance(choice := heads.get("choose"), ChoiceHead):
+        fields["classifier_dropout"] = choice.dropout.share
     if labels:
         fields["id2label"] = {str(place): label for place, label in enumerate(labels)}
         fields["label2id"] = {label: place for place, label in enumerate(labels)}

@@ -81,6 +81,8 @@ HEADS: Mapping[str, Mapping[str, str]] = {
     "nsp": {"linear.weight": "cls.seq_relationship.weight", "linear.bias": "cls.seq_relationship.bias"},
     "classify": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
     "regress": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
+    "choose": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
+    "span": {"linear.weight": "qa_outputs.weight", "linear.bias": "qa_outputs.bias"},
 }
 """Our parameters of a head -> their tensors, by the head's kind."""
 
@@ -214,6 +216,10 @@ def model_class(kinds: Container[str], architecture: Architecture) -> str:
         return "RoFormerForMaskedLM" if "mlm" in kinds else "RoFormerModel"
     if "classify" in kinds or "regress" in kinds:
         return "BertForSequenceClassification"
+    if "choose" in kinds:
+        return "BertForMultipleChoice"
+    if "span" in kinds:
+        return "BertForQuestionAnswering"
     if "mlm" in kinds:
         return "BertForPreTraining" if "nsp" in kinds else "BertForMaskedLM"
     return "BertForNextSentencePrediction" if "nsp" in kinds else "BertModel"

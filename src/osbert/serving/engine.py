@@ -20,13 +20,13 @@ from osbert.evaluation import score
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.interop.huggingface import Report, read_encoder, read_heads
 from osbert.models.heads import Learner
-from osbert.tasks import Prediction, Record, TableTask, Task
+from osbert.tasks import Prediction, Record, Task
 from osbert.text.tokenizer import Tokenizer
 from osbert.training.processor import choose
 
 Pooling = Literal["cls", "mean", "max", "pooler", "tokens"]
 Text = str | tuple[str, ...]
-"""One text, or two that make a pair."""
+"""One text, or two that make a pair; for a task that reads more, all of them in its order."""
 Vectors = NDArray[np.float32]
 
 
@@ -50,21 +50,16 @@ class Engine:
         self.packer = Packer(tokenizer=tokenizer, length=min(task.length, longest) if task else longest)
 
     def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
-        """Return what the task says of each text, or pair of texts.
+        """Return what the task says of each text, or pair of texts, or as many texts as it reads together.
 
         `tokens`: most tokens in a batch. Raises UserError when the run was not fine-tuned, or reads pairs where there
         is one text, or the other way round.
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts: predict([text])")
-        tuples = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
         task = self.fine_tuned
-        if isinstance(task, TableTask) and task.text:
-            wanted, given = 2 if task.pair else 1, {len(one) for one in tuples}
-            if given - {wanted}:
-                kind = "pairs of texts, not single ones" if wanted == 2 else "single texts, not pairs"
-                raise UserError(f"The run in {self.folder} was fine-tuned on {kind}.")
-        return self.predict_records([Record(number=n, texts=one) for n, one in enumerate(tuples)], tokens=tokens)
+        records = [task.asked((text,) if isinstance(text, str) else tuple(text)) for text in texts]
+        return self.predict_records(records, tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each record; labels are not looked at."""

@@ -15,15 +15,20 @@ from numpy.typing import NDArray
 from osbert.data.example import Example, Target
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
-from osbert.tasks import Prediction, Record, TableTask
+from osbert.tasks import Prediction, Record
+from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
     from osbert.models.heads import Head
     from osbert.models.transformer import Transformer
 
 
+SHOWN = 12
+"""Most classes whose confusion table fits a screen."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Classify(TableTask):
+class Classify(TextTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     spellings: ClassVar[Mapping[str, str]] = {}
@@ -107,7 +112,9 @@ class Classify(TableTask):
         share = backbone.architecture.dropout
         return SequenceHead(backbone, kind="classify", target=self.name, labels=len(self.labels), dropout=share)
 
-    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record) -> Prediction:
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> Prediction:
         """Return the likeliest label and the softmax over all."""
         (scores,) = outputs
         shares = np.exp(scores.astype(np.float64) - scores.max())
@@ -122,6 +129,26 @@ class Classify(TableTask):
         f1 = 2 * hits / np.maximum(table.sum(axis=0) + table.sum(axis=1), 1)
         classes = {f"f1/{label}": float(one) for label, one in zip(self.labels, f1)}
         return {"accuracy": float(hits.sum() / table.sum()), "macro_f1": float(f1.mean()), **classes}
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return the table of what was taken for what, unless it is too large for a screen."""
+        if len(self.labels) > SHOWN:
+            return []
+        counts = confusion([one.value for one in predictions], [one.label for one in records], self.labels)
+        rows = [[label, *(f"{count:,}" for count in line)] for label, line in zip(self.labels, counts.tolist())]
+        return [["true \\ predicted", *self.labels], *rows]
+
+    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
+        """Return the label, the probability of every label, and how much was not read."""
+        said: list[Any] = [""] * (len(self.labels) + 2)
+        if prediction is not None:
+            shares = [f"{prediction.probabilities[label]:.6f}" for label in self.labels]
+            said = [prediction.value, *shares, prediction.truncated]
+        return dict(zip(("prediction", *(f"probability of {label}" for label in self.labels), "truncated"), said))
+
+    def published(self) -> dict[str, Any]:
+        """Return the labels' names."""
+        return {"labels": self.labels}
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:

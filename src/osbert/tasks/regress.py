@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from osbert.data.example import Example, Target
 from osbert.data.pack import Packer
 from osbert.errors import Problems
-from osbert.tasks import Prediction, Record, TableTask
+from osbert.tasks import Prediction, Record
+from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
     from osbert.models.heads import Head
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regress(TableTask):
+class Regress(TextTask):
     """Texts or pairs with one number each.
 
     The model learns numbers of mean 0 and deviation 1, so that one learning rate suits scores of 0 to 5 and prices
@@ -76,7 +77,9 @@ class Regress(TableTask):
         share = backbone.architecture.dropout
         return SequenceHead(backbone, kind="regress", target=self.name, labels=1, dropout=share)
 
-    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record) -> Prediction:
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> Prediction:
         """Return the number in the user's unit."""
         (output,) = outputs
         return Prediction(value=self.center + self.scale * float(output[0]))
@@ -96,6 +99,10 @@ class Regress(TableTask):
             "mse": (error := float(np.mean((said - true) ** 2))),
             "r2": 1 - error / float(true.var()) if true.var() > 0 else 0.0,
         }
+
+    def published(self) -> dict[str, Any]:
+        """Return the unit of the numbers."""
+        return {"center": self.center, "scale": self.scale}
 
 
 def correlation(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:

@@ -47,7 +47,7 @@ class Shortage:
     """What a process tells the others when its memory did not suffice for some batches.
 
     `told`: what the error said. `most`: the tokens of the largest batch; `half`: of the largest half. `single`: no
-    batch has two sequences, so that there are no halves.
+    batch has two sequences that may be parted, so that there are no halves.
     """
 
     told: str
@@ -62,7 +62,7 @@ class Shortage:
             told=told,
             most=max((batch.tokens for batch in batches), default=0),
             half=max((batch.tokens for batch in parts(batches, 1)), default=0),
-            single=all(len(batch.lengths) == 1 for batch in batches),
+            single=all(len(halves(batch)) == 1 for batch in batches),
         )
 
 

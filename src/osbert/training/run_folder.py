@@ -75,8 +75,16 @@ class RunFolder:
             before["failed"] = failed
         # run.json alone decides whether there is a run: a kill between the two writes leaves one that can go on.
         write_json(self.folder / FACTS, {**before, **facts, "settings": settings})
-        write_text(self.folder / RECIPE, recipe.dump(settings))
+        if not self.finished:  # its recipe may say more by now (`write_recipe`)
+            self.write_recipe(settings)
         return changes
+
+    def write_recipe(self, settings: recipe.Table) -> None:
+        """Write recipe.toml; before `finish`, with what the run has learnt besides weights, such as a threshold.
+
+        run.json keeps the settings as they were given, with which those of a later command are compared.
+        """
+        write_text(self.folder / RECIPE, recipe.dump(settings))
 
     def fail(self, step: int) -> None:
         """Note that the run had to end at a step, for its losses or weights are infinite: it may go on otherwise."""

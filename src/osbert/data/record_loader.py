@@ -1,0 +1,51 @@
+"""Feeds fine-tuning: endless steps over the records of a task, each epoch in an order of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from osbert.data.batch import micro_batches
+from osbert.data.encoded import Encoded
+from osbert.data.loader import Purpose, seed_of
+from osbert.data.step import Cursor, Step
+
+
+class RecordLoader:
+    """An endless stream of steps; the last of an epoch is shorter when `batch` does not divide the records."""
+
+    def __init__(
+        self, encoded: Encoded, *, batch: int, micro_tokens: int = 0, seed: int = 0, together: bool = False
+    ) -> None:
+        """Serve records in steps of `batch`, each in passes of at most `micro_tokens` tokens (0: one pass).
+
+        `together`: a record's sequences stay in one pass, whatever their size.
+        """
+        if not len(encoded):
+            raise ValueError("there are no examples to load")
+        self.encoded = encoded
+        self.batch = batch
+        self.micro_tokens = micro_tokens
+        self.seed = seed
+        self.together = together
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of steps in which every record is seen once."""
+        return -(-len(self.encoded) // self.batch)
+
+    def steps(self, cursor: Cursor) -> Iterator[Step]:
+        """Yield steps from `cursor` on, without end."""
+        start = cursor.index
+        for epoch in itertools.count(cursor.epoch):
+            rng = np.random.Generator(np.random.PCG64(seed_of(self.seed, Purpose.ORDER, epoch)))
+            places = rng.permutation(len(self.encoded))
+            for first in range(start, len(places), self.batch):
+                chosen = places[first : first + self.batch]
+                end = first + len(chosen)
+                after = Cursor(epoch=epoch + 1) if end == len(places) else Cursor(epoch=epoch, index=end)
+                examples = self.encoded.take(chosen)
+                yield Step(batches=micro_batches(examples, self.micro_tokens, together=self.together), cursor=after)
+            start = 0

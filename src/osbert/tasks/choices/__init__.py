@@ -1,0 +1,57 @@
+"""What n-way choice stands on: a context with its choices, what a model says of them, and their columns; no task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from osbert.tasks import Prediction, Record
+
+__all__ = ["Choices", "Chosen", "Counting", "names"]
+
+Counting = Literal["0", "1", "A"]
+"""What the first choice is called; the others follow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices(Record):
+    """A context and its choices, which are its `texts`; `label` is the right one's name.
+
+    `names`: what the choices are called, one each.
+    """
+
+    names: tuple[str, ...]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Return the choices."""
+        return self.texts[1:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen(Prediction):
+    """What a model chooses: `value` is the choice's name, `choice` its text, `probabilities` of all by name."""
+
+    choice: str
+    choices: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "prediction": self.value,
+            "choice": self.choice,
+            "probabilities": dict(self.probabilities),
+            "truncated": self.truncated,
+        }
+
+    def told(self) -> list[str]:
+        """Return the name of the choice, and below it all choices, the likeliest first."""
+        rows = sorted(zip(self.probabilities.items(), self.choices), key=lambda row: -row[0][1])
+        return [str(self.value), *(f"  {share:7.2%}  {name}  {text}" for (name, share), text in rows)]
+
+
+def names(count: int, counting: Counting) -> tuple[str, ...]:
+    """Return what so many choices are called."""
+    if counting == "A":
+        return tuple(chr(ord("A") + place) for place in range(count))
+    return tuple(str(place + int(counting)) for place in range(count))

@@ -1,0 +1,161 @@
+"""Choices in a table: which columns hold the context, the choices and the right one, and what a row says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from osbert.data.table import Row
+from osbert.errors import UserError, nearest
+from osbert.tasks.choices import Choices, Counting, names
+
+_CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text")
+_LISTS = ("choices", "endings", "options", "candidates", "answers")
+_STEMS = ("ending", "choice", "option", "answer", "alternative", "solution", "sol", "randomfifthsentencequiz")
+_LABELS = ("label", "answer", "answerkey", "gold", "correct", "answerrightending")
+HEADINGS = (*_CONTEXTS, *_LISTS, *_LABELS)
+"""A first line that holds one of these is a header."""
+
+_NUMBERED = re.compile(r"(.*?)[ _-]?(\d+|[a-h])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns in use. The context is all of `context`, a space between; each choice has `prefix` before it.
+
+    `choices`: one column a choice, or one with a list of them (JSON lines). `label` is "" where there is none.
+    """
+
+    context: tuple[str, ...]
+    choices: tuple[str, ...]
+    prefix: str = ""
+    label: str = ""
+
+    def describe(self) -> str:
+        """Return the choice in words."""
+        before = f" behind '{self.prefix}'" if self.prefix else ""
+        label = f"label from '{self.label}'" if self.label else "no label"
+        return f"context from {_listed(self.context)}, choices from {_listed(self.choices)}{before}, {label}"
+
+
+def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool) -> Columns:
+    """Return the columns to use: those `asked` for, else those with usual names; "answer" is a label beside choices.
+
+    Raises UserError listing the columns when one asked for is absent, or none can be found.
+    """
+    listed = f"{path} has the columns {', '.join(map(repr, columns))}"
+    wanted = [("context", name) for name in asked.context] + [("choices", name) for name in asked.choices]
+    wanted += [("prefix", asked.prefix), ("label", asked.label if labelled else "")]
+    for option, name in wanted:
+        if name and name not in columns:
+            raise UserError(f"{listed}; there is no '{name}' (--{option}).{nearest(name, columns)}")
+    by_name = {column.strip().lower(): column for column in reversed(columns)}
+    choices = asked.choices or _choices(columns, by_name)
+    if not choices:
+        raise UserError(f"{listed}; which are the choices? Give --choices NAME,NAME (or one column with a list).")
+    label = asked.label if asked.label in columns else _first(by_name, _LABELS, but=choices)
+    if labelled and not label:
+        raise UserError(f"{listed}; none is called label: give --label NAME.")
+    context = asked.context or _context(columns, by_name, but=(*choices, label))
+    if not context:
+        raise UserError(f"{listed}; none is called context: give --context NAME (or NAME,NAME).")
+    return Columns(context=context, choices=choices, prefix=asked.prefix, label=label)
+
+
+def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> Choices:
+    """Return the context and choices of a row; raises ValueError, saying why, when it cannot be used."""
+    used = (*columns.context, *columns.choices, columns.prefix, columns.label)
+    missing = [name for name in used if name and name not in row.values]
+    if missing:
+        raise ValueError(f"there is no '{missing[0]}' in it")
+    context = " ".join(filter(None, (row.values[name].strip() for name in columns.context)))
+    choices, called = texts_of(row, columns)
+    if not context and not any(choices):
+        return Choices(number=0, texts=("",), names=(), path=path, line=row.line)
+    if len(choices) < 2:
+        raise ValueError(f"there are {len(choices)} choices; wanted are two or more")
+    if empty := [place for place, choice in enumerate(choices, 1) if not choice.strip()]:
+        raise ValueError(f"choice {empty[0]} of {len(choices)} is empty")
+    called = called or names(len(choices), counting)
+    prefix = row.values[columns.prefix].strip() if columns.prefix else ""
+    texts = (context, *(f"{prefix} {choice}".strip() for choice in choices))
+    label = _label(row.values[columns.label].strip(), called, choices) if columns.label else None
+    return Choices(number=0, texts=texts, names=called, label=label, path=path, line=row.line)
+
+
+def texts_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
+    """Return a row's choices, and their names where it tells them; empty cells at the end are no choices.
+
+    One column may hold a list of texts, or an object {"text": [...], "label": [...]}.
+    """
+    if len(columns.choices) > 1:
+        found = [row.values[name].strip() for name in columns.choices]
+        while found and not found[-1]:
+            found.pop()
+        return found, ()
+    (name,) = columns.choices
+    told: Any = row.source.get(name, row.values[name])
+    if isinstance(told, str):
+        try:
+            told = json.loads(told) if told.strip() else []
+        except json.JSONDecodeError:
+            told = None
+    called: Any = ()
+    if isinstance(told, Mapping):
+        told, called = told.get("text"), told.get("label", ())
+    if not isinstance(told, list) or not all(isinstance(text, str) for text in told):
+        raise ValueError(f"'{name}' is no list of texts")
+    if called and (len(called) != len(told) or len(set(called)) != len(called)):
+        raise ValueError(f"'{name}' has {len(told)} texts, but {len(set(called))} different labels")
+    return told, tuple(map(str, called))
+
+
+def counting_of(labels: Sequence[str], most: int) -> Counting:
+    """Return what the first choice is called, given the labels of a file and the largest number of its choices."""
+    if labels and all(len(label) == 1 and label.isalpha() for label in labels):
+        return "A"
+    return "1" if "0" not in labels and str(most) in labels else "0"
+
+
+def _label(said: str, called: tuple[str, ...], choices: Sequence[str]) -> str:
+    if not said:
+        raise ValueError("the label is empty")
+    if said in called:
+        return said
+    if said.upper() in called:
+        return said.upper()
+    if choices.count(said) == 1:
+        return called[choices.index(said)]
+    raise ValueError(f"the label '{said}' is none of the {len(choices)} choices ({', '.join(called)})")
+
+
+def _choices(columns: Sequence[str], by_name: Mapping[str, str]) -> tuple[str, ...]:
+    found = tuple(_numbered(columns, _STEMS))
+    single = _first(by_name, _LISTS)
+    return found if len(found) > 1 else (single,) if single else ()
+
+
+def _context(columns: Sequence[str], by_name: Mapping[str, str], *, but: Sequence[str]) -> tuple[str, ...]:
+    sentences = tuple(_numbered(columns, ("inputsentence",)))
+    single = _first(by_name, _CONTEXTS, but=but)
+    return sentences or ((single,) if single else ())
+
+
+def _numbered(columns: Sequence[str], stems: Sequence[str]) -> Iterator[str]:
+    """Yield the columns called by one of the stems and a number or letter: ending0, ending1, ..."""
+    for stem in stems:
+        group = [name for name in columns if (m := _NUMBERED.fullmatch(name.strip())) and m[1].lower() == stem]
+        if len(group) > 1:
+            yield from group
+            return
+
+
+def _first(by_name: Mapping[str, str], usual: Sequence[str], *, but: Sequence[str] = ()) -> str:
+    return next((by_name[name] for name in usual if name in by_name and by_name[name] not in but), "")
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in columns)

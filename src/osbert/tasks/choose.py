@@ -1,0 +1,180 @@
+"""choose: one of two or more texts that goes best with a context; a softmax over the choices (SWAG, section 4.4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example, Target
+from osbert.data.pack import Packer, Run
+from osbert.data.split_names import find_named
+from osbert.data.table import Row, Table
+from osbert.errors import Problems, UserError
+from osbert.tasks import Prediction, Record
+from osbert.tasks.choices import Choices, Chosen, Counting, names
+from osbert.tasks.choices.columns import HEADINGS, Columns, choose, counting_of, record_of, texts_of
+from osbert.tasks.tables import TableTask
+
+if TYPE_CHECKING:
+    from osbert.models.heads import Head
+    from osbert.models.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choose(TableTask):
+    """A context, two or more choices, and which is right; as many choices as each row has.
+
+    A choice is read as the second text behind the context. The label is the number of the right choice, from 0 or from
+    1 as the file has it; a letter; or the choice itself.
+    """
+
+    together: ClassVar[bool] = True
+    sample: ClassVar[str] = '"a context" "one way to go on" "another"'
+
+    context: tuple[str, ...] = ()
+    """The column with the context, or several, which are joined; found by its name when left open."""
+    choices: tuple[str, ...] = ()
+    """The columns with the choices, or one with a list of them; found by their names when left open."""
+    prefix: str = ""
+    """A column with words to put before each choice, such as the beginning of a sentence."""
+    label: str = ""
+    """The column with the right choice; found by its name when left open."""
+    counting: Literal["auto", "0", "1", "A"] = "auto"
+    """What the label calls the first choice; auto finds out from the training rows."""
+
+    @property
+    def criterion(self) -> str:
+        """Return accuracy."""
+        return "accuracy"
+
+    # The data.
+
+    def split_files(self) -> Mapping[str, Path]:
+        """Return the file of each split."""
+        return find_named(Path(self.data))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the columns that the user named, and those that usually are called so."""
+        return (*self.context, *self.choices, self.prefix, self.label, *HEADINGS)
+
+    def columns(self, table: Table, *, labelled: bool) -> Columns:
+        """Return the columns to read; without `labelled` the label may be absent."""
+        asked = Columns(context=self.context, choices=self.choices, prefix=self.prefix, label=self.label)
+        return choose(table.columns, asked=asked, path=str(table.path), labelled=labelled)
+
+    def resolved(self) -> Self:
+        """Return the task with the columns of its training file written down, and how its choices are counted."""
+        table = self.open(self.file("train"))
+        columns = self.columns(table, labelled=True)
+        counting = self.counting if self.counting != "auto" else _counting(table, columns)
+        return dataclasses.replace(
+            self, context=columns.context, choices=columns.choices, label=columns.label, counting=counting
+        )
+
+    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
+        """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
+        task = super().moved(data, given)
+        if not data.is_file():
+            return task
+        there = {*task.open(data).columns}
+        lost: dict[str, Any] = {
+            name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= there
+        }
+        lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in there}
+        return dataclasses.replace(task, **lost)
+
+    def record(self, row: Row, columns: Columns, *, path: str = "") -> Choices:
+        """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
+        return record_of(row, columns, counting=self._counting, path=path)
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return how many rows a split has, and of how many choices."""
+        counts = sorted({len(record.texts) - 1 for record in records})
+        ways = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}" if counts else "no"
+        return f"{len(records):,} rows ({ways} choices each)"
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task as it is. Raises UserError when every right choice has the same name: nothing is learnt."""
+        labels = {record.label for record in records}
+        if len(records) > 1 and len(labels) == 1:
+            raise UserError(f"every training row has the label '{labels.pop()}'; is it the right column (--label)?")
+        return self
+
+    def asked(self, texts: Sequence[str]) -> Choices:
+        """Return the record of a context and its choices; UserError when there are fewer than two choices."""
+        if len(texts) < 3:
+            raise UserError(f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).")
+        return Choices(number=0, texts=tuple(texts), names=names(len(texts) - 1, self._counting))
+
+    # The model.
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return a sequence for each choice; the right one alone has a target, its number."""
+        ids = [packer.tokenizer.encode(text) for text in record.texts]
+        context, *choices = (Run(one, ~packer.tokenizer.continuation[one]) for one in ids)
+        made = [packer.pair(context, choice, record=record.number) for choice in choices]
+        if record.label is not None:
+            right = _names(record, self._counting).index(record.label)
+            target = Target(labels=np.array([right], np.int64))
+            made[right] = dataclasses.replace(made[right], targets={self.name: target})
+        return made
+
+    def head(self, backbone: Transformer) -> Head:
+        """Return a vector whose product with the pooled state scores a choice."""
+        from osbert.models.grouped import ChoiceHead
+
+        return ChoiceHead(backbone, target=self.name, dropout=backbone.architecture.dropout)
+
+    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Chosen:
+        """Return the likeliest choice and the softmax over all."""
+        scores = np.array([output[0] for output in outputs], np.float64)
+        shares = np.exp(scores - scores.max())
+        shares /= shares.sum()
+        called, best = _names(record, self._counting), int(scores.argmax())
+        return Chosen(
+            value=called[best],
+            choice=record.texts[1 + best],
+            choices=record.texts[1:],
+            probabilities=dict(zip(called, shares.tolist())),
+        )
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return accuracy."""
+        hits = [prediction.value == record.label for prediction, record in zip(predictions, records, strict=True)]
+        return {"accuracy": float(np.mean(hits))}
+
+    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
+        """Return the choice by name and text, its probability, and how much was not read."""
+        headings = ("prediction", "choice", "probability", "truncated")
+        if not isinstance(prediction, Chosen):
+            return dict.fromkeys(headings, "")
+        share = f"{prediction.probabilities[prediction.value]:.6f}"
+        return dict(zip(headings, (prediction.value, prediction.choice, share, prediction.truncated)))
+
+    @property
+    def _counting(self) -> Counting:
+        return "0" if self.counting == "auto" else self.counting
+
+
+def _names(record: Record, counting: Counting) -> tuple[str, ...]:
+    return record.names if isinstance(record, Choices) else names(len(record.texts) - 1, counting)
+
+
+def _counting(table: Table, columns: Columns) -> Counting:
+    """Return how the choices of a file are counted; rows that cannot be read are told of later."""
+    labels, most = set(), 0
+    for row in table.rows(Problems(heading="")):
+        try:
+            choices, _ = texts_of(row, columns)
+        except (ValueError, KeyError):
+            continue
+        labels.add(row.values.get(columns.label, "").strip())
+        most = max(most, len(choices))
+    return counting_of(sorted(labels), most)

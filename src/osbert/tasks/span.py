@@ -1,0 +1,265 @@
+"""span: the answer to a question as a span of a paragraph, or that there is none (SQuAD, sections 4.2 and 4.3)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Booleans, Example, Target
+from osbert.data.pack import Packer
+from osbert.data.split_names import find_named
+from osbert.data.table import Row, Table
+from osbert.data.table_splits import hold_out
+from osbert.errors import Problems, UserError
+from osbert.tasks import Inputs, Prediction, Record
+from osbert.tasks.spans import Answer, Question
+from osbert.tasks.spans.columns import Columns, choose, question_of
+from osbert.tasks.spans.decoding import Decoder
+from osbert.tasks.spans.files import questions, read_json
+from osbert.tasks.spans.scores import Scores
+from osbert.tasks.spans.scoring import Way, is_chinese
+from osbert.tasks.spans.windows import Cutter, Window, covering, encoding
+from osbert.tasks.tables import TableTask
+
+if TYPE_CHECKING:
+    from osbert.models.heads import Head
+    from osbert.models.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span(TableTask):
+    """Questions on paragraphs. Reads files in SQuAD's form (1.1 and 2.0, CMRC 2018, XQuAD), CSV and JSON lines.
+
+    The question comes first; a paragraph that does not fit behind it is read in overlapping windows, which are made
+    when a step needs them.
+    """
+
+    per_token: ClassVar[bool] = True
+    lazy: ClassVar[bool] = True
+    sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
+
+    length: int = 384
+    """Most tokens in a window, the question and the specials included; never more than the model can read."""
+    stride: int = 128
+    """Pieces of the paragraph from the beginning of one window to that of the next."""
+    question_length: int = 64
+    """Most pieces of a question; further ones are not read."""
+    answer_length: int = 30
+    """Most pieces of an answer that is predicted."""
+    candidates: int = 20
+    """How many starts and ends of a window are combined, and how many answers are listed with their probabilities."""
+    unanswerable: Literal["auto", "yes", "no"] = "auto"
+    """Whether a paragraph may hold no answer; auto is yes where one of the training questions has none."""
+    threshold: float = 0.0
+    """By how much the best answer must outscore that there is none; found on the development questions, for F1."""
+    scoring: Literal["auto", "words", "characters"] = "auto"
+    """What scores compare: words as SQuAD, or characters as CMRC 2018; auto is characters where answers are Chinese."""
+    question: str = ""
+    """The column of a table with the question; found by its name when left open."""
+    paragraph: str = ""
+    """The column with the paragraph; found by its name when left open."""
+    answer: str = ""
+    """The column with the answer, empty where there is none; found by its name when left open."""
+    answer_start: str = ""
+    """The column with the character at which the answer begins; without it, the answer's first occurrence counts."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers with which nothing can be read or answered."""
+        super().__post_init__()
+        for name in ("stride", "question_length", "answer_length", "candidates"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def criterion(self) -> str:
+        """Return F1, with the best threshold where there may be no answer."""
+        return "best_f1" if self.unanswerable == "yes" else "f1"
+
+    # The data.
+
+    def split_files(self) -> Mapping[str, Path]:
+        """Return the file of each split."""
+        return find_named(Path(self.data))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the columns that the user named."""
+        return (self.question, self.paragraph, self.answer, self.answer_start)
+
+    def columns(self, table: Table, *, labelled: bool) -> Columns:
+        """Return the columns to read; without `labelled` there need not be answers."""
+        asked = Columns(question=self.question, paragraph=self.paragraph, label=self.answer, start=self.answer_start)
+        return choose(table.columns, asked=asked, path=str(table.path), labelled=labelled)
+
+    def record(self, row: Row, columns: Columns, *, path: str = "") -> Question:
+        """Return the question of a row; raises ValueError, saying why, when the row cannot be used."""
+        return question_of(row, columns, path=path)
+
+    def read(self, path: Path, problems: Problems, *, labelled: bool) -> Iterator[Record]:
+        """Yield the questions of a file in SQuAD's form, or of a table."""
+        content = read_json(path, encoding=self.encoding)
+        if content is None:
+            yield from super().read(path, problems, labelled=labelled)
+        else:
+            yield from questions(content, path, problems)
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which are held out: all questions of a share of the paragraphs."""
+        paragraphs = list(dict.fromkeys(record.texts[1] for record in records))
+        out = dict(zip(paragraphs, hold_out(paragraphs, self.held_out, stratified=False).tolist()))
+        return np.array([out[record.texts[1]] for record in records], np.bool_)
+
+    def findings(self) -> list[str]:
+        """Return the files in use, and where development questions come from."""
+        files = self.split_files()
+        lines = [self._form(path) for split, path in files.items() if split != "test"]
+        if "dev" not in files:
+            lines.append(
+                f"no file for development: the questions on {self.held_out:.0%} of the paragraphs are held out"
+            )
+        return lines
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return how many questions and paragraphs a split has, and how many without an answer."""
+        without = sum(record.label == () for record in records)
+        paragraphs = len({record.texts[1] for record in records})
+        said = f", {without:,} without an answer" if without else ""
+        return f"{len(records):,} questions on {paragraphs:,} paragraphs{said}"
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task that knows whether there may be no answer, and what its scores compare.
+
+        Raises UserError when no question has an answer to learn from.
+        """
+        answers = [gold.text for record in records if record.label for gold in record.label[:1]]
+        if not any(self.teaches(record) for record in records if record.label):
+            raise UserError("none of the training questions has an answer that stands in its paragraph")
+        none = any(record.label == () for record in records)
+        return dataclasses.replace(
+            self,
+            unanswerable=("yes" if none else "no") if self.unanswerable == "auto" else self.unanswerable,
+            scoring=("characters" if is_chinese(answers) else "words") if self.scoring == "auto" else self.scoring,
+        )
+
+    def teaches(self, record: Record) -> bool:
+        """Return whether it is known of a question that it has no answer, or where one of its answers stands."""
+        return record.label is not None and (not record.label or any(gold.start >= 0 for gold in record.label))
+
+    # Plain input.
+
+    def asked(self, texts: Sequence[str]) -> Question:
+        """Return the record of a question and a paragraph; UserError when it is another number of texts."""
+        if len(texts) != 2:
+            raise UserError(f"The run answers questions: give a question and its paragraph, not {len(texts)} text(s).")
+        return Question(number=0, texts=tuple(texts))
+
+    def inputs(self, path: Path) -> Inputs:
+        """Return the questions of a file, whose answers are not looked at."""
+        content = read_json(path, encoding=self.encoding)
+        if content is None:
+            return dataclasses.replace(super().inputs(path), key="id")
+
+        def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+            for number, record in enumerate(questions(content, path, problems), 1):
+                yield Row(line=number, values={"id": record.key, "question": record.texts[0]}), record
+
+        return Inputs(describe=self._form(path), columns=("id", "question"), rows=rows, lines=True, key="id")
+
+    # The model.
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the windows. The target is the start (0) and the end (1) of the first answer that stands in the
+        paragraph, both at [CLS] in windows without it.
+
+        Raises UserError when the record has not a question and a paragraph.
+        """
+        if len(record.texts) != 2:
+            raise UserError(
+                f"{record.place}: {self.name} reads a question and a paragraph, not {len(record.texts)} text(s)."
+            )
+        cutter = Cutter(packer=packer, question=self.question_length, stride=self.stride)
+        windows = cutter.windows(*record.texts, record=record.number)
+        if not self.teaches(record):
+            return [window for _, window in windows]
+        return [self._with_target(window, begin, record, packer) for begin, window in windows]
+
+    def limit(self, packer: Packer) -> str:
+        """Return in words how much of a question is read; of a paragraph everything is."""
+        return f"{self.question_length} pieces of a question"
+
+    def cuts(self, records: Sequence[Record], packer: Packer) -> str:
+        """Return in words how many questions are too long."""
+        cutter = Cutter(packer=packer, question=self.question_length, stride=self.stride)
+        long = sum(cutter.question_pieces(record.texts[0])[1] > 0 for record in records)
+        if not long:
+            return ""
+        return (
+            f"{long:,} of {len(records):,} questions are longer than {self.question_length} pieces; their ends are not "
+            "read. --question-length N changes this."
+        )
+
+    def head(self, backbone: Transformer) -> Head:
+        """Return a start and an end vector."""
+        from osbert.models.grouped import SpanHead
+
+        return SpanHead(backbone, target=self.name)
+
+    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Answer:
+        """Return the likeliest span over all windows, or none where that is likelier by more than the threshold."""
+        decoder = Decoder(
+            most=self.candidates,
+            longest=self.answer_length,
+            unanswerable=self.unanswerable == "yes",
+            threshold=self.threshold,
+        )
+        windows = [example for example in examples if isinstance(example, Window)]
+        return decoder.answer(record.texts[1], windows, outputs)
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return exact match and F1; where there may be no answer, of both kinds, and with the best thresholds."""
+        scores = Scores(predictions, records, way=self._way)
+        return scores.means() | (scores.best() if self.unanswerable == "yes" else {})
+
+    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Self:
+        """Return the task with the threshold that gives these questions the highest F1."""
+        if self.unanswerable != "yes":
+            return self
+        best = Scores(predictions, records, way=self._way).best()
+        return dataclasses.replace(self, threshold=best["best_f1_threshold"])
+
+    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
+        """Return the answer, its probability, and its characters in the paragraph."""
+        names = ("prediction", "probability", "start", "end", "truncated")
+        if not isinstance(prediction, Answer):
+            return dict.fromkeys(names, "")
+        one = prediction.chosen
+        return dict(zip(names, (prediction.value, f"{one.probability:.6f}", one.start, one.end, prediction.truncated)))
+
+    @property
+    def _way(self) -> Way:
+        return "characters" if self.scoring == "characters" else "words"
+
+    def _form(self, path: Path) -> str:
+        if read_json(path, encoding=self.encoding) is not None:
+            return f"{path}: questions in SQuAD's form"
+        table = self.open(path)
+        return f"{table.describe()}; {self.columns(table, labelled=False).describe()}"
+
+    def _with_target(self, window: Window, begin: int, record: Record, packer: Packer) -> Window:
+        """Return the window, which begins with the paragraph's piece `begin`, with its target."""
+        tokens = (0, 0)
+        if record.label:
+            text, start = next(gold for gold in record.label if gold.start >= 0)
+            found = covering(encoding(packer.tokenizer, record.texts[1]), start, start + len(text))
+            if found is None:  # nothing but signs that have no pieces: there is nothing to point to
+                return window
+            if begin <= found[0] and found[1] < begin + len(window.starts):
+                tokens = (window.first + found[0] - begin, window.first + found[1] - begin)
+        target = Target(labels=np.array([0, 1]), index=np.array(tokens))
+        return dataclasses.replace(window, targets={self.name: target})

@@ -1,0 +1,87 @@
+"""What reading comprehension stands on: questions, their answers in a paragraph, and what a model says; no task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from osbert.tasks import Prediction, Record
+
+__all__ = ["Answer", "Candidate", "Gold", "Question"]
+
+SHOWN = 5
+"""Most answers that are shown to a reader."""
+NOTHING = "(no answer)"
+"""How a reader is shown that the paragraph does not answer the question."""
+
+
+class Gold(NamedTuple):
+    """A true answer: its text, and the character of the paragraph where it begins, -1 where it does not stand there."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(Record):
+    """A question and its paragraph, which are its `texts`.
+
+    `label`: the true answers, Gold each, none where the paragraph does not answer it; None when unknown. `key`: its id
+    in the file. `where`: its place in a file without lines, such as data[3].paragraphs[0].qas[1].
+    """
+
+    key: str = ""
+    where: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return the place as messages show it."""
+        return f"{self.path}, {self.where} (id {self.key})" if self.where else super().place
+
+
+class Candidate(NamedTuple):
+    """A possible answer: paragraph[start:end], its score, and its share among those listed.
+
+    That there is no answer is a candidate too, of an empty text at -1.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+    probability: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Prediction):
+    """What a model answers. `value` is a slice of the paragraph, "" where it sees no answer.
+
+    `chosen`: the candidate that is the value. `candidates`: the likeliest ones, best first. `margin`: by how much the
+    best text outscores that there is no answer; None where the task knows no such questions.
+    """
+
+    chosen: Candidate
+    candidates: tuple[Candidate, ...] = ()
+    margin: float | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the likeliest text, whatever is said of there being none."""
+        return next((candidate.text for candidate in self.candidates if candidate.start >= 0), "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, with all candidates."""
+        return {
+            "prediction": self.value,
+            "start": self.chosen.start,
+            "end": self.chosen.end,
+            "probability": self.chosen.probability,
+            "margin": self.margin,
+            "candidates": [candidate._asdict() for candidate in self.candidates],
+            "truncated": self.truncated,
+        }
+
+    def told(self) -> list[str]:
+        """Return the answer, and below it the likeliest ones with their probabilities."""
+        shown = [f"  {one.probability:7.2%}  {one.text or NOTHING}" for one in self.candidates[:SHOWN]]
+        return [self.value or NOTHING, *shown]

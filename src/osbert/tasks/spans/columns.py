@@ -1,0 +1,120 @@
+"""Questions in a table of one's own: which columns hold them, their paragraphs and their answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from osbert.data.table import Row
+from osbert.errors import UserError, nearest
+from osbert.tasks.spans import Gold, Question
+from osbert.tasks.spans.files import located, with_answers
+
+USUAL = {
+    "question": ("question", "query"),
+    "paragraph": ("context", "paragraph", "passage", "text", "document"),
+    "label": ("answers", "answer", "answer_text"),
+    "start": ("answer_start", "start"),
+    "key": ("id", "qid", "question_id"),
+}
+"""The usual names of the columns; of several in a table the first is taken."""
+OPTIONS = {"question": "question", "paragraph": "paragraph", "label": "answer", "start": "answer-start"}
+"""The options with which the user names them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns in use; `label` holds the answer, or a list of them. "" for one that is not there."""
+
+    question: str = ""
+    paragraph: str = ""
+    label: str = ""
+    start: str = ""
+    key: str = ""
+
+    def describe(self) -> str:
+        """Return the choice in words."""
+        answer = f"answers from '{self.label}'" if self.label else "no answers"
+        starts = f", which begin at '{self.start}'" if self.label and self.start else ""
+        return f"questions from '{self.question}', paragraphs from '{self.paragraph}', {answer}{starts}"
+
+
+def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool) -> Columns:
+    """Return the columns to use: those `asked` for, else those with usual names.
+
+    Raises UserError listing the columns when one is missing that is needed, which without `labelled` the answer is not.
+    """
+    listed = f"{path} has the columns {', '.join(map(repr, columns))}"
+    needed = ("question", "paragraph", *(("label",) if labelled else ()))
+    found = {}
+    for name, usual in USUAL.items():
+        wanted = getattr(asked, name)
+        if wanted and wanted not in columns and (name in needed):
+            raise UserError(f"{listed}; there is no '{wanted}' (--{OPTIONS[name]}).{nearest(wanted, columns)}")
+        by_name = {column.strip().lower(): column for column in reversed(columns)}
+        found[name] = wanted if wanted in columns else next((by_name[one] for one in usual if one in by_name), "")
+        if name in needed and not found[name]:
+            raise UserError(f"{listed}; none is called {usual[0]}: give --{OPTIONS[name]} NAME.")
+    return Columns(**found)
+
+
+def question_of(row: Row, columns: Columns, *, path: str) -> Question:
+    """Return the question of a row; raises ValueError, saying why, when the row cannot be used.
+
+    The answer's cell may be a text, "" where there is none; a list of texts; or, as in data sets of Hugging Face, an
+    object {"text": [...], "answer_start": [...]}.
+    """
+    wanted = [name for name in (columns.question, columns.paragraph, columns.label) if name]
+    missing = [name for name in wanted if name not in row.values]
+    if missing:
+        raise ValueError(f"there is no '{missing[0]}' in it")
+    record = Question(
+        number=0,
+        texts=(row.values[columns.question], row.values[columns.paragraph]),
+        path=path,
+        line=row.line,
+        key=row.values.get(columns.key, "") or str(row.line),
+    )
+    if not columns.label:
+        return record
+    empty = [name for name in wanted[:2] if not row.values[name].strip()]
+    if empty and any(text.strip() for text in record.texts):
+        raise ValueError(f"the {empty[0]} is empty")
+    return _answered(record, row, columns)
+
+
+def _answered(record: Question, row: Row, columns: Columns) -> Question:
+    told: Any = row.source.get(columns.label, row.values[columns.label])
+    starts: Any = row.source.get(columns.start, row.values.get(columns.start, ""))
+    if isinstance(told, str) and told.lstrip().startswith(('{"', '["', "[{")):
+        told = _parsed(told)
+    if isinstance(told, Mapping):
+        told, starts = told.get("text", []), told.get("answer_start", "")
+    if isinstance(told, list) and told and isinstance(told[0], dict):
+        return with_answers(record, {"answers": told})
+    texts = [told] if isinstance(told, str) else told or []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"the answer {told!r} is neither a text nor a list of texts")
+    texts = [text for text in texts if text]
+    return located(record, tuple(Gold(text, _number(starts, place)) for place, text in enumerate(texts)))
+
+
+def _number(starts: Any, place: int) -> int:
+    """Return where the answer at a place begins, as it is told; 0 where it is not, for then the first will do."""
+    if isinstance(starts, list):
+        starts = starts[place] if place < len(starts) else ""
+    if starts in ("", None):
+        return 0
+    try:
+        return int(starts)
+    except (TypeError, ValueError):
+        raise ValueError(f"the answer's start {starts!r} is not a whole number") from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

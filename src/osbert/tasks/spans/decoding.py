@@ -1,0 +1,82 @@
+"""Scores of starts and ends -> the likeliest spans of a paragraph, over all its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.tasks.spans import Answer, Candidate
+from osbert.tasks.spans.windows import Window
+
+Scores = NDArray[np.floating]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoder:
+    """How answers are found: `most` starts and ends of a window are combined, and as many answers are listed.
+
+    `longest`: most pieces of an answer. `unanswerable`: whether there may be none; then there is one when its score is
+    above that of none (start and end at [CLS], section 4.3) by more than `threshold`.
+    """
+
+    most: int
+    longest: int
+    unanswerable: bool
+    threshold: float
+
+    def answer(self, paragraph: str, windows: Sequence[Window], outputs: Sequence[Scores]) -> Answer:
+        """Return the answer from each window's scores (n, 2) of its tokens being start and end."""
+        scored = [output.astype(np.float64) for output in outputs]
+        found = [one for window, scores in zip(windows, scored) for one in self._spans(paragraph, window, scores)]
+        found = _distinct(sorted(found, key=lambda candidate: -candidate.score))[: self.most]
+        none = Candidate(text="", start=-1, end=-1, score=min(float(scores[0].sum()) for scores in scored))
+        margin = found[0].score - none.score if found and self.unanswerable else None
+        listed = found if found and not self.unanswerable else sorted([*found, none], key=lambda one: -one.score)
+        candidates = _with_shares(listed)
+        chosen = candidates[0]
+        if margin is not None:
+            answered = margin > self.threshold
+            chosen = next(candidate for candidate in candidates if (candidate.start >= 0) == answered)
+        return Answer(value=chosen.text, chosen=chosen, candidates=tuple(candidates), margin=margin)
+
+    def _spans(self, paragraph: str, window: Window, scores: Scores) -> list[Candidate]:
+        """Return the best spans of a window, which begin with a piece that has most context there."""
+        inside = slice(window.first, window.first + len(window.starts))
+        starts = np.where(window.owned, scores[inside, 0], -np.inf)
+        ends = scores[inside, 1]
+        first, last = self._top(starts), self._top(ends)
+        size = last[None, :] - first[:, None] + 1  # (k, k): pieces of the span
+        legal = (size > 0) & (size <= self.longest) & window.owned[first][:, None]
+        rows, columns = np.nonzero(legal)
+        totals = starts[first[rows]] + ends[last[columns]]
+        best = np.argsort(-totals, kind="stable")[: self.most]
+        found = []
+        for row, column, total in zip(first[rows[best]], last[columns[best]], totals[best].tolist()):
+            start, end = int(window.starts[row]), int(window.ends[column])
+            found.append(Candidate(text=paragraph[start:end], start=start, end=end, score=total))
+        return found
+
+    def _top(self, scores: Scores) -> NDArray[np.intp]:
+        """Return the places of the highest scores."""
+        if len(scores) <= self.most:
+            return np.arange(len(scores))
+        return np.argpartition(-scores, self.most - 1)[: self.most]
+
+
+def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the best candidate of each text, in their order."""
+    kept: dict[str, Candidate] = {}
+    for candidate in candidates:
+        kept.setdefault(candidate.text, candidate)
+    return list(kept.values())
+
+
+def _with_shares(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates with the softmax over their scores."""
+    scores = np.array([candidate.score for candidate in candidates])
+    shares = np.exp(scores - scores.max())
+    shares /= shares.sum()
+    return [candidate._replace(probability=share) for candidate, share in zip(candidates, shares.tolist())]

@@ -1,0 +1,124 @@
+"""The official scores of answers: SQuAD's exact match and F1 over words, and CMRC 2018's over Chinese characters.
+
+As evaluate-v1.1.py, evaluate-v2.0.py (Rajpurkar et al. 2016, 2018) and cmrc2018_evaluate.py (Cui et al. 2019) have it.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Way = Literal["words", "characters"]
+"""Words as SQuAD counts them, or characters as CMRC 2018 does."""
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_CMRC_PUNCTUATION = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+# CMRC 2018 cuts what is not Chinese into words by NLTK: here into runs of letters and digits, and single signs.
+_CMRC_WORD = re.compile("[\u4e00-\u9fa5]|[^\\W\u4e00-\u9fa5]+|[^\\w\\s]")
+
+
+def normalised(answer: str) -> str:
+    """Return an answer in lower case, without punctuation and articles, its words one space apart (SQuAD)."""
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_words(said: str, true: str) -> float:
+    """Return whether two answers are the same to SQuAD."""
+    return float(normalised(said) == normalised(true))
+
+
+def f1_words(said: str, true: str) -> float:
+    """Return the F1 of the words of an answer, counted as often as they stand there (SQuAD)."""
+    ours, theirs = normalised(said).split(), normalised(true).split()
+    if not ours or not theirs:
+        return float(ours == theirs)
+    return _f1(sum((Counter(ours) & Counter(theirs)).values()), len(ours), len(theirs))
+
+
+def exact_characters(said: str, true: str) -> float:
+    """Return whether two answers are the same but for punctuation and case (CMRC 2018)."""
+    return float(_without_signs(said) == _without_signs(true))
+
+
+def f1_characters(said: str, true: str) -> float:
+    """Return the F1 of the longest run that two answers share, of Chinese characters and other words (CMRC 2018)."""
+    ours, theirs = (_CMRC_WORD.findall(_without_signs(answer)) for answer in (said, true))
+    if not ours or not theirs:
+        return float(ours == theirs)
+    return _f1(_longest_run(ours, theirs), len(ours), len(theirs))
+
+
+EXACT: dict[Way, Callable[[str, str], float]] = {"words": exact_words, "characters": exact_characters}
+F1: dict[Way, Callable[[str, str], float]] = {"words": f1_words, "characters": f1_characters}
+
+
+def best(measure: Callable[[str, str], float], said: str, true: Sequence[str]) -> float:
+    """Return how good an answer is by the true one that suits it best; where there are none, "" is the true one.
+
+    True answers that normalise to nothing do not count, as in evaluate-v2.0.py.
+    """
+    return max(measure(said, one) for one in [one for one in true if normalised(one)] or [""])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """Where to stop answering: an answer is given if its margin is above `value`; then the mean score is `score`."""
+
+    value: float
+    score: float
+
+
+def best_threshold(
+    margins: NDArray[np.float64], answered: NDArray[np.float64], silent: NDArray[np.float64]
+) -> Threshold:
+    """Return the threshold with the highest mean score: exact, since every one that makes a difference is tried.
+
+    Of n questions: `margins` (n,), by how much the best text outscores that there is no answer; `answered` (n,), the
+    score of giving it; `silent` (n,), of saying that there is none. Of equally good thresholds the one that answers
+    most often; it lies midway between two margins.
+    """
+    order = np.argsort(-margins, kind="stable")
+    ordered = margins[order]
+    gains = np.concatenate([[0.0], np.cumsum(answered[order] - silent[order])])
+    borders = np.concatenate([[ordered[0] + 2], ordered, [ordered[-1] - 2]])
+    possible = np.flatnonzero(borders[:-1] > borders[1:])  # none between equal margins
+    most = gains[possible].max()
+    place = possible[np.flatnonzero(gains[possible] >= most - 1e-9)[-1]]
+    value = float((borders[place] + borders[place + 1]) / 2)
+    return Threshold(value=value, score=float((silent.sum() + gains[place]) / len(margins)))
+
+
+def is_chinese(texts: Sequence[str]) -> bool:
+    """Return whether most letters of some texts are Chinese characters."""
+    letters = [character for text in texts for character in text if character.isalpha()]
+    return 2 * sum("\u4e00" <= character <= "\u9fa5" for character in letters) > len(letters)
+
+
+def _without_signs(answer: str) -> str:
+    return "".join(character for character in answer.lower().strip() if character not in _CMRC_PUNCTUATION)
+
+
+def _longest_run(ours: Sequence[str], theirs: Sequence[str]) -> int:
+    """Return the length of the longest run of segments that both have."""
+    longest = 0
+    before = [0] * (len(theirs) + 1)
+    for one in ours:
+        row = [0] * (len(theirs) + 1)
+        for place, other in enumerate(theirs):
+            if one == other:
+                row[place + 1] = before[place] + 1
+                longest = max(longest, row[place + 1])
+        before = row
+    return longest
+
+
+def _f1(shared: int, ours: int, theirs: int) -> float:
+    return 2 * shared / (ours + theirs)

@@ -1,0 +1,123 @@
+"""A question and a long paragraph -> overlapping windows, each a sequence that knows where its pieces stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Booleans, Example
+from osbert.data.pack import PAIR_SPECIALS, Packer, Run
+from osbert.text.tokenizer import Encoding, Tokenizer
+
+PARAGRAPHS = 1 << 14
+"""Paragraphs whose pieces are kept: they come again with each of their questions, and in each epoch."""
+KEPT = 1 << 14
+"""Characters of the longest paragraph that is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(Example):
+    """A sequence [CLS] question [SEP] w pieces of the paragraph [SEP].
+
+    `first`: the token with which the paragraph begins. `starts`, `ends` (w,): the characters of the paragraph that
+    each piece covers. `owned` (w,): whether this is the window in which the piece has most context.
+    """
+
+    first: int
+    starts: NDArray[np.int32]
+    ends: NDArray[np.int32]
+    owned: Booleans
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutter:
+    """How questions and paragraphs are cut: at most `question` pieces, and windows `stride` pieces apart.
+
+    A question never takes more than half of a sequence.
+    """
+
+    packer: Packer
+    question: int
+    stride: int
+
+    def question_pieces(self, text: str) -> tuple[Run, int]:
+        """Return the question's pieces, and how many do not fit."""
+        ids = self.packer.tokenizer.encode(text)
+        size = min(len(ids), self.question, (self.packer.length - PAIR_SPECIALS) // 2)
+        return Run(ids[:size], ~self.packer.tokenizer.continuation[ids[:size]]), len(ids) - size
+
+    def windows(self, question: str, paragraph: str, *, record: int) -> Iterator[tuple[int, Window]]:
+        """Yield the windows, each with the number of the paragraph's piece that it begins with.
+
+        The first one tells how many pieces of the question did not fit.
+        """
+        asked, truncated = self.question_pieces(question)
+        pieces = encoding(self.packer.tokenizer, paragraph)
+        words = ~self.packer.tokenizer.continuation[pieces.ids]
+        bounds = spread(len(pieces), self.packer.length - PAIR_SPECIALS - len(asked.ids), self.stride)
+        owners = owned(len(pieces), bounds)
+        for number, (begin, end) in enumerate(bounds):
+            example = self.packer.pair(asked, Run(pieces.ids[begin:end], words[begin:end]), record=record)
+            yield (
+                begin,
+                Window(
+                    ids=example.ids,
+                    segments=example.segments,
+                    words=example.words,
+                    special=example.special,
+                    record=record,
+                    truncated=0 if number else truncated,
+                    first=len(asked.ids) + 2,
+                    starts=pieces.starts[begin:end],
+                    ends=pieces.ends[begin:end],
+                    owned=owners[begin:end] == number,
+                ),
+            )
+
+
+def encoding(tokenizer: Tokenizer, paragraph: str) -> Encoding:
+    """Return the paragraph's pieces with their characters."""
+    return _kept(tokenizer, paragraph) if len(paragraph) <= KEPT else tokenizer.encode_with_offsets(paragraph)
+
+
+@lru_cache(maxsize=PARAGRAPHS)
+def _kept(tokenizer: Tokenizer, paragraph: str) -> Encoding:
+    return tokenizer.encode_with_offsets(paragraph)
+
+
+def covering(pieces: Encoding, start: int, end: int) -> tuple[int, int] | None:
+    """Return the first and the last piece of those that hold the characters [start, end), None when none does."""
+    first = int(np.searchsorted(pieces.ends, start, side="right"))
+    last = int(np.searchsorted(pieces.starts, end, side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+def spread(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Return the windows [begin, end) over some pieces, as google-research/bert's run_squad.py lays them.
+
+    Each has `room` pieces, the last one what is left; they begin `stride` apart, or `room` where that is less.
+    """
+    step = min(stride, room)
+    count = 1 + max(0, -(-(pieces - room) // step))
+    return [(number * step, min(number * step + room, pieces)) for number in range(count)]
+
+
+def owned(pieces: int, bounds: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """Return for each piece (pieces,) the window in which it has most context (the first of equal ones).
+
+    Context is the lesser of what stands before and after the piece, and a hundredth of the window's size, which
+    decides between windows where it is the same.
+    """
+    owners = np.zeros(pieces, np.int64)
+    most = np.full(pieces, -1.0)
+    for number, (begin, end) in enumerate(bounds):
+        before = np.arange(end - begin)
+        context = np.minimum(before, before[::-1]) + 0.01 * (end - begin)
+        better = context > most[begin:end]
+        owners[begin:end][better] = number
+        most[begin:end][better] = context[better]
+    return owners

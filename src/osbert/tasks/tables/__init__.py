@@ -1,0 +1,173 @@
+"""What tasks on tables stand on: rows of CSV, TSV or JSON lines become records; no task itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from osbert.data.example import Booleans
+from osbert.data.table import Reading, Row, Table, open_table
+from osbert.data.table_format import Choice
+from osbert.data.table_splits import find_splits, hold_out
+from osbert.errors import Problems, UserError
+from osbert.tasks import Inputs, Record, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableTask(Task):
+    """A task on rows of a table. Its fields say how to read one's own files, those of a kind which columns.
+
+    A kind says `named`, `columns` and `record`.
+    """
+
+    numbers: ClassVar[bool] = False
+    """Whether the label is a number."""
+
+    delimiter: str = ""
+    """What separates the cells; found by looking when left open."""
+    header: Choice = "auto"
+    """Whether the first line names the columns: auto, yes or no."""
+    quotes: Choice = "auto"
+    """Whether double quotes around a cell belong to the format: auto, yes or no."""
+    encoding: str = ""
+    """The file's encoding, such as gb18030; UTF-8 or what its byte order mark says when left open."""
+    held_out: float = 0.1
+    """Share of the training rows kept for development when there is no development file."""
+    skip_empty: bool = False
+    """Leave rows without text out, instead of refusing the file."""
+
+    def __post_init__(self) -> None:
+        """Refuse a share that leaves one side empty, and what no task can have."""
+        super().__post_init__()
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return names that a header may hold: the columns that the user named."""
+        raise NotImplementedError
+
+    def columns(self, table: Table, *, labelled: bool) -> Any:
+        """Return the columns to read: a frozen dataclass with a field `label` and a method `describe`.
+
+        Without `labelled` the label may be absent, which is "".
+        Raises UserError listing the columns when they cannot be found.
+        """
+        raise NotImplementedError
+
+    def record(self, row: Row, columns: Any, *, path: str = "") -> Record:
+        """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used."""
+        raise NotImplementedError
+
+    def split_files(self) -> Mapping[str, Path]:
+        """Return the file of each split; one file alone is {"all": file}. UserError when there is none."""
+        return find_splits(Path(self.data))
+
+    def open(self, path: Path) -> Table:
+        """Open a file of the user's as these settings say."""
+        reading = Reading(
+            delimiter=self.delimiter,
+            header=self.header,
+            quotes=self.quotes,
+            encoding=self.encoding,
+            names=tuple(filter(None, self.named)),
+        )
+        return open_table(path, reading)
+
+    def findings(self) -> list[str]:
+        """Return in words what was found: each file's form, the columns in use, where development rows come from."""
+        files = self.split_files()
+        lines = [self.open(path).describe() for split, path in files.items() if split != "test"]
+        lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
+        if "dev" not in files:
+            kind = "drawn at random" if self.numbers else "of every label"
+            lines.append(f"no file for development: {self.held_out:.0%} of the training rows, {kind}, are held out")
+        return lines
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return how many rows a split has, and of which labels."""
+        if self.numbers:
+            return super().describe(records)
+        labels = Counter(record.label for record in records)
+        shares = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
+        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
+        return f"{super().describe(records)} ({shares}{more})"
+
+    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
+        """Return the task for other data, a file or a folder: how to read the training file is forgotten."""
+        forms = {name: _default(type(self), name) for name in ("delimiter", "header", "quotes", "encoding")}
+        return super().moved(data, forms | dict(given))
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the rows of a split; without a development file it is held out of the training rows."""
+        files = self.split_files()
+        source = "train" if split == "dev" and "dev" not in files else split
+        path = self.file(source)
+        shared = split != source  # the rows were read for training already, and their problems told
+        records = self.read(path, Problems(heading="") if shared else problems, labelled=source != "test")
+        if split in ("train", "dev") and "dev" not in files:
+            rows = list(records)
+            records = iter([row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")])
+        for number, record in enumerate(records):
+            yield dataclasses.replace(record, number=number)
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which of the training rows (n,) are held out: of each label its share, or of all rows alike."""
+        return hold_out([record.label for record in records], self.held_out, stratified=not self.numbers)
+
+    def inputs(self, path: Path) -> Inputs:
+        """Return a table of plain input; a row without any text has no record."""
+        table = self.open(path)
+        columns = dataclasses.replace(self.columns(table, labelled=False), label="")
+
+        def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+            for row in table.rows(problems):
+                try:
+                    record = self.record(row, columns, path=str(path))
+                except ValueError as error:
+                    problems.add(f"{path}, line {row.line}: {error}.")
+                else:
+                    yield row, None if _blank(record) else record
+
+        return Inputs(
+            describe=f"{table.describe()}; {columns.describe()}",
+            columns=table.columns,
+            lines=table.format.kind == "jsonl",
+            rows=rows,
+        )
+
+    def file(self, split: str) -> Path:
+        """Return the file of a split; raises UserError when there is none."""
+        files = self.split_files()
+        path = files.get(split, files.get("all"))
+        if path is None or (split == "test" and "all" in files):
+            raise UserError(f"{self.data} has no file for {split}; it has {', '.join(files)}.")
+        return path
+
+    def read(self, path: Path, problems: Problems, *, labelled: bool) -> Iterator[Record]:
+        """Yield the records of a file; what cannot be used is noted in `problems`."""
+        table = self.open(path)
+        columns = self.columns(table, labelled=labelled)
+        for row in table.rows(problems):
+            try:
+                record = self.record(row, columns, path=str(path))
+            except ValueError as error:
+                problems.add(f"{path}, line {row.line}: {error}.")
+                continue
+            if not _blank(record):
+                yield record
+            elif not self.skip_empty:
+                problems.add(f"{path}, line {row.line}: the text is empty. Remove the row, or give --skip-empty.")
+
+
+def _blank(record: Record) -> bool:
+    return not any(text.strip() for text in record.texts)
+
+
+def _default(kind: type, name: str) -> Any:
+    (default,) = [field.default for field in dataclasses.fields(kind) if field.name == name]
+    return default

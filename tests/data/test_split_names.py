@@ -1,0 +1,46 @@
+"""Files of a folder by words in their names, and by release where there are several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from osbert.data.split_names import find_named
+from osbert.errors import UserError
+
+
+def folder(path: Path, *names: str) -> Path:
+    for name in names:
+        (path / name).write_text("x")
+    return path
+
+
+def test_words_in_names(tmp_path: Path) -> None:
+    found = find_named(folder(tmp_path, "story-cloze-train.csv", "story_cloze.DEV.csv", "notes.md", "swag-sample.csv"))
+    assert {split: path.name for split, path in found.items()} == {
+        "train": "story-cloze-train.csv",
+        "dev": "story_cloze.DEV.csv",
+    }
+
+
+def test_plain_names_come_first(tmp_path: Path) -> None:
+    found = find_named(folder(tmp_path, "train.csv", "val.csv", "train_full.csv", "old-test.csv"))
+    assert {split: path.name for split, path in found.items()} == {"train": "train.csv", "dev": "val.csv"}
+
+
+def test_releases(tmp_path: Path) -> None:
+    names = [f"{split}-v{release}-mini.json" for split in ("train", "dev") for release in ("1.1", "2.0")]
+    folder(tmp_path, *names)
+    assert [path.name for path in find_named(tmp_path, release="2.0").values()] == names[1::2]
+    with pytest.raises(UserError, match=r"several files for train: .*\. Give --release 1\.1 or 2\.0, or one file"):
+        find_named(tmp_path)
+
+
+def test_one_file_and_none(tmp_path: Path) -> None:
+    path = folder(tmp_path, "x.json") / "x.json"
+    assert find_named(path) == {"all": path}
+    with pytest.raises(UserError, match="has no file called train"):
+        find_named(tmp_path)
+    with pytest.raises(UserError, match="no such file or folder"):
+        find_named(tmp_path / "absent")

@@ -1,0 +1,169 @@
+"""choose and swag: columns of every form, labels of every kind, bad rows with their lines, a sequence a choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from osbert.commands.evaluate import FileOptions
+from osbert.data.pack import Packer
+from osbert.errors import Problems, UserError
+from osbert.tasks import load
+from osbert.tasks.choices import Choices, Chosen, names
+from osbert.tasks.choose import Choose
+from osbert.tasks.swag import Swag
+
+HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def write(text: str, name: str = "rows.csv", encoding: str = "utf-8", end: str = "\n") -> Path:
+        (tmp_path / name).write_bytes(text.replace("\n", end).encode(encoding))
+        return tmp_path / name
+
+    return write
+
+
+def read(path: Path, task: Choose | None = None) -> tuple[Choose, list[Any]]:
+    task = dataclasses.replace(task or Choose(), data=str(path)).resolved()
+    problems = Problems(heading="")
+    records = list(task.records("all", problems))
+    problems.stop_if_any()
+    return task, records
+
+
+def test_swags_official_columns(data: Path) -> None:
+    task, records = read(data / "choice" / "swag-sample.csv", Swag())
+    assert len(records) == 11 and task.counting == "0"
+    assert records[0].texts[0] == "Students lower their eyes nervously."
+    assert records[0].texts[3] == "She walks slowly towards someone." and records[0].label == "2"
+    assert read(data / "choice" / "swag-sample.csv")[1][0].texts[3] == "walks slowly towards someone."
+
+
+def test_story_cloze_is_a_two_way_choice(data: Path) -> None:
+    task, records = load(Choose(data=str(data / "choice")).resolved(), ("train", "dev"))
+    assert {split: len(found) for split, found in records.items()} == {"train": 1500, "dev": 371}
+    assert task.counting == "1" and {record.label for record in records["dev"]} == {"1", "2"}
+    first = records["dev"][0]
+    assert first.texts[0].startswith("Tia owned her own bakery. In her bakery,") and len(first.texts) == 3
+    assert first.texts[2] == "Tia was relieved." and first.label == "2"
+    assert task.describe(records["dev"]) == "371 rows (2 choices each)"
+
+
+@pytest.mark.parametrize(("encoding", "end"), [("utf-8", "\n"), ("utf-8-sig", "\r\n")])
+def test_as_many_choices_as_a_row_has(write: Callable[..., Path], encoding: str, end: str) -> None:
+    text = "question,option a,option b,option c,answer\nq,x,y,,B\nq,x,y,z,c\n"
+    task, records = read(write(text, encoding=encoding, end=end))
+    assert task.counting == "A" and [len(record.texts) for record in records] == [3, 4]
+    assert [record.label for record in records] == ["B", "C"]
+    assert task.describe(records) == "2 rows (2 to 3 choices each)"
+
+
+def test_json_lines(write: Callable[..., Path]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"context": "c", "choices": ["x", "y"], "label": 1},
+        {"context": "c", "choices": ["x", "y", "z"], "label": "z"},
+        {"context": "c", "choices": {"text": ["x", "y"], "label": ["4", "7"]}, "label": "7"},
+    ]
+    task, records = read(write("\n".join(map(json.dumps, rows)), "rows.jsonl"))
+    assert task.counting == "0" and [record.label for record in records] == ["1", "2", "7"]
+    assert records[2].names == ("4", "7")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEADER + "a,b,c,d,e,f,4\na,b,c,d,e,f,0\n", r"line 2: the label '4' is none of the 4 choices \(0, 1, 2, 3\)"),
+        (HEADER + "a,b,c,d,e,f,\n", "line 2: the label is empty"),
+        (HEADER + "a,b,c,d,e,0\n", "line 2: 6 cells, but there are 7 columns"),
+        (HEADER + "a,b,c,,,,0\n", "line 2: there are 1 choices; wanted are two or more"),
+        (HEADER + "a,b,c,,e,f,0\n", "line 2: choice 2 of 4 is empty"),
+        (HEADER + ",,,,,,0\n", "line 2: the text is empty"),
+        ("sent1,sent2,ending0,ending1,ending2,label\na,b,c,d,e,0\n", r"there is no 'ending3' \(--choices\)"),
+        ("sent1,sent2,ending0,ending1,ending2,ending3\na,b,c,d,e,f\n", r"there is no 'label' \(--label\)"),
+        ("sent2,ending0,ending1,ending2,ending3,label\na,b,c,d,e,f\n", r"there is no 'sent1' \(--context\)"),
+    ],
+)
+def test_swag_that_cannot_be_used(write: Callable[..., Path], text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(write(text), Swag())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b,label\nx,y,0\n", "which are the choices"),
+        ("context,ending0,ending1\nx,y,z\n", "none is called label: give --label NAME"),
+        ("a,ending0,ending1,label\nx,y,z,0\n", "none is called context: give --context NAME"),
+        ('{"context": "c", "choices": "x", "label": 0}\n', "'choices' is no list of texts"),
+        ('{"context": "c", "choices": {"text": ["x", "y"], "label": [1, 1]}, "label": 1}\n', "1 different labels"),
+        (
+            '{"context": "c", "choices": ["x", "y"], "label": 0}\n{"context": "c", "label": 0}\n',
+            "there is no 'choices'",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_used(write: Callable[..., Path], text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(write(text, "rows.jsonl" if text.startswith("{") else "rows.csv"))
+
+
+def test_one_label_for_all_is_nothing_to_learn(write: Callable[..., Path]) -> None:
+    path = write("context,choice1,choice2,label\n" + "c,x,y,1\n" * 9)
+    with pytest.raises(UserError, match="every training row has the label '1'; is it the right column"):
+        load(Choose(data=str(path)).resolved(), ("train",))
+
+
+def test_a_test_file_needs_no_labels(tmp_path: Path) -> None:
+    for name, label in (("train", ",label"), ("val", ",label"), ("test", "")):
+        rows = "".join(f"a,b,c,d,e,f{label and f',{place}'}\n" for place in (0, 3))
+        (tmp_path / f"{name}.csv").write_text(HEADER.replace(",label", label) + rows)
+    _, records = load(Swag(data=str(tmp_path)).resolved(), ("train", "dev", "test"))
+    assert [record.label for record in records["test"]] == [None, None]
+    rows = list(Swag().inputs(tmp_path / "test.csv").rows(Problems(heading="")))
+    assert [record.texts[1] for _, record in rows if record] == ["b c", "b c"]
+
+
+def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[..., Path]) -> None:
+    task, _ = read(write("ctx,ending0,ending1,label\nc,x,y,0\nc,x,y,1\n"))
+    path = tmp_path / "new.csv"
+    path.write_text("story,choice1,choice2,answer\nc,x,y,1\n")
+    moved = task.moved(path, {})
+    assert [record.label for record in moved.records("all", Problems(heading=""))] == ["1"]
+    path.write_text("a,b,c,d\nc,x,y,2\n")
+    moved = task.moved(path, FileOptions(columns="context=a,choices=b+c,label=d,counting=1", header="yes").given())
+    assert [record.texts for record in moved.records("all", Problems(heading=""))] == [("c", "x", "y")]
+    with pytest.raises(UserError, match="give SETTING=COLUMN"):
+        FileOptions(columns="question").given()
+    with pytest.raises(UserError, match="has no use for --pair"):
+        task.moved(path, {"pair": "x"})
+
+
+def test_a_sequence_a_choice_and_one_target(packer: Packer) -> None:
+    record = Choices(number=5, texts=("good film", "a play", "bad . " * 9), label="1", names=("0", "1"))
+    first, second = Choose().encode(record, packer)
+    assert not first.targets and second.targets["choose"].labels.tolist() == [1]
+    assert first.record == second.record == 5 and second.truncated == 18 + 2 - 5
+    assert packer.tokenizer.tokens(first.ids) == ["[CLS]", "good", "film", "[SEP]", "a", "play", "[SEP]"]
+
+
+def test_what_is_said(packer: Packer) -> None:
+    task = Choose(counting="A")
+    record = task.asked(["good film", "a play", "bad", "long"])
+    assert record.names == names(3, "A") == ("A", "B", "C")
+    said = task.decode([np.array([score]) for score in (0.0, np.log(3), 0.0)], record, [])
+    assert isinstance(said, Chosen) and (said.value, said.choice) == ("B", "bad")
+    assert list(said.probabilities.values()) == pytest.approx([0.2, 0.6, 0.2])
+    assert said.told()[:2] == ["B", "   60.00%  B  bad"]
+    assert task.metrics([said, said], [Choices(number=0, texts=(), label=label, names=()) for label in "BA"]) == {
+        "accuracy": 0.5
+    }
+    with pytest.raises(UserError, match="give a context and two choices or more, not 2"):
+        task.asked(["a", "b"])
