@@ -20,7 +20,7 @@ def test_every_piece_counts_where_its_nearer_edge_is_farthest(count: int, room: 
             others = [min(place - one.start, one.end - 1 - place) for one in found]
             own = min(place - window.start, window.end - 1 - place)
             # The text's own ends are no edges: nothing lies beyond them.
-            if 0 < window.start and window.end < count:
+            if window.start > 0 and window.end < count:
                 assert own == max(others)
 
 

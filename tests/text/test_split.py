@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ def test_words_are_those_of_the_basic_tokenizer(text: str) -> None:
     found = ranges(text, "words")
     basic = Normalizer(lowercase=False, strip_accents=False, cjk=True)
     assert [basic.words(text[start:end]) for start, end in found] == [[word] for word in basic.words(text)]
-    assert all(one[1] <= other[0] for one, other in zip(found, found[1:]))
+    assert all(one[1] <= other[0] for one, other in pairwise(found))
     assert all(0 <= start < end <= len(text) for start, end in found)
 
 

@@ -24,7 +24,9 @@ def marks(value: Any, text: str) -> list[Span]:
     found = sorted(_mentions(value, text) if isinstance(value, Mapping) else _listed(value))
     for start, end, type_ in found:
         if not 0 <= start < end <= len(text):
-            raise ValueError(f"the {type_} from {start} to {end} does not lie in the text, which has {len(text)} characters")
+            raise ValueError(
+                f"the {type_} from {start} to {end} does not lie in the text, which has {len(text)} characters"
+            )
     return found
 
 

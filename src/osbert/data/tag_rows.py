@@ -27,9 +27,7 @@ class Rows:
     document: int | None = None
 
 
-def read_columns(
-    lines: Iterable[str], *, name: str, column: int, labelled: bool, problems: Problems
-) -> Iterator[Rows]:
+def read_columns(lines: Iterable[str], *, name: str, column: int, labelled: bool, problems: Problems) -> Iterator[Rows]:
     """Yield the sentences of lines with a word, first, and its tag, set apart by tabs or else spaces.
 
     A blank line ends a sentence; a line of -DOCSTART- begins a document. `column`: the tags', from 1, or from the end
@@ -123,7 +121,7 @@ def check_tags(sentences: Iterable[Rows], *, name: str, problems: Problems) -> N
             except ValueError as error:
                 problems.add(
                     f"{name}, line {line}: {error}: a tag is O, or begins with B-, I-, E- or S- (or BILOU's and BMES's "
-                    "L-, U-, M-). For tags that are labels of single words, such as parts of speech, give --scheme words."
+                    "L-, U-, M-). Where tags are labels of single words, such as parts of speech, give --scheme words."
                 )
 
 

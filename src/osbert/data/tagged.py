@@ -19,7 +19,7 @@ from osbert.text.split import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
 _TEXTS = ("text", "sentence", "content")
-_WORDS = ("tokens", "words")
+WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "label")
 _MARKS = ("entities", "spans", "label", "labels")
 _PARTS = {
@@ -35,6 +35,8 @@ class TagReading:
 
     column: int = 0
     """The tags' column, from 1; the last where it is 0."""
+    text: str = ""
+    """What JSON lines call the text; one of the usual names where it is ""."""
     encoding: str = ""
     split: Split = "words"
     plain: bool = False
@@ -82,9 +84,9 @@ class Tagged:
             if self.spelling.illegal:
                 said += f", {self.spelling.illegal:,} of them not as it spells them: read as conlleval does"
         if self.widened:
-            said += f"; {len(self.widened):,} entities end within a word and are taken to its end, first in line {self.widened[0]}"
+            said += f"; {len(self.widened):,} entities cut a word, which is taken whole (first: line {self.widened[0]})"
         if self.dropped:
-            said += f"; {len(self.dropped):,} overlap a longer one and are left out, first in line {self.dropped[0]}"
+            said += f"; {len(self.dropped):,} overlap a longer one and are left out (first: line {self.dropped[0]})"
         return said
 
 
@@ -127,6 +129,20 @@ def read_tagged(path: Path, reading: TagReading, problems: Problems, *, labelled
         raise decoding_error(path, encoding) from error
 
 
+def laid_out(rows: Rows, reading: TagReading) -> Sentence:
+    """Return words with tags as a text: its words a space apart, or characters side by side."""
+    words = [reading.spell(word) for word in rows.words]
+    gap = "" if reading.split == "characters" else " "
+    starts = accumulate((len(word) + len(gap) for word in words), initial=0)
+    return Sentence(
+        text=gap.join(words),
+        words=tuple((start, start + len(word)) for start, word in zip(starts, words)),
+        spans=None if rows.tags is None else tuple(read_tags(rows.tags, words=reading.plain)),
+        line=rows.lines[0],
+        document=rows.document,
+    )
+
+
 class _Reader:
     def __init__(self, path: Path, reading: TagReading, problems: Problems, *, labelled: bool) -> None:
         self.path, self.reading, self.problems, self.labelled = path, reading, problems, labelled
@@ -153,7 +169,7 @@ class _Reader:
                 value = json.loads(line)
                 if not isinstance(value, dict):
                     raise ValueError(f"{line.strip()[:40]!r} is not an object {{...}}; write one a line")
-                if words := _named(value, _WORDS):
+                if words := _named(value, WORDS):
                     rows.append(self._words(value, words))
                     rows[-1].lines = [number] * len(rows[-1].words)
                 elif sentence := self._marked(value, number):
@@ -175,9 +191,12 @@ class _Reader:
         return rows
 
     def _marked(self, value: Mapping[str, Any], line: int) -> Sentence:
-        name, label = _named(value, _TEXTS), _named(value, _MARKS)
+        texts = (self.reading.text,) if self.reading.text else _TEXTS
+        name, label = _named(value, texts), _named(value, _MARKS)
         if not name or not isinstance(value[name], str):
-            raise ValueError(f"there is no '{_TEXTS[0]}' in it, nor '{_WORDS[0]}'; it has {', '.join(value) or 'nothing'}")
+            raise ValueError(
+                f"there is no '{texts[0]}' in it, nor '{WORDS[0]}'; it has {', '.join(value) or 'nothing'}"
+            )
         if self.labelled and not label:
             raise ValueError(f"it has a text, but no entities ({', '.join(_MARKS)}; [] for none)")
         text = value[name]
@@ -214,19 +233,7 @@ class _Reader:
                     sentence.tags = None
             elif any(sentence.tags for sentence in rows):
                 self.found.spelling = recognise([sentence.tags or () for sentence in rows])
-        return [self._sentence(sentence) for sentence in rows]
-
-    def _sentence(self, rows: Rows) -> Sentence:
-        words = [self.reading.spell(word) for word in rows.words]
-        gap = "" if self.reading.split == "characters" else " "
-        starts = accumulate((len(word) + len(gap) for word in words), initial=0)
-        return Sentence(
-            text=gap.join(words),
-            words=tuple((start, start + len(word)) for start, word in zip(starts, words)),
-            spans=None if rows.tags is None else tuple(read_tags(rows.tags, words=self.reading.plain)),
-            line=rows.lines[0],
-            document=rows.document,
-        )
+        return [laid_out(sentence, self.reading) for sentence in rows]
 
 
 def _named(value: Mapping[str, Any], names: Iterable[str]) -> str:

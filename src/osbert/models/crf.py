@@ -22,13 +22,19 @@ class ChainField(nn.Module):
     What the chain of `bans` adds is no parameter: it rules steps out.
     """
 
+    first_bans: Tensor
+    steps_bans: Tensor
+    last_bans: Tensor
+
     def __init__(self, bans: Chain) -> None:
         """Start all steps alike, at 0."""
         super().__init__()
+        count = len(bans.first)
+        self.first = nn.Parameter(torch.zeros(count))
+        self.steps = nn.Parameter(torch.zeros(count, count))
+        self.last = nn.Parameter(torch.zeros(count))
         for name in ("first", "steps", "last"):
-            ban = torch.from_numpy(getattr(bans, name)).float()
-            setattr(self, name, nn.Parameter(torch.zeros_like(ban)))
-            self.register_buffer(f"{name}_bans", ban, persistent=False)
+            self.register_buffer(f"{name}_bans", torch.from_numpy(getattr(bans, name)).float(), persistent=False)
 
     def log_likelihood(self, scores: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
         """Return the log-probability (S,) of the labels (M,) of S chains that lie end to end, `lengths` labels each.

@@ -1,4 +1,4 @@
-"""Where the words of a text lie in it: as BERT's basic tokenizer splits, at spaces and punctuation; or its characters."""
+"""Where the words of a text lie in it: those of BERT's basic tokenizer, or its characters."""
 
 from __future__ import annotations
 
