@@ -251,6 +251,8 @@ class Tag(Task):
         counted = slice(window.first, window.last)
         numbers = np.cumsum(run.words)[counted] - 1  # the word of each piece
         places = np.arange(len(numbers)) if self.pieces == "all" else np.flatnonzero(run.words[counted])
+        if self.decoder == "crf":
+            places = places[_uncut(numbers[places], record.label)]
         if not len(places):
             return None
         tags = write_tags(record.label, len(record.words), self.scheme)
@@ -296,6 +298,16 @@ class Tag(Task):
             return scores[begins]
         sums = np.add.reduceat(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True), begins)
         return sums / np.diff(begins, append=len(scores))[:, None]
+
+
+def _uncut(words: NDArray[np.integer], spans: Sequence[Span]) -> NDArray[np.bool_]:
+    """Return which of a run of words (n,) are of no entity that goes on outside: a chain does not begin within one."""
+    kept = np.ones(len(words), np.bool_)
+    for start, end, _ in spans:
+        inside = (words >= start) & (words < end)
+        if 0 < inside.sum() < end - start:
+            kept &= ~inside
+    return kept
 
 
 def _told(record: Passage, span: Span, share: float) -> dict[str, Any]:
