@@ -70,7 +70,7 @@ def _learner(kinds: list[str], **changes: object) -> Learner:
             heads[kind] = MaskedLanguageHead(backbone)
             torch.nn.init.normal_(heads[kind].bias)
         elif kind == "tag":
-            heads[kind] = TagHead(backbone, target=kind, labels=5, dropout=0.0)
+            heads[kind] = TagHead(backbone, target=kind, labels=5)
         else:
             labels = {"nsp": 2, "classify": 3, "regress": 1}[kind]
             heads[kind] = SequenceHead(backbone, kind=kind, target=kind, labels=labels)

@@ -193,6 +193,8 @@ def complete(run: Finetuning, plan: Plan, folder: RunFolder) -> None:
 
     if cut := truncation(run):
         print(cut)
+    if kept := run.prepare():
+        print(kept, flush=True)
     if run.trainer.resume():
         print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
     follow(run, plan)

@@ -21,6 +21,7 @@ from osbert.data.tagged import Tagged, TagReading, read_tagged, tagged_files
 from osbert.data.tags import Scheme, Span, follows, label_names, read_tags, write_tags
 from osbert.data.windows import Window, windows
 from osbert.errors import Problems, UserError, nearest
+from osbert.models.layer_choice import Features
 from osbert.tasks import Inputs, Prediction, Record, Task
 from osbert.tasks.passages import Entities, Passage, cut_words, numbered, passages
 from osbert.tasks.passages.inputs import plain_inputs
@@ -52,6 +53,9 @@ class Tag(Task):
     """linear: the likeliest label of each word; crf: the likeliest path, with learnt scores of its steps."""
     legal: bool = False
     """Rule out labels that may not follow each other, instead of reading them as conlleval does."""
+    features: Features = "none"
+    """Train no encoder, but a bidirectional LSTM on these of its layers, whose vectors are kept on disk (section 5.3);
+    mix is ELMo's. Give it a learning rate near 1e-3."""
     context: Literal["sentence", "document"] = "sentence"
     """What is read together: a sentence, or all sentences of a document as far as they fit (maximal document context);
     a record, of which --batch counts, is then a document."""
@@ -183,15 +187,15 @@ class Tag(Task):
         return examples
 
     def head(self, backbone: Transformer) -> Head:
-        """Return a linear layer from each token's state to K scores, with a CRF's steps if so set."""
+        """Return a linear layer from each token's state to K scores, with a CRF's steps or on features if so set."""
         from osbert.models.tagging import TagHead
 
         return TagHead(
             backbone,
             target=self.name,
             labels=len(self.labels),
-            dropout=backbone.architecture.dropout,
             chain=self._chain() if self.decoder == "crf" else None,
+            features=self.features,
         )
 
     def decode(
