@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import SINGLE_SPECIALS, Packer, Run
 from osbert.data.table_splits import hold_out
 from osbert.data.tag_scores import entity_scores
 from osbert.data.tagged import Tagged, TagReading, read_tagged, tagged_files
@@ -177,13 +177,13 @@ class Tag(Task):
         """Return the windows of a passage: one, unless it is longer than the model reads."""
         assert isinstance(record, Passage)
         run = cut_words(record, packer.tokenizer)
+        parts = windows(len(run.ids), room=packer.length - SINGLE_SPECIALS, overlap=self.overlap)
+        targets = [None] * len(parts) if record.label is None else self._targets(record, run, parts)
         examples = []
-        for window in windows(len(run.ids), room=packer.length - 2, overlap=self.overlap):
-            part = slice(window.start, window.end)
-            example = packer.single(run.ids[part], run.words[part], record=record.number)
-            if record.label is not None and (target := self._target(record, run, window)):
-                example = dataclasses.replace(example, targets={self.name: target})
-            examples.append(example)
+        for part, target in zip(parts, targets):
+            read = slice(part.start, part.end)
+            example = packer.single(run.ids[read], run.words[read], record=record.number)
+            examples.append(dataclasses.replace(example, targets={self.name: target}) if target else example)
         return examples
 
     def head(self, backbone: Transformer) -> Head:
@@ -250,23 +250,27 @@ class Tag(Task):
         free = Chain.free(len(self.labels))
         return free.legal(self.labels, lambda before, tag: follows(before, tag, self.scheme)) if self.legal else free
 
-    def _target(self, record: Passage, run: Run, window: Window) -> Target | None:
-        """Return the labels of the tokens that count in a window."""
-        counted = slice(window.first, window.last)
-        numbers = np.cumsum(run.words)[counted] - 1  # the word of each piece
-        places = np.arange(len(numbers)) if self.pieces == "all" else np.flatnonzero(run.words[counted])
-        if self.decoder == "crf":
-            places = places[_uncut(numbers[places], record.label)]
-        if not len(places):
-            return None
-        tags = write_tags(record.label, len(record.words), self.scheme)
+    def _targets(self, record: Passage, run: Run, parts: Sequence[Window]) -> Iterator[Target | None]:
+        """Yield the labels of the tokens that count in each window, None where there are none."""
         known = {label: place for place, label in enumerate(self.labels)}
-        labels = np.array([known[tags[number]] for number in numbers[places].tolist()], np.int64)
-        if self.decoder == "crf":
-            begins = np.isin(numbers[places], record.sentences)
-            begins[0] = True
-            labels += begins * len(known)
-        return Target(labels=labels, index=places + 1 + window.first - window.start)
+        tags = write_tags(record.label, len(record.words), self.scheme)
+        labels = np.array([known[tag] for tag in tags], np.int64)
+        numbers = np.cumsum(run.words) - 1  # the word of each piece
+        for part in parts:
+            places = np.arange(part.first, part.last)
+            if self.pieces == "first":
+                places = places[run.words[places]]
+            if self.decoder == "crf":
+                places = places[_uncut(numbers[places], record.label)]
+            if not len(places):
+                yield None
+                continue
+            found = labels[numbers[places]]
+            if self.decoder == "crf":
+                begins = np.isin(numbers[places], record.sentences)
+                begins[0] = True
+                found = found + begins * len(known)
+            yield Target(labels=found, index=places + 1 - part.start)
 
     def _decoded(
         self, chain: Chain, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
@@ -292,7 +296,7 @@ class Tag(Task):
         self, outputs: Sequence[NDArray[np.floating]], examples: Sequence[Example]
     ) -> NDArray[np.floating]:
         """Return the scores (words, K), each word's from the window in which it has most context."""
-        sizes = [len(example) - 2 for example in examples]
+        sizes = [len(example) - SINGLE_SPECIALS for example in examples]
         step = sizes[0] - min(self.overlap, sizes[0] // 2)
         parts = windows(step * (len(sizes) - 1) + sizes[-1], room=max(sizes[0], 1), overlap=self.overlap)
         tokens = [slice(1 + part.first - part.start, 1 + part.last - part.start) for part in parts]
