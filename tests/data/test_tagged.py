@@ -192,25 +192,3 @@ def test_another_encoding_is_told_or_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is not utf-8.*gb18030"):
         read(tmp_path, text.encode("gb18030"))
     assert len(read(tmp_path, text.encode("gb18030"), encoding="gb18030")[0].sentences[0].words) == 90
-
-
-@pytest.mark.parametrize(
-    ("folder", "counts"),
-    [
-        ("conll2003", {"train": (14041, 203621, 23499), "dev": (3250, 51362, 5942)}),
-        ("wnut17", {"train": (3394, 62730, 1975), "dev": (1009, 15733, 836)}),
-        ("weibo-zh", {"train": (1350, 73778, 1895), "dev": (270, 14509, 389)}),
-    ],
-)
-def test_the_official_files(data: Path, folder: str, counts: dict[str, tuple[int, int, int]]) -> None:
-    """The counts of sentences, words and entities; those of the first two sets are as their papers tell."""
-    for split, (sentences, words, entities) in counts.items():
-        problems = Problems(heading="")
-        found = read_tagged(tagged_files(data / "ner" / folder)[split], TagReading(), problems, labelled=True)
-        sizes = [(len(one.words), len(one.spans or ())) for one in found.sentences]
-        assert not problems.count
-        assert (len(sizes), sum(size for size, _ in sizes), sum(size for _, size in sizes)) == (
-            sentences,
-            words,
-            entities,
-        )
