@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
+from osbert.data.tagged import TagReading
 from osbert.data.tags import Span, label_names, read_tags, write_tags
 from osbert.errors import Problems, UserError
 from osbert.models.transformer import Architecture
@@ -231,6 +232,14 @@ def test_only_o_is_nothing_to_learn(tmp_path: Path) -> None:
     data = folder(tmp_path, train="Ann O\n\nBob O\n", dev="Ann O\n")
     with pytest.raises(UserError, match=r"no text has an entity \(every tag is O\)"):
         load(Tag(data=str(data)), ("train", "dev"))
+
+
+def test_how_files_are_read_is_said_by_settings() -> None:
+    task = Weibo(column=2, text="t", encoding="gb18030", scheme="words")
+    reading = dataclasses.replace(task.reading, spell=str)
+    assert reading == TagReading(column=2, text="t", encoding="gb18030", split="characters", plain=True)
+    assert [task.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
+    assert task.moved(Path("x"), {}).encoding == "" and task.moved(Path("x"), {"column": 3}).column == 3
 
 
 @pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"overlap": -1}, {"decoder": "crf", "pieces": "all"}])

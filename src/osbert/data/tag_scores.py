@@ -13,8 +13,9 @@ def entity_scores(
 ) -> dict[str, float]:
     """Return the scores of the entities of n texts: an entity is right when its words and its type are.
 
-    "precision", "recall" and "f1" are of all entities alike (micro), "macro_f1" is the mean over `types` of "f1/TYPE";
-    the others of each type go by "precision/TYPE" and "recall/TYPE". What divides nothing by nothing is 0.
+    "precision", "recall" and "f1" are of all entities alike (micro), "macro_f1" is the mean of "f1/TYPE" over those of
+    `types` that are there or are said; the others of each type go by "precision/TYPE" and "recall/TYPE". What divides
+    nothing by nothing is 0.
     """
     said: Counter[str] = Counter()
     there: Counter[str] = Counter()
@@ -25,7 +26,8 @@ def entity_scores(
         right.update(span.type for span in set(spans) & set(wanted))
     one_by_one = {type_: _scores(right[type_], said[type_], there[type_]) for type_ in types}
     precision, recall, f1 = _scores(right.total(), said.total(), there.total())
-    macro = sum(scores[2] for scores in one_by_one.values()) / max(len(types), 1)
+    met = [scores[2] for type_, scores in one_by_one.items() if said[type_] or there[type_]]
+    macro = sum(met) / max(len(met), 1)
     named = {"precision": precision, "recall": recall, "f1": f1, "macro_f1": macro}
     for place, name in enumerate(("precision", "recall", "f1")):
         named |= {f"{name}/{type_}": scores[place] for type_, scores in one_by_one.items()}

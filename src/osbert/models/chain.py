@@ -8,7 +8,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 Scores = NDArray[np.float64]
 
@@ -65,10 +64,10 @@ class Chain:
             return []
         steps = np.arange(len(path))
         if self._is_free:
-            own = scores[steps, path] - logsumexp(scores, axis=1)
+            own = scores[steps, path] - np.logaddexp.reduce(scores, axis=1)
             return [float(np.exp(own[start:end].sum())) for start, end in parts]
         forward, backward = self._forward(scores), self._backward(scores)
-        whole = logsumexp(forward[-1] + self.last)
+        whole = np.logaddexp.reduce(forward[-1] + self.last)
         gained = scores[steps, path].astype(np.float64)
         gained[1:] += self.steps[path[:-1], path[1:]]
 
@@ -87,7 +86,8 @@ class Chain:
         found = np.empty(scores.shape)
         found[0] = self.first + scores[0]
         for place in range(1, len(scores)):
-            found[place] = logsumexp(found[place - 1][:, None] + self.steps, axis=0) + scores[place]
+            ways = found[place - 1][:, None] + self.steps
+            found[place] = np.logaddexp.reduce(ways, axis=0) + scores[place]
         return found
 
     def _backward(self, scores: NDArray[np.floating]) -> Scores:
@@ -95,7 +95,7 @@ class Chain:
         found = np.empty(scores.shape)
         found[-1] = self.last
         for place in range(len(scores) - 2, -1, -1):
-            found[place] = logsumexp(self.steps + scores[place + 1] + found[place + 1], axis=1)
+            found[place] = np.logaddexp.reduce(self.steps + scores[place + 1] + found[place + 1], axis=1)
         return found
 
 
