@@ -153,8 +153,9 @@ def test_what_is_wrong_with_json_lines(tmp_path: Path, line: str, message: str) 
 
 
 def test_labels_may_be_absent_from_lines_to_predict(tmp_path: Path) -> None:
-    found, problems = read(tmp_path, '{"text": "a"}\n{"words": ["b"]}', name="test.json", labelled=False)
+    found, problems = read(tmp_path, '{"words": ["b"]}\n{"text": "a"}', name="test.json", labelled=False)
     assert not problems and [one.spans for one in found.sentences] == [None, None]
+    assert [one.text for one in found.sentences] == ["b", "a"]
 
 
 def test_spans_of_characters_and_words() -> None:

@@ -199,6 +199,7 @@ def test_types_are_learnt_and_documents_read_together(tmp_path: Path) -> None:
     assert task.describe(records["train"]) == "3 sentences in 2 rows, 3 entities (LOC 1, PER 2)"
     assert len(list(Tag(data=str(data)).records("train", Problems(heading="")))) == 3
     assert "in 2 documents; tags in BIO" in task.findings()[0]
+    assert task.findings()[-1].startswith("a row is a document")
 
 
 def test_a_share_is_held_out_and_a_test_file_needs_no_tags(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ class _Reader:
                 self.problems.add(f"{self.path}, line {number}: not JSON ({error.msg} at character {error.colno}).")
             except ValueError as error:
                 self.problems.add(f"{self.path}, line {number}: {error}.")
-        self.found.sentences += self._sentences(rows)
+        self.found.sentences = sorted(self.found.sentences + self._sentences(rows), key=lambda one: one.line)
         return self.found
 
     def _words(self, value: Mapping[str, Any], words: str) -> Rows:

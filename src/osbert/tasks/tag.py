@@ -103,6 +103,8 @@ class Tag(Task):
         files = tagged_files(Path(self.data))
         told = [split for split in files if split != "test"]
         lines = [self._read(files[split], Problems(heading=""), labelled=True).describe() for split in told]
+        if self.context == "document":
+            lines.append("a row is a document with all its sentences, and --batch counts rows")
         if "dev" not in files:
             lines.append(
                 f"no file for development: {self.held_out:.0%} of the training texts, drawn at random, are held out"
