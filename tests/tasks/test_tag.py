@@ -240,7 +240,9 @@ def test_how_files_are_read_is_said_by_settings() -> None:
     reading = dataclasses.replace(task.reading, spell=str)
     assert reading == TagReading(column=2, text="t", encoding="gb18030", split="characters", plain=True)
     assert [task.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
-    assert task.moved(Path("x"), {}).encoding == "" and task.moved(Path("x"), {"column": 3}).column == 3
+    assert task.moved(Path("x"), {}).encoding == "" and task.moved(Path("x"), {"column": "3"}).column == 3
+    with pytest.raises(UserError, match="column is a number, counted from 1, not 'ner'"):
+        task.moved(Path("x"), {"column": "ner"})
 
 
 @pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"overlap": -1}, {"decoder": "crf", "pieces": "all"}])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from osbert.data.batch import Batch
 from osbert.models.chain import Chain
@@ -12,6 +12,7 @@ from osbert.models.dropout import Dropout
 from osbert.models.features import WIDTH, FeatureLSTM, Frozen
 from osbert.models.heads import Head, Loss
 from osbert.models.layer_choice import Features, chosen_layers
+from osbert.models.linear import Linear
 from osbert.models.predictions import classification_loss
 from osbert.models.transformer import States, Transformer, initialise
 
@@ -49,7 +50,7 @@ class TagHead(Head):
             self.frozen = Frozen(backbone, chosen_layers(features, sizes.layers))
             self.features = FeatureLSTM(sizes, features)
         self.dropout = Dropout(sizes.dropout if features == "none" else 0.0)  # the LSTM has its own
-        self.linear = nn.Linear(sizes.width if features == "none" else WIDTH, labels)
+        self.linear = Linear(sizes.width if features == "none" else WIDTH, labels)
         initialise(self.linear, sizes.deviation)
         self.crf = None if chain is None else ChainField(chain)
 

@@ -158,8 +158,16 @@ class Tag(Task):
                     )
 
     def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
-        """Return the task for other data; the training file's encoding is forgotten."""
-        return super().moved(data, {"encoding": ""} | dict(given))
+        """Return the task for other data; the training file's encoding is forgotten.
+
+        Raises UserError when the tags' column is no number.
+        """
+        said = {"encoding": "", "column": self.column} | dict(given)
+        try:
+            said["column"] = int(said["column"])
+        except ValueError as error:
+            raise UserError(f"The tags' column is a number, counted from 1, not '{said['column']}'.") from error
+        return super().moved(data, said)
 
     # Plain input.
 
