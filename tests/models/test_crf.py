@@ -82,6 +82,12 @@ class _Likelihood(torch.nn.Module):
         return self.crf.log_likelihood(scores, labels, (1, 3, 2))
 
 
+def test_no_chain_has_gradients_of_0() -> None:
+    crf = field(0, legal=True)
+    crf.log_likelihood(torch.zeros(0, K).double(), torch.zeros(0).long(), ()).sum().backward()
+    assert all(weight.grad is not None and not weight.grad.any() for weight in crf.parameters())
+
+
 def test_a_free_chain_chooses_each_label_by_itself() -> None:
     scores = np.random.default_rng(0).normal(size=(9, K))
     free = Chain.free(K)
