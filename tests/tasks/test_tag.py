@@ -275,6 +275,15 @@ def test_files_to_predict(tmp_path: Path, name: str, text: str) -> None:
     assert all(row.line for row, _ in rows)
 
 
+def test_documents_of_a_file_to_predict_are_read_together_as_in_training(tmp_path: Path) -> None:
+    path = folder(tmp_path, test=TRAIN) / "test.conll"
+    inputs = Tag(types=("X",), context="document").inputs(path)
+    rows = list(inputs.rows(Problems(heading="")))
+    assert [row.values["text"] for row, _ in rows] == ["Ann saw\nBob in Rome", "No"]
+    assert [record.sentences for _, record in rows] == [(0, 2), (0,)]
+    assert rows[0][0].source["words"] == ["Ann", "saw", "Bob", "in", "Rome"] and rows[1][0].line == 12
+
+
 def test_a_prediction_is_written_as_json_and_told_in_lines() -> None:
     task = Tag(types=("X",))
     record = task.asked(["a b"])

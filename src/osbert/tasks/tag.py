@@ -179,7 +179,7 @@ class Tag(Task):
 
     def inputs(self, path: Path) -> Inputs:
         """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
-        return plain_inputs(path, self.reading, self.asked)
+        return plain_inputs(path, self.reading, self.asked, documents=self.context == "document")
 
     # The model.
 

@@ -22,22 +22,25 @@ SAMPLE = 1000
 Asked = Callable[[Sequence[str]], Passage]
 
 
-def plain_inputs(path: Path, reading: TagReading, asked: Asked) -> Inputs:
-    """Return the rows of a file, of which `asked` makes passages. Raises UserError when it cannot be read."""
+def plain_inputs(path: Path, reading: TagReading, asked: Asked, *, documents: bool) -> Inputs:
+    """Return the rows of a file, of whose texts `asked` makes passages; `documents` as for `passages`.
+
+    Raises UserError when it cannot be read.
+    """
     if path.is_file() and (plain_suffix(path) not in SUFFIXES or _has_columns(path, reading)):
-        return _columns(path, reading)
+        return _columns(path, reading, documents=documents)
     table = open_table(path, Reading(encoding=reading.encoding, names=(reading.text,) if reading.text else ()))
     words = next((name for name in WORDS if name in table.columns and table.format.kind == "jsonl"), "")
     return _objects(table, words, reading) if words else _texts(table, reading, asked)
 
 
-def _columns(path: Path, reading: TagReading) -> Inputs:
+def _columns(path: Path, reading: TagReading, *, documents: bool) -> Inputs:
     def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
         sentences = read_tagged(path, reading, problems, labelled=False).sentences
-        for sentence, passage in zip(sentences, passages(sentences, path=path, documents=False)):
-            words = [sentence.text[start:end] for start, end in sentence.words]
-            values = {"text": sentence.text}
-            yield Row(line=sentence.line, values=values, source={**values, "words": words}), passage
+        for passage in passages(sentences, path=path, documents=documents):
+            (text,) = passage.texts
+            words = [text[start:end] for start, end in passage.words]
+            yield Row(line=passage.line, values={"text": text}, source={"text": text, "words": words}), passage
 
     return Inputs(describe=f"{path}: columns, a word a line", columns=("text",), rows=rows, lines=True)
 
