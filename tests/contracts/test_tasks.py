@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from osbert import components, recipe
+from osbert.data import tags
 from osbert.data.batch import collate, micro_batches
 from osbert.data.pack import Packer
 from osbert.evaluation.forward import outputs
@@ -24,6 +25,7 @@ from osbert.tasks.choices import Choices
 from osbert.tasks.choices import names as choice_names
 from osbert.tasks.choose import Choose
 from osbert.tasks.span import Span
+from osbert.tasks.tag import Tag
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", "."]
@@ -55,7 +57,20 @@ def choices(task: Task) -> list[Record]:
     return found
 
 
-MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {Span: questions, Choose: choices, Task: texts_and_labels}
+def passages(task: Task) -> list[Record]:
+    """Return texts whose first words are entities, of types that the task knows."""
+    types = (getattr(task, "types", ()) or ("no", "yes")) * len(TEXTS)
+    labels = [(tags.Span(0, 1, type_),) for type_ in types]
+    pairs = enumerate(zip(TEXTS, labels))
+    return [dataclasses.replace(task.asked([text]), number=place, label=label) for place, (text, label) in pairs]
+
+
+MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
+    Span: questions,
+    Choose: choices,
+    Tag: passages,
+    Task: texts_and_labels,
+}
 """How six records of a kind are made, the fourth far too long; the first kind that a task is of counts."""
 
 

@@ -16,6 +16,7 @@ from transformers.models.bert import modeling_bert
 
 from osbert.models.heads import Learner
 from osbert.models.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.tagging import TagHead
 from osbert.models.transformer import Architecture
 
 SIZES = {
@@ -68,6 +69,8 @@ def _learner(kinds: list[str], **changes: object) -> Learner:
         if kind == "mlm":
             heads[kind] = MaskedLanguageHead(backbone)
             torch.nn.init.normal_(heads[kind].bias)
+        elif kind == "tag":
+            heads[kind] = TagHead(backbone, target=kind, labels=5)
         else:
             labels = {"nsp": 2, "classify": 3, "regress": 1}[kind]
             heads[kind] = SequenceHead(backbone, kind=kind, target=kind, labels=labels)

@@ -157,6 +157,7 @@ def test_losses_and_gradients_equal_those_of_pretraining(
         (["mlm", "nsp"], "AutoModel", "BertForPreTraining"),
         (["classify"], "AutoModelForSequenceClassification", "BertForSequenceClassification"),
         (["regress"], "AutoModelForSequenceClassification", "BertForSequenceClassification"),
+        (["tag"], "AutoModelForTokenClassification", "BertForTokenClassification"),
     ],
 )
 def test_what_is_written_opens_in_transformers_with_equal_outputs(
@@ -181,6 +182,8 @@ def test_what_is_written_opens_in_transformers_with_equal_outputs(
             assert_close(learner.heads["nsp"].outputs(states, batch), found.seq_relationship_logits)
         if opener in ("AutoModelForNextSentencePrediction", "AutoModelForSequenceClassification"):
             assert_close(learner.heads[kinds[0]].outputs(states, batch), found.logits)
+        if opener == "AutoModelForTokenClassification":
+            assert_close(learner.heads["tag"].outputs(states, batch), flat(found.logits, batch))
 
 
 def assert_close(mine: torch.Tensor, theirs: torch.Tensor) -> None:
@@ -262,7 +265,10 @@ def test_label_names_and_problem_type_are_told(tmp_path: Path, make_learner: Cal
         huggingface.write_model(make_learner(["classify"]), tmp_path, labels=["bad", "good"])
 
 
-@pytest.mark.parametrize(("kinds", "opener"), [([], "AutoModel"), (["mlm", "nsp"], "AutoModelForMaskedLM")])
+@pytest.mark.parametrize(
+    ("kinds", "opener"),
+    [([], "AutoModel"), (["mlm", "nsp"], "AutoModelForMaskedLM"), (["tag"], "AutoModelForTokenClassification")],
+)
 def test_a_rotary_encoder_opens_as_roformer(
     tmp_path: Path, kinds: list[str], opener: str, make_learner: Callable[..., Learner]
 ) -> None:
@@ -276,7 +282,9 @@ def test_a_rotary_encoder_opens_as_roformer(
         states = learner.backbone(batch)
         found = theirs.eval()(**padded(batch), output_hidden_states=True)
         assert_close(states.hidden, flat(found.hidden_states[-1], batch))
-        if kinds:
+        if kinds == ["tag"]:
+            assert_close(learner.heads["tag"].outputs(states, batch), flat(found.logits, batch))
+        elif kinds:
             scores = flat(found.logits, batch)[batch.targets["mlm"].index]
             assert_close(learner.heads["mlm"].outputs(states, batch), scores)
 

@@ -193,6 +193,8 @@ def complete(run: Finetuning, plan: Plan, folder: RunFolder) -> None:
 
     if cut := truncation(run):
         print(cut)
+    if kept := run.prepare():
+        print(kept, flush=True)
     if run.trainer.resume():
         print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
     follow(run, plan)
@@ -263,7 +265,7 @@ def tell_model(plan: Plan, model: Model) -> None:
 def tell_end(best: Epoch, out: Path, sample: str) -> None:
     """Print the best epoch, with the scores of every class, and what to do with the run: `sample` is a text to try."""
     print(f"best: {row(best)}; its weights are in {out}")
-    classes = {name.partition("/")[2]: value for name, value in best.metrics.items() if "/" in name}
+    classes = {name.partition("/")[2]: value for name, value in best.metrics.items() if name.startswith("f1/")}
     if classes:
         print("F1 of each class: " + ", ".join(f"{name} {value:.4f}" for name, value in classes.items()))
     print(f"try: osbert predict {out} {sample}", flush=True)

@@ -22,7 +22,9 @@ def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any]) -> Pa
     names = [key for key in epochs[0] if key.startswith("dev.")]
     shown = [key for key in names if "/" not in key]
     scores = ", ".join(f"{key.removeprefix('dev.')} {best['metrics'][key.removeprefix('dev.')]:.4f}" for key in shown)
-    classes = [(key.partition("/")[2], f"{value:.4f}") for key, value in best["metrics"].items() if "/" in key]
+    classes = [
+        (key.partition("/")[2], f"{value:.4f}") for key, value in best["metrics"].items() if key.startswith("f1/")
+    ]
     sections = [
         Section(heading="Curves", parts=_curves(lines, epochs, shown)),
         Section(heading="Epochs", parts=[_epochs(epochs, shown, best["epoch"])]),

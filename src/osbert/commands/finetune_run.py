@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from osbert.evaluation.score import score
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.weight_files import read_file, write_tensors
-from osbert.models.heads import Learner
+from osbert.models.heads import Head, Learner
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
 from osbert.tasks import Record, Task
@@ -188,6 +189,21 @@ class Finetuning:
         """Return the task with what it learned from the best epoch's predictions for the development rows."""
         return recipe.build(type(self.task), self.trainer.memory["tuned"], where="The checkpoint")
 
+    def prepare(self) -> str:
+        """Work out what is worked out once, the vectors of a frozen encoder, and return in words what was; "" if none.
+
+        They go into a file of the run's folder, which `tidy` removes. Raises OSError when the disk is full.
+        """
+        head = self.learner.heads[self.task.name]
+        assert isinstance(head, Head)
+        if head.frozen is None:
+            return ""
+        held = (replace(record, label=None) for record in self.development)
+        encoded = (example for record in held for example in self.task.encode(record, self.packer))
+        training = self.encoded.take(np.arange(len(self.encoded)))
+        path = head.frozen.keep(self.folder, itertools.chain(training, encoded))
+        return f"the encoder does not learn: its vectors are kept in {path} ({path.stat().st_size / 1e6:,.0f} MB)"
+
     def run(self) -> Iterator[Progress | Epoch]:
         """Train to the end, yielding what happened."""
         memory = self.trainer.memory
@@ -214,9 +230,10 @@ class Finetuning:
         write_model(self.learner, self.folder, **self.tuned.published())
 
     def tidy(self) -> None:
-        """Remove the epochs' weights, once the run is noted as finished."""
-        for path in self.folder.glob("best-epoch-*.safetensors"):
-            path.unlink()
+        """Remove the epochs' weights and a frozen encoder's vectors, once the run is noted as finished."""
+        for pattern in ("best-epoch-*.safetensors", "features-*.f16"):
+            for path in self.folder.glob(pattern):
+                path.unlink()
 
     def _evaluate(self, progress: Progress) -> Epoch:
         losses = self.trainer.memory["losses"]

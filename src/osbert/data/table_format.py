@@ -78,7 +78,7 @@ def find_format(path: Path, reading: Reading) -> Format:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file.")
-    encoding = _checked(reading.encoding) or _encoding(path)
+    encoding = find_encoding(path, reading.encoding)
     lines = _sample(path, encoding)
     if not lines:
         raise UserError(f"{path} is empty.")
@@ -116,14 +116,16 @@ def _open(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def _checked(encoding: str) -> str:
+def find_encoding(path: Path, asked: str = "") -> str:
+    """Return the encoding `asked` for, else what a file's byte order mark says, else UTF-8.
+
+    Raises UserError when there is no encoding of that name.
+    """
     try:
-        return encoding and codecs.lookup(encoding).name
+        if asked:
+            return codecs.lookup(asked).name
     except LookupError as error:
-        raise UserError(f"There is no encoding called '{encoding}'.") from error
-
-
-def _encoding(path: Path) -> str:
+        raise UserError(f"There is no encoding called '{asked}'.") from error
     with _open(path) as file:
         start = file.read(4)
     return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")

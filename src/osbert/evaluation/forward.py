@@ -38,7 +38,7 @@ def outputs(
     with evaluating(learner) as device:
         for batch in batches(examples, tokens=tokens):
             there = batch.to(device)
-            values = head.outputs(learner.backbone(there), there).float().cpu()
+            values = head.outputs(learner.states(there), there).float().cpu()
             rows = values.split(list(batch.lengths)) if per_token else values.unbind()
             for place, row in zip(batch.records.tolist(), rows, strict=True):
                 found[place] = row.numpy()

@@ -9,7 +9,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS, outputs
-from osbert.models.heads import Learner
+from osbert.models.heads import Head, Learner
 from osbert.tasks import Prediction, Record, Task
 
 TOGETHER = 2**18
@@ -28,12 +28,15 @@ def predict(
     learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
 ) -> list[Prediction]:
     """Return a prediction for each record; labels are not needed and not looked at."""
+    head = learner.heads[task.name]
+    assert isinstance(head, Head)
+    decode = task.decoding(head)
     predictions = []
     for chunk in _chunks(task, records, packer):
         examples = [example for _, group in chunk for example in group]
         rows = iter(outputs(learner, task.name, examples, tokens=tokens, per_token=task.per_token))
         for record, group in chunk:
-            prediction = task.decode([next(rows) for _ in group], record, group)
+            prediction = decode([next(rows) for _ in group], record, group)
             truncated = sum(example.truncated for example in group)
             predictions.append(replace(prediction, truncated=truncated))
     return predictions

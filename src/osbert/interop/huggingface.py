@@ -26,6 +26,7 @@ from osbert.models.grouped import ChoiceHead
 from osbert.models.heads import Head, Learner
 from osbert.models.positions import rotation
 from osbert.models.predictions import SequenceHead
+from osbert.models.tagging import TagHead
 from osbert.models.transformer import Architecture, Transformer, initialise
 from osbert.text.tokenizer import Tokenizer
 
@@ -302,14 +303,15 @@ def _fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
 
 def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     """Return the published names of each head's parameters: none where their model has no such head, or it is taken."""
-    # Their classifiers read the first token also where it has seen nothing but itself; ours then reads the last.
+    # Their classifiers of texts read the first token also where it has seen nothing but itself; ours then reads the
+    # last. Those of tokens are the same on both sides.
     sizes = learner.backbone.architecture
     closed = sizes.positions == "rotary" or sizes.direction == "left_to_right"
     taken: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
         theirs = names.HEADS.get(head.kind, {})
-        free = taken.isdisjoint(theirs.values()) and (head.kind == "mlm" or not closed)
+        free = taken.isdisjoint(theirs.values()) and (head.kind in ("mlm", "tag") or not closed)
         published[name] = theirs if free else {}
         taken.update(published[name].values())
     return published
@@ -320,13 +322,14 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
     published = _published(learner)
     heads = {head.kind: head for name, head in _heads(learner) if published[name]}
     fields: dict[str, Any] = {"architectures": [names.model_class(heads, learner.backbone.architecture)]}
-    head = heads.get("classify") or heads.get("regress")
-    if isinstance(head, SequenceHead):
+    head = heads.get("classify") or heads.get("regress") or heads.get("tag")
+    if isinstance(head, SequenceHead | TagHead):
         count = head.linear.out_features
         labels = labels or [f"LABEL_{place}" for place in range(count)]
         if len(labels) != count:
             raise ValueError(f"{len(labels)} label names for {count} outputs")
-        fields["problem_type"] = "regression" if head.kind == "regress" else "single_label_classification"
+        if isinstance(head, SequenceHead):
+            fields["problem_type"] = "regression" if head.kind == "regress" else "single_label_classification"
         fields["classifier_dropout"] = head.dropout.share
     if isinstance(choice := heads.get("choose"), ChoiceHead):
         fields["classifier_dropout"] = choice.dropout.share

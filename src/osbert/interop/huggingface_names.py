@@ -83,6 +83,7 @@ HEADS: Mapping[str, Mapping[str, str]] = {
     "regress": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
     "choose": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
     "span": {"linear.weight": "qa_outputs.weight", "linear.bias": "qa_outputs.bias"},
+    "tag": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
 }
 """Our parameters of a head -> their tensors, by the head's kind."""
 
@@ -212,6 +213,10 @@ def model_class(kinds: Container[str], architecture: Architecture) -> str:
         return "OsbertModel"
     if architecture.direction == "left_to_right" and "mlm" in kinds:
         return {"rotary": "RoFormerForCausalLM", "learned": "BertLMHeadModel"}[architecture.positions]
+    if "tag" in kinds:
+        return {"rotary": "RoFormerForTokenClassification", "learned": "BertForTokenClassification"}[
+            architecture.positions
+        ]
     if architecture.positions == "rotary":
         return "RoFormerForMaskedLM" if "mlm" in kinds else "RoFormerModel"
     if "classify" in kinds or "regress" in kinds:

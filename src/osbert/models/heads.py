@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
 from osbert.models.transformer import States, Transformer
+
+if TYPE_CHECKING:
+    from osbert.models.features import Frozen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,8 @@ class Head(nn.Module):
     kind: str = ""
     sparse: bool = False
     """Whether the loss reads no states but those of the labelled tokens and the summaries; training is then faster."""
+    frozen: Frozen | None = None
+    """What gives it states of a frozen encoder, in place of the backbone's; it is then the learner's only head."""
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores that decoding reads."""
@@ -52,8 +58,15 @@ class Learner(nn.Module):
         self.backbone = backbone
         self.heads = nn.ModuleDict(heads)
 
+    def states(self, batch: Batch, read: Tensor | None = None) -> States:
+        """Return the states that the heads read; `read` as in `Transformer.forward`."""
+        for head in self.heads.values():
+            if head.frozen is not None:
+                return head.frozen(batch)  # type: ignore[operator]
+        return self.backbone(batch, read)
+
     def forward(self, batch: Batch) -> dict[str, Loss]:
         """Return each objective's loss; an objective without targets in this batch is left out."""
         sparse = all(head.sparse for head in self.heads.values())
-        states = self.backbone(batch, self.backbone.readable(batch) if sparse else None)
+        states = self.states(batch, self.backbone.readable(batch) if sparse else None)
         return {name: head(states, batch) for name, head in self.heads.items() if name in batch.targets}

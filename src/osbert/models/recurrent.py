@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 class Recurrent(nn.Module):
     """(N, D) -> (N, D): LSTM layers of half the width in each direction, so that the width stays."""
 
-    def __init__(self, architecture: Architecture) -> None:
-        """Make as many layers as an architecture asks for, with torch's own first weights."""
+    def __init__(self, architecture: Architecture, *, inputs: int = 0) -> None:
+        """Make as many layers as an architecture asks for, with torch's own first weights.
+
+        `inputs`: numbers that come in for a token, where they are not the width.
+        """
         super().__init__()
         width = architecture.width
-        self.lstm = nn.LSTM(width, width // 2, num_layers=architecture.recurrent, bidirectional=True)
+        self.lstm = nn.LSTM(inputs or width, width // 2, num_layers=architecture.recurrent, bidirectional=True)
         self.dropout = Dropout(architecture.dropout)
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:

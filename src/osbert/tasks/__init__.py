@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from osbert.data.pack import Packer
 from osbert.data.table import Row
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
+
+if TYPE_CHECKING:
+    from osbert.models.heads import Head
 
 __all__ = ["Inputs", "Prediction", "Record", "Task", "load"]
 
@@ -204,6 +207,10 @@ class Task(Objective):
         Each output is (K,), or (n, K) for the n tokens of a sequence if `per_token`.
         """
         raise NotImplementedError
+
+    def decoding(self, head: Head) -> Callable[..., Prediction]:
+        """Return `decode`, or what decodes with what a head has learnt beside its outputs, such as a CRF's steps."""
+        return self.decode
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the scores of predictions against the labels of their records."""

@@ -1,0 +1,81 @@
+"""Entities marked in a text by characters, as JSON lines have them, and the words that they cover.
+
+{"text", "entities": [{"start", "end", "label"}]}, also as [start, end, label] and under usual names; and CLUENER's
+{"text", "label": {type: {mention: [[start, last], ...]}}}, whose second number is that of the last character.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from osbert.data.tags import Span
+from osbert.text.split import Range
+
+_TYPES = ("label", "type", "entity", "tag")
+
+
+def marks(value: Any, text: str) -> list[Span]:
+    """Return the entities of characters that a JSON value marks in `text`, in their order.
+
+    Raises ValueError, saying why, at one that is of no known form or does not lie in the text.
+    """
+    found = sorted(_mentions(value, text) if isinstance(value, Mapping) else _listed(value))
+    for start, end, type_ in found:
+        if not 0 <= start < end <= len(text):
+            raise ValueError(
+                f"the {type_} from {start} to {end} does not lie in the text, which has {len(text)} characters"
+            )
+    return found
+
+
+def apart(spans: Sequence[Span]) -> list[Span]:
+    """Return the spans without those that overlap a longer one (or an earlier one as long), in their order."""
+    kept: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.start - span.end, span)):
+        if all(span.end <= other.start or other.end <= span.start for other in kept):
+            kept.append(span)
+    return sorted(kept)
+
+
+def covered(span: Span, words: Sequence[Range]) -> Span:
+    """Return the span of the words that a span of characters touches; it is empty where there are none."""
+    first = bisect_right(words, span.start, key=lambda word: word[1])
+    end = bisect_left(words, span.end, key=lambda word: word[0])
+    return Span(first, max(first, end), span.type)
+
+
+def _mentions(value: Mapping[str, Any], text: str) -> Iterator[Span]:
+    """Yield CLUENER's entities."""
+    for type_, mentions in value.items():
+        if not isinstance(mentions, Mapping):
+            raise ValueError(f"the {type_} is not of the form {{mention: [[start, last], ...]}}")
+        for mention, places in mentions.items():
+            for place in places:
+                start, last = _numbers(place[:2], place)
+                if text[start : last + 1] != mention:
+                    raise ValueError(f"the {type_} '{mention}' does not stand at {start} to {last}")
+                yield Span(start, last + 1, type_)
+
+
+def _listed(value: Any) -> Iterator[Span]:
+    if not isinstance(value, list):
+        raise ValueError(f"the entities are no list: {str(value)[:40]}")
+    for item in value:
+        if isinstance(item, Mapping):
+            type_ = next((item[name] for name in _TYPES if name in item), None)
+            place = [item.get("start"), item.get("end")]
+        elif isinstance(item, list) and len(item) == 3:
+            *place, type_ = item
+        else:
+            raise ValueError(f"no entity with start, end and label: {str(item)[:60]}")
+        if not isinstance(type_, str) or not type_:
+            raise ValueError(f"an entity without a label: {str(item)[:60]}")
+        yield Span(*_numbers(place, item), type_)
+
+
+def _numbers(place: Sequence[Any], item: Any) -> tuple[int, int]:
+    if len(place) != 2 or not all(type(number) is int for number in place):
+        raise ValueError(f"start and end are not whole numbers: {str(item)[:60]}")
+    return place[0], place[1]

@@ -1,0 +1,131 @@
+"""Words with their tags, as files have them: CoNLL columns, or JSON lines with a list of words and one of tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from osbert.data.tags import parse
+from osbert.errors import Problems
+
+DOCUMENT = "-DOCSTART-"
+"""The word of a line that begins a document."""
+_SPACES = " \t\r\n"
+
+
+@dataclass(kw_only=True)
+class Rows:
+    """A sentence: its words (n,), their `tags` (n,) or None, the line of each in the file, and its document's number.
+
+    `document` is None where a file does not say where documents begin.
+    """
+
+    words: list[str] = field(default_factory=list)
+    tags: list[str] | None = None
+    lines: list[int] = field(default_factory=list)
+    document: int | None = None
+
+
+def read_columns(lines: Iterable[str], *, name: str, column: int, labelled: bool, problems: Problems) -> Iterator[Rows]:
+    """Yield the sentences of lines with a word, first, and its tag, set apart by tabs or else spaces.
+
+    A blank line ends a sentence; a line of -DOCSTART- begins a document. `column`: the tags', from 1, or from the end
+    when negative; 0 for the last. Without `labelled` it may be absent. `name` is the file's, for `problems`.
+    """
+    reader = _Columns(name=name, column=column, labelled=labelled, problems=problems)
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip(_SPACES)
+        cells = line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
+        if cells and not cells[0].startswith(DOCUMENT) and line:
+            reader.add(number, cells)
+            continue
+        if reader.rows.words:
+            yield reader.cut()
+        if line:
+            reader.document = 0 if reader.document is None else reader.document + 1
+    if reader.rows.words:
+        yield reader.cut()
+
+
+class _Columns:
+    """Gathers the sentence that is being read."""
+
+    def __init__(self, *, name: str, column: int, labelled: bool, problems: Problems) -> None:
+        self.name, self.column, self.labelled, self.problems = name, column, labelled, problems
+        self.width = self.first = 0
+        self.document: int | None = None
+        self.rows = Rows()
+
+    def add(self, number: int, cells: Sequence[str]) -> None:
+        if not self.width:
+            self._begin(number, cells)
+        if len(cells) != self.width:
+            self.problems.add(
+                f"{self.name}, line {number}: {len(cells)} columns, but line {self.first} has {self.width}. "
+                "Is a tag missing, or the blank line that ends a sentence?"
+            )
+        elif not cells[0].strip():
+            self.problems.add(f"{self.name}, line {number}: the word is empty. Write one, or remove the line.")
+        else:
+            self.rows.words.append(cells[0])
+            self.rows.lines.append(number)
+            if self.place is not None:
+                self.rows.tags = self.rows.tags or []
+                self.rows.tags.append(cells[self.place].strip())
+
+    def cut(self) -> Rows:
+        rows, self.rows = self.rows, Rows()
+        rows.document = self.document
+        return rows
+
+    def _begin(self, number: int, cells: Sequence[str]) -> None:
+        """Find the tags' column in the first line that has a word."""
+        self.width, self.first = len(cells), number
+        wanted = self.column or -1
+        place = wanted - 1 if wanted > 0 else self.width + wanted
+        self.place = place if 0 < place < self.width else None
+        if self.place is None and self.labelled:
+            asked = f"--column {self.column} is none of them" if self.column else "there are none"
+            self.problems.add(
+                f"{self.name}, line {number}: {self.width} columns, the first of which is the word; of tags {asked}. "
+                "A line holds a word and its tag, with a tab or spaces between."
+            )
+
+
+def words_of(value: Mapping[str, Any], words: str, tags: str) -> Rows:
+    """Return the sentence that an object of JSON lines holds under these two names; `tags` is "" where it has none.
+
+    Raises ValueError, saying why, when there are no lists, or lists of different length.
+    """
+    rows = Rows(words=_texts(value[words], words))
+    if tags:
+        rows.tags = _texts(value[tags], tags)
+        if len(rows.tags) != len(rows.words):
+            raise ValueError(f"{len(rows.words)} words ({words}), but {len(rows.tags)} tags ({tags})")
+    if any(not word.strip() for word in rows.words):
+        raise ValueError("one of the words is empty")
+    return rows
+
+
+def check_tags(sentences: Iterable[Rows], *, name: str, problems: Problems) -> None:
+    """Note each tag of no known scheme, once, with the first line that has it."""
+    seen: set[str] = set()
+    for sentence in sentences:
+        for tag, line in zip(sentence.tags or (), sentence.lines):
+            if tag in seen:
+                continue
+            seen.add(tag)
+            try:
+                parse(tag)
+            except ValueError as error:
+                problems.add(
+                    f"{name}, line {line}: {error}: a tag is O, or begins with B-, I-, E- or S- (or BILOU's and BMES's "
+                    "L-, U-, M-). Where tags are labels of single words, such as parts of speech, give --scheme words."
+                )
+
+
+def _texts(value: Any, name: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"'{name}' is not a list of texts: {str(value)[:40]}")
+    return value

@@ -1,0 +1,39 @@
+"""How well entities were found: precision, recall and F1 of all and of each type, as conlleval and seqeval count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from osbert.data.tags import Span
+
+
+def entity_scores(
+    predicted: Sequence[Collection[Span]], true: Sequence[Collection[Span]], types: Sequence[str]
+) -> dict[str, float]:
+    """Return the scores of the entities of n texts: an entity is right when its words and its type are.
+
+    "precision", "recall" and "f1" are of all entities alike (micro), "macro_f1" is the mean of "f1/TYPE" over those of
+    `types` that are there or are said; the others of each type go by "precision/TYPE" and "recall/TYPE". What divides
+    nothing by nothing is 0.
+    """
+    said: Counter[str] = Counter()
+    there: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    for spans, wanted in zip(predicted, true, strict=True):
+        said.update(span.type for span in spans)
+        there.update(span.type for span in wanted)
+        right.update(span.type for span in set(spans) & set(wanted))
+    one_by_one = {type_: _scores(right[type_], said[type_], there[type_]) for type_ in types}
+    precision, recall, f1 = _scores(right.total(), said.total(), there.total())
+    met = [scores[2] for type_, scores in one_by_one.items() if said[type_] or there[type_]]
+    macro = sum(met) / max(len(met), 1)
+    named = {"precision": precision, "recall": recall, "f1": f1, "macro_f1": macro}
+    for place, name in enumerate(("precision", "recall", "f1")):
+        named |= {f"{name}/{type_}": scores[place] for type_, scores in one_by_one.items()}
+    return named
+
+
+def _scores(right: int, said: int, there: int) -> tuple[float, float, float]:
+    """Return precision, recall and F1 from counts of entities."""
+    return right / max(said, 1), right / max(there, 1), 2 * right / max(said + there, 1)

@@ -1,0 +1,241 @@
+"""Files of tagged text: CoNLL columns or JSON lines, read whole, so that the scheme of their tags is known."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from osbert.data.table_format import decoding_error, find_encoding, open_text, plain_suffix
+from osbert.data.tag_marks import apart, covered, marks
+from osbert.data.tag_rows import Rows, check_tags, read_columns, words_of
+from osbert.data.tags import Span, Spelling, read_tags, recognise
+from osbert.errors import Problems, UserError
+from osbert.text.split import Range, Split, ranges
+
+_JSON = (".json", ".jsonl", ".ndjson")
+_TEXTS = ("text", "sentence", "content")
+WORDS = ("tokens", "words")
+_TAGS = ("tags", "ner_tags", "labels", "label")
+_MARKS = ("entities", "spans", "label", "labels")
+_PARTS = {
+    "train": "train|training",
+    "dev": "dev|devel|development|valid|validation|val|testa",
+    "test": "test|testb",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagReading:
+    """What a task says of its files. `spell`: what a word is, given its cell."""
+
+    column: int = 0
+    """The tags' column, from 1; the last where it is 0."""
+    text: str = ""
+    """What JSON lines call the text; one of the usual names where it is ""."""
+    encoding: str = ""
+    split: Split = "words"
+    plain: bool = False
+    """Whether each tag is the label of its word, of no scheme."""
+    spell: Callable[[str], str] = str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    """A text, where its words lie in it, and its entities as spans of words, None where the file has no tags.
+
+    `line`: where it begins. `document`: its document's number, None where the file tells of none.
+    """
+
+    text: str
+    words: tuple[Range, ...]
+    spans: tuple[Span, ...] | None
+    line: int
+    document: int | None = None
+
+
+@dataclass(kw_only=True)
+class Tagged:
+    """A file read: its sentences, and what was found in it.
+
+    `widened` and `dropped`: lines of entities that end within a word, or overlap another.
+    """
+
+    path: Path
+    form: str
+    sentences: list[Sentence] = field(default_factory=list)
+    spelling: Spelling | None = None
+    widened: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+
+    def describe(self) -> str:
+        """Return what was found, in words."""
+        words = sum(len(sentence.words) for sentence in self.sentences)
+        said = f"{self.path}: {self.form}; {len(self.sentences):,} sentences, {words:,} words"
+        documents = {sentence.document for sentence in self.sentences} - {None}
+        if documents:
+            said += f" in {len(documents):,} documents"
+        if self.spelling:
+            said += f"; tags in {self.spelling.scheme.upper()}"
+            if self.spelling.illegal:
+                said += f", {self.spelling.illegal:,} of them not as it spells them: read as conlleval does"
+        if self.widened:
+            said += f"; {len(self.widened):,} entities cut a word, which is taken whole (first: line {self.widened[0]})"
+        if self.dropped:
+            said += f"; {len(self.dropped):,} overlap a longer one and are left out (first: line {self.dropped[0]})"
+        return said
+
+
+def tagged_files(folder: Path) -> dict[str, Path]:
+    """Return the file of each split of a folder: those with train, dev (valid, testa) or test (testb) in their names.
+
+    One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
+    """
+    if folder.is_file():
+        return {"all": folder}
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such file or folder.")
+    files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    found: dict[str, Path] = {}
+    for split, parts in _PARTS.items():
+        matches = [file for file in files if re.search(rf"(?<![a-z])({parts})(?![a-z])", file.name.lower())]
+        if len(matches) > 1:
+            raise UserError(f"{folder} has several files for {split}: {', '.join(file.name for file in matches)}.")
+        if matches:
+            found[split] = matches[0]
+    if not found:
+        listed = ", ".join(file.name for file in files) or "no files at all"
+        raise UserError(f"{folder} has no file with train, dev or test in its name; it has {listed}.")
+    return found
+
+
+def read_tagged(path: Path, reading: TagReading, problems: Problems, *, labelled: bool) -> Tagged:
+    """Read a file; what cannot be used is noted in `problems` and left out. Without `labelled` tags may be absent.
+
+    Raises UserError when the file is absent, or its bytes are not text in its encoding.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file.")
+    encoding = find_encoding(path, reading.encoding)
+    reader = _Reader(path, reading, problems, labelled=labelled)
+    try:
+        with open_text(path, encoding) as lines:
+            return reader.objects(lines) if plain_suffix(path) in _JSON else reader.columns(lines)
+    except UnicodeDecodeError as error:
+        raise decoding_error(path, encoding) from error
+
+
+def laid_out(rows: Rows, reading: TagReading) -> Sentence:
+    """Return words with tags as a text: its words a space apart, or characters side by side."""
+    words = [reading.spell(word) for word in rows.words]
+    gap = "" if reading.split == "characters" else " "
+    starts = accumulate((len(word) + len(gap) for word in words), initial=0)
+    return Sentence(
+        text=gap.join(words),
+        words=tuple((start, start + len(word)) for start, word in zip(starts, words)),
+        spans=None if rows.tags is None else tuple(read_tags(rows.tags, words=reading.plain)),
+        line=rows.lines[0],
+        document=rows.document,
+    )
+
+
+class _Reader:
+    def __init__(self, path: Path, reading: TagReading, problems: Problems, *, labelled: bool) -> None:
+        self.path, self.reading, self.problems, self.labelled = path, reading, problems, labelled
+        self.found = Tagged(path=path, form="JSON lines")
+
+    def columns(self, lines: Iterable[str]) -> Tagged:
+        self.found.form = "columns"
+        rows = read_columns(
+            lines,
+            name=str(self.path),
+            column=self.reading.column,
+            labelled=self.labelled,
+            problems=self.problems,
+        )
+        self.found.sentences = self._sentences(list(rows))
+        return self.found
+
+    def objects(self, lines: Iterable[str]) -> Tagged:
+        rows: list[Rows] = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+                if not isinstance(value, dict):
+                    raise ValueError(f"{line.strip()[:40]!r} is not an object {{...}}; write one a line")
+                if words := _named(value, WORDS):
+                    rows.append(self._words(value, words))
+                    rows[-1].lines = [number] * len(rows[-1].words)
+                elif sentence := self._marked(value, number):
+                    self.found.sentences.append(sentence)
+            except json.JSONDecodeError as error:
+                self.problems.add(f"{self.path}, line {number}: not JSON ({error.msg} at character {error.colno}).")
+            except ValueError as error:
+                self.problems.add(f"{self.path}, line {number}: {error}.")
+        self.found.sentences = sorted(self.found.sentences + self._sentences(rows), key=lambda one: one.line)
+        return self.found
+
+    def _words(self, value: Mapping[str, Any], words: str) -> Rows:
+        tags = _named(value, _TAGS)
+        if self.labelled and not tags:
+            raise ValueError(f"it has {words}, but no tags ({', '.join(_TAGS)})")
+        rows = words_of(value, words, tags)
+        if not rows.words:
+            raise ValueError("the text is empty. Remove the line")
+        return rows
+
+    def _marked(self, value: Mapping[str, Any], line: int) -> Sentence:
+        texts = (self.reading.text,) if self.reading.text else _TEXTS
+        name, label = _named(value, texts), _named(value, _MARKS)
+        if not name or not isinstance(value[name], str):
+            raise ValueError(
+                f"there is no '{texts[0]}' in it, nor '{WORDS[0]}'; it has {', '.join(value) or 'nothing'}"
+            )
+        if self.labelled and not label:
+            raise ValueError(f"it has a text, but no entities ({', '.join(_MARKS)}; [] for none)")
+        text = value[name]
+        words = ranges(text, self.reading.split)
+        if not words:
+            raise ValueError("the text is empty. Remove the line")
+        spans = None
+        if label and value[label] is not None:
+            spans = tuple(self._covered(marks(value[label], text), words, line))
+        return Sentence(text=text, words=tuple(words), spans=spans, line=line)
+
+    def _covered(self, marked: list[Span], words: list[Range], line: int) -> Iterator[Span]:
+        wanted = []
+        for mark in marked:
+            span = covered(mark, words)
+            if span.start == span.end:
+                raise ValueError(f"the {mark.type} from {mark.start} to {mark.end} holds no word")
+            if mark.start > words[span.start][0] or mark.end < words[span.end - 1][1]:
+                self.found.widened.append(line)
+            wanted.append(span)
+        kept = apart(wanted)
+        self.found.dropped += [line] * (len(wanted) - len(kept))
+        yield from kept
+
+    def _sentences(self, rows: list[Rows]) -> list[Sentence]:
+        """Return the sentences of words and tags; the scheme is that of them all."""
+        before = self.problems.count
+        if not self.reading.plain:
+            # Where no labels are needed, what stands in their place may be anything.
+            noted = self.problems if self.labelled else Problems(heading="")
+            check_tags(rows, name=str(self.path), problems=noted)
+            if noted.count > (before if self.labelled else 0):
+                for sentence in rows:
+                    sentence.tags = None
+            elif any(sentence.tags for sentence in rows):
+                self.found.spelling = recognise([sentence.tags or () for sentence in rows])
+        return [laid_out(sentence, self.reading) for sentence in rows]
+
+
+def _named(value: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Return the first of some names that an object has, "" if none."""
+    return next((name for name in names if name in value), "")

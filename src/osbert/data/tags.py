@@ -1,0 +1,134 @@
+"""Tags of words <-> spans of words, the one inner form: IOB1, BIO, BIOES and its other spellings, one label a word.
+
+Tags are read as conlleval and seqeval read them, so that every sequence has a meaning: an entity begins at B and S, and
+wherever no entity of that type is open. What is not spelt as its scheme demands is thereby repaired, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+OUTSIDE = "O"
+
+Scheme = Literal["bio", "bioes", "words"]
+"""How a word's label is made of an entity: its begin and inside; also its end and the single word; or the type alone,
+one label a word, as for parts of speech."""
+
+FileScheme = Literal["iob1", "bio", "bioes", "words"]
+"""How a file may be spelt. IOB1 writes B only where an entity follows another of its type."""
+
+_LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I"}
+"""BILOU's and BMES's letters are those of BIOES under other names."""
+_UNTYPED = "entity"
+
+
+class Span(NamedTuple):
+    """An entity: the words (or characters) from `start` to before `end`, and its `type`."""
+
+    start: int
+    end: int
+    type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spelling:
+    """How the tags of a file are spelt: its `scheme`, and how many of its `tags` the scheme would spell otherwise."""
+
+    scheme: FileScheme
+    tags: int
+    illegal: int
+
+
+@lru_cache(maxsize=1 << 12)
+def parse(tag: str) -> tuple[str, str]:
+    """Return "B", "I", "E" or "S" and the type of a tag, ("O", "") outside entities.
+
+    Raises ValueError when it is none of them.
+    """
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    letter, dash, type_ = tag.partition("-")
+    if letter not in _LETTERS or (dash and not type_):
+        raise ValueError(f"unknown tag {tag!r}")
+    return _LETTERS[letter], type_ or _UNTYPED
+
+
+def read_tags(tags: Sequence[str], *, words: bool = False) -> list[Span]:
+    """Return the entities that tags (n,) spell; `words`: each tag is the label of its word, whatever its neighbours.
+
+    Raises ValueError at a tag of no known scheme.
+    """
+    if words:
+        return [Span(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
+    spans: list[Span] = []
+    before, before_type, start = OUTSIDE, "", 0
+    for place, tag in enumerate([*tags, OUTSIDE]):
+        letter, type_ = parse(tag)
+        goes_on = before in "BI" and letter in "IE" and type_ == before_type
+        if before != OUTSIDE and not goes_on:
+            spans.append(Span(start, place, before_type))
+        if not goes_on:
+            start = place
+        before, before_type = letter, type_
+    return spans
+
+
+def write_tags(spans: Iterable[Span], count: int, scheme: FileScheme) -> list[str]:
+    """Return the tags (count,) that spell entities which do not overlap."""
+    tags = [OUTSIDE] * count
+    previous = Span(-1, -1, "")
+    for span in sorted(spans):
+        start, end, type_ = span
+        if scheme == "words":
+            tags[start:end] = [type_] * (end - start)
+            continue
+        tags[start:end] = [f"I-{type_}"] * (end - start)
+        follows = previous.end == start and previous.type == type_
+        if scheme != "iob1" or follows:
+            tags[start] = f"B-{type_}"
+        if scheme == "bioes":
+            tags[end - 1] = f"E-{type_}" if end - start > 1 else f"S-{type_}"
+        previous = span
+    return tags
+
+
+def recognise(sentences: Sequence[Sequence[str]]) -> Spelling:
+    """Return how the tags of a whole file are spelt: as the scheme that would change the fewest of them.
+
+    BIO where several do. Raises ValueError at a tag of no known scheme.
+    """
+    letters = {parse(tag)[0] for sentence in sentences for tag in sentence}
+    schemes: tuple[FileScheme, ...] = ("bioes",) if letters & {"E", "S"} else ("bio", "iob1", "bioes")
+    illegal = dict.fromkeys(schemes, 0)
+    total = 0
+    for sentence in sentences:
+        total += len(sentence)
+        if all(tag == OUTSIDE for tag in sentence):
+            continue
+        spans = read_tags(sentence)
+        found = [parse(tag) for tag in sentence]
+        for scheme in schemes:
+            spelt = write_tags(spans, len(sentence), scheme)
+            illegal[scheme] += sum(parse(tag) != one for tag, one in zip(spelt, found))
+    scheme = min(schemes, key=illegal.__getitem__)
+    return Spelling(scheme=scheme, tags=total, illegal=illegal[scheme])
+
+
+def label_names(types: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
+    """Return the labels that a word can have, "O" first and then type by type."""
+    letters = {"bio": ("B-", "I-"), "bioes": ("B-", "I-", "E-", "S-"), "words": ("",)}[scheme]
+    return (OUTSIDE, *(f"{letter}{type_}" for type_ in types for letter in letters))
+
+
+def follows(before: str, tag: str, scheme: Scheme) -> bool:
+    """Return whether a label may stand after another; "O" also stands for a sentence's beginning and its end."""
+    if scheme == "words":
+        return True
+    (left, left_type), (right, right_type) = parse(before), parse(tag)
+    inner = right in "IE"
+    if scheme == "bio":
+        return not inner or (left in "BI" and left_type == right_type)
+    return inner == (left in "BI") and (not inner or left_type == right_type)

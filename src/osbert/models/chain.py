@@ -1,0 +1,116 @@
+"""Linear chains, decoded: the best path of labels (Viterbi) and how likely parts of it are. Plain numpy, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.float64]
+
+FORBIDDEN = -1e4
+"""Added where a step is not allowed: less than any path of allowed steps, and still a number."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chain:
+    """What a path of K labels scores beside the labels themselves.
+
+    `steps` (K, K): from a label (row) to the next. `first`, `last` (K,): at the path's ends.
+    """
+
+    first: Scores
+    steps: Scores
+    last: Scores
+
+    @classmethod
+    def free(cls, labels: int) -> Self:
+        """Return the chain in which each of K labels may follow each: labels are then chosen one by one."""
+        return cls(first=np.zeros(labels), steps=np.zeros((labels, labels)), last=np.zeros(labels))
+
+    def legal(self, labels: Sequence[str], follows: Callable[[str, str], bool]) -> Self:
+        """Return the chain without the steps that `follows`(before, label) forbids, as in `forbidden`."""
+        bans = forbidden(labels, follows)
+        return replace(self, first=self.first + bans.first, steps=self.steps + bans.steps, last=self.last + bans.last)
+
+    def best(self, scores: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Return the labels (n,) of the path with the highest score, given each label's `scores` (n, K)."""
+        if self._is_free:
+            return scores.argmax(axis=1)
+        count = len(scores)
+        came = np.empty(scores.shape, np.int64)
+        total = self.first + scores[0]
+        for place in range(1, count):
+            ways = total[:, None] + self.steps
+            came[place] = ways.argmax(axis=0)
+            total = ways.max(axis=0) + scores[place]
+        path = np.empty(count, np.int64)
+        path[-1] = (total + self.last).argmax()
+        for place in range(count - 1, 0, -1):
+            path[place - 1] = came[place, path[place]]
+        return path
+
+    def shares(
+        self, scores: NDArray[np.floating], path: NDArray[np.int64], parts: Sequence[tuple[int, int]]
+    ) -> list[float]:
+        """Return of each part [start, end) of a path the probability that all its labels are those of the path.
+
+        Of all paths that there are, by the forward-backward algorithm; `scores` (n, K) and `path` (n,) as in `best`.
+        """
+        if not parts:
+            return []
+        steps = np.arange(len(path))
+        if self._is_free:
+            own = scores[steps, path] - np.logaddexp.reduce(scores, axis=1)
+            return [float(np.exp(own[start:end].sum())) for start, end in parts]
+        forward, backward = self._forward(scores), self._backward(scores)
+        whole = np.logaddexp.reduce(forward[-1] + self.last)
+        gained = scores[steps, path].astype(np.float64)
+        gained[1:] += self.steps[path[:-1], path[1:]]
+
+        def share(start: int, end: int) -> float:
+            before, after = forward[start, path[start]], backward[end - 1, path[end - 1]]
+            return float(np.exp(before + gained[start + 1 : end].sum() + after - whole))
+
+        return [share(start, end) for start, end in parts]
+
+    @property
+    def _is_free(self) -> bool:
+        return not (self.first.any() or self.steps.any() or self.last.any())
+
+    def _forward(self, scores: NDArray[np.floating]) -> Scores:
+        """Return the log-sum of all paths that end in each label, (n, K)."""
+        found = np.empty(scores.shape)
+        found[0] = self.first + scores[0]
+        for place in range(1, len(scores)):
+            ways = found[place - 1][:, None] + self.steps
+            found[place] = np.logaddexp.reduce(ways, axis=0) + scores[place]
+        return found
+
+    def _backward(self, scores: NDArray[np.floating]) -> Scores:
+        """Return the log-sum of all that can come after each label, (n, K)."""
+        found = np.empty(scores.shape)
+        found[-1] = self.last
+        for place in range(len(scores) - 2, -1, -1):
+            found[place] = np.logaddexp.reduce(self.steps + scores[place + 1] + found[place + 1], axis=1)
+        return found
+
+
+def forbidden(labels: Sequence[str], follows: Callable[[str, str], bool]) -> Chain:
+    """Return the chain that scores FORBIDDEN where `follows`(before, label) says no, and 0 elsewhere.
+
+    At the ends of a path "O" stands before and after it.
+    """
+    steps = [[_ban(follows(before, label)) for label in labels] for before in labels]
+    return Chain(
+        first=np.array([_ban(follows("O", label)) for label in labels]),
+        steps=np.array(steps),
+        last=np.array([_ban(follows(label, "O")) for label in labels]),
+    )
+
+
+def _ban(allowed: bool) -> float:
+    return 0.0 if allowed else FORBIDDEN

@@ -1,0 +1,26 @@
+"""Which layers of a frozen encoder are taken for features: Table 7's six choices, and all of them mixed. No torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Features = Literal[
+    "none", "last", "second-to-last", "sum-last-four", "concat-last-four", "sum-all", "embeddings", "mix"
+]
+"""none: no features, the encoder learns. The sums are weighted, by learnt weights that are shares of 1; so is the mix,
+which has the embeddings among its layers, and a learnt factor (ELMo's)."""
+
+
+def chosen_layers(features: Features, layers: int) -> range:
+    """Return the numbers of the layers taken, for an encoder of so many; 0 is the embedding output."""
+    top = layers + 1
+    return {
+        "none": range(0),
+        "last": range(layers, top),
+        "second-to-last": range(layers - 1, layers),
+        "sum-last-four": range(max(1, layers - 3), top),
+        "concat-last-four": range(max(1, layers - 3), top),
+        "sum-all": range(1, top),
+        "embeddings": range(1),
+        "mix": range(top),
+    }[features]

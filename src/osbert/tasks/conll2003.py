@@ -1,0 +1,19 @@
+"""conll2003: CoNLL-2003, persons, places, organisations and others in news (section 5.3); the official columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from osbert.tasks.tag import Tag
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conll2003(Tag):
+    """A folder with eng.train and eng.testa, and maybe eng.testb, or train, valid and test; tags in IOB1 or BIO.
+
+    All of a document is read together, as far as it fits: its maximal context. A cased model is better.
+    """
+
+    types: tuple[str, ...] = ("LOC", "MISC", "ORG", "PER")
+    context: Literal["sentence", "document"] = "document"

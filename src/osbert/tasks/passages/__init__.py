@@ -1,0 +1,109 @@
+"""What tagging stands on: texts whose words are known, the entities found in them, and their pieces; no task itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.pack import Run
+from osbert.data.tagged import Sentence
+from osbert.data.tags import Span
+from osbert.tasks import Prediction, Record
+from osbert.text.split import Range
+from osbert.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage(Record):
+    """One text with the place of each of its `words` in it; `label`: its entities, spans of words.
+
+    `sentences`: the first word of each of its sentences, which entities do not cross.
+    """
+
+    words: tuple[Range, ...] = ()
+    sentences: tuple[int, ...] = (0,)
+
+    @property
+    def parts(self) -> list[Range]:
+        """Return the words of each sentence, as ranges."""
+        return list(pairwise((*self.sentences, len(self.words))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entities(Prediction):
+    """The entities of a passage: `value` as spans of words, `found` with their places in the text.
+
+    `found`: of each its start and end (characters of the text), type, text and probability. `illegal`: how many labels
+    were not as their scheme demands, and were read as conlleval reads them.
+    """
+
+    found: tuple[dict[str, Any], ...] = ()
+    illegal: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, ready for JSON."""
+        return {"prediction": list(self.found), "truncated": self.truncated}
+
+    def told(self) -> list[str]:
+        """Return one line an entity: its probability, type, text and place."""
+        lines = [
+            f"{one['probability']:7.2%}  {one['type']}  {one['text']}  ({one['start']}-{one['end']})"
+            for one in self.found
+        ]
+        return lines or ["no entities"]
+
+
+def passages(sentences: Sequence[Sentence], *, path: Path, documents: bool) -> list[Passage]:
+    """Return each sentence as a passage, or with `documents` the sentences of a document as one, a line each."""
+    if not documents:
+        return [_passage([sentence], path) for sentence in sentences]
+    found: list[Passage] = []
+    for number, group in groupby(sentences, key=lambda sentence: sentence.document):
+        members = list(group)
+        found += [_passage([one], path) for one in members] if number is None else [_passage(members, path)]
+    return found
+
+
+def _passage(sentences: Sequence[Sentence], path: Path) -> Passage:
+    words: list[Range] = []
+    spans: list[Span] = []
+    firsts: list[int] = []
+    place = 0
+    for sentence in sentences:
+        firsts.append(len(words))
+        spans += [Span(start + len(words), end + len(words), type_) for start, end, type_ in sentence.spans or ()]
+        words += [(start + place, end + place) for start, end in sentence.words]
+        place += len(sentence.text) + 1
+    return Passage(
+        number=0,
+        texts=("\n".join(sentence.text for sentence in sentences),),
+        label=None if any(sentence.spans is None for sentence in sentences) else tuple(spans),
+        path=str(path),
+        line=sentences[0].line,
+        words=tuple(words),
+        sentences=tuple(firsts),
+    )
+
+
+def numbered(records: Sequence[Passage]) -> list[Passage]:
+    """Return passages with their places as numbers."""
+    return [dataclasses.replace(record, number=number) for number, record in enumerate(records)]
+
+
+def cut_words(passage: Passage, tokenizer: Tokenizer) -> Run:
+    """Return the pieces of a passage's words, each cut by itself; a word of which BERT leaves nothing is [UNK]."""
+    (text,) = passage.texts
+    encoded = tokenizer.encode_many([text[start:end] for start, end in passage.words])
+    unknown = tokenizer.unknown.to_bytes(tokenizer.id_type.itemsize, "little")
+    ids = np.frombuffer(b"".join(one or unknown for one in encoded), tokenizer.id_type).astype(np.int32)
+    counts = np.array([max(len(one) // tokenizer.id_type.itemsize, 1) for one in encoded], np.int64)
+    words: NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
+    words[np.cumsum(counts) - counts] = True
+    return Run(ids, words)

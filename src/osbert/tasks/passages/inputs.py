@@ -1,0 +1,106 @@
+"""Files of plain input to tag: columns with a word a line, or a table or lines with a text a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from osbert.data.table import Reading, Row, Table, open_table
+from osbert.data.table_columns import Columns, choose
+from osbert.data.table_format import SUFFIXES, find_encoding, open_text, plain_suffix
+from osbert.data.tag_rows import DOCUMENT, words_of
+from osbert.data.tagged import WORDS, TagReading, laid_out, read_tagged
+from osbert.data.tags import parse
+from osbert.errors import Problems
+from osbert.tasks import Inputs, Record
+from osbert.tasks.passages import Passage, passages
+
+SAMPLE = 1000
+"""Lines that are looked at to see whether a file has columns of words."""
+
+Asked = Callable[[Sequence[str]], Passage]
+
+
+def plain_inputs(path: Path, reading: TagReading, asked: Asked, *, documents: bool) -> Inputs:
+    """Return the rows of a file, of whose texts `asked` makes passages; `documents` as for `passages`.
+
+    Raises UserError when it cannot be read.
+    """
+    if path.is_file() and (plain_suffix(path) not in SUFFIXES or _has_columns(path, reading)):
+        return _columns(path, reading, documents=documents)
+    table = open_table(path, Reading(encoding=reading.encoding, names=(reading.text,) if reading.text else ()))
+    words = next((name for name in WORDS if name in table.columns and table.format.kind == "jsonl"), "")
+    return _objects(table, words, reading) if words else _texts(table, reading, asked)
+
+
+def _columns(path: Path, reading: TagReading, *, documents: bool) -> Inputs:
+    def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+        sentences = read_tagged(path, reading, problems, labelled=False).sentences
+        for passage in passages(sentences, path=path, documents=documents):
+            (text,) = passage.texts
+            words = [text[start:end] for start, end in passage.words]
+            yield Row(line=passage.line, values={"text": text}, source={"text": text, "words": words}), passage
+
+    return Inputs(describe=f"{path}: columns, a word a line", columns=("text",), rows=rows, lines=True)
+
+
+def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
+    def record(row: Row) -> Record | None:
+        if words not in row.source:
+            raise ValueError(f"there is no '{words}' in it")
+        found = words_of(row.source, words, "")
+        found.lines = [row.line] * len(found.words)
+        return passages([laid_out(found, reading)], path=table.path, documents=False)[0] if found.words else None
+
+    return _told(table, record, f"words from '{words}'")
+
+
+def _texts(table: Table, reading: TagReading, asked: Asked) -> Inputs:
+    name = choose(table.columns, asked=Columns(text=reading.text), path=str(table.path), labelled=False).text
+
+    def record(row: Row) -> Record | None:
+        if name not in row.values:
+            raise ValueError(f"there is no '{name}' in it")
+        return asked([row.values[name]]) if row.values[name].strip() else None
+
+    return _told(table, record, f"text from '{name}'")
+
+
+def _told(table: Table, record: Callable[[Row], Record | None], what: str) -> Inputs:
+    def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+        for row in table.rows(problems):
+            try:
+                made = record(row)
+            except ValueError as error:
+                problems.add(f"{table.path}, line {row.line}: {error}.")
+            else:
+                yield row, made
+
+    return Inputs(describe=f"{table.describe()}; {what}", columns=table.columns, rows=rows, lines=True)
+
+
+def _has_columns(path: Path, reading: TagReading) -> bool:
+    """Return whether a text file has a word a line: with its tag behind it, or alone and with blank lines between."""
+    if plain_suffix(path) not in (".txt", ".tsv", ".tab"):
+        return False
+    with open_text(path, find_encoding(path, reading.encoding)) as file:
+        try:
+            lines = [line.rstrip() for line in islice(file, SAMPLE)]
+        except UnicodeDecodeError:
+            return False  # the reader of tables says where
+    rows = [line.split("\t") if "\t" in line else line.split() for line in lines if line]
+    if rows and rows[0][0] == DOCUMENT:
+        return True
+    widths = {len(cells) for cells in rows}
+    if len(widths) != 1:
+        return False
+    return "" in lines[:-1] if widths == {1} else all(_is_tag(cells[-1]) for cells in rows)
+
+
+def _is_tag(cell: str) -> bool:
+    try:
+        parse(cell)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,333 @@
+"""tag: a label for every word, such as the entities of a text; softmax(T_i W), or a CRF on it (section 5.3)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example, Target
+from osbert.data.pack import SINGLE_SPECIALS, Packer, Run
+from osbert.data.table_splits import hold_out
+from osbert.data.tag_scores import entity_scores
+from osbert.data.tagged import Tagged, TagReading, read_tagged, tagged_files
+from osbert.data.tags import Scheme, Span, follows, label_names, read_tags, write_tags
+from osbert.data.windows import Window, windows
+from osbert.errors import Problems, UserError, nearest
+from osbert.models.layer_choice import Features
+from osbert.tasks import Inputs, Prediction, Record, Task
+from osbert.tasks.passages import Entities, Passage, cut_words, numbered, passages
+from osbert.tasks.passages.inputs import plain_inputs
+from osbert.text.split import Split, ranges
+
+if TYPE_CHECKING:
+    from osbert.models.chain import Chain
+    from osbert.models.heads import Head
+    from osbert.models.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tag(Task):
+    """Texts whose words have tags: CoNLL columns, or JSON lines with words and tags or with marked entities.
+
+    A text longer than the model reads is read in overlapping windows; nothing is cut off.
+    """
+
+    per_token: ClassVar[bool] = True
+
+    types: tuple[str, ...] = ()
+    """The types of entities, learnt from the training rows when left open."""
+    scheme: Scheme = "bio"
+    """What a word's label tells: bio, begin or inside of an entity; bioes, also its end or the single word; words, a
+    label of its own, such as its part of speech. Files may be in any scheme that spells entities."""
+    pieces: Literal["first", "all"] = "first"
+    """Which pieces of a word carry its label: the first, as the paper, or all of them."""
+    decoder: Literal["linear", "crf"] = "linear"
+    """linear: the likeliest label of each word; crf: the likeliest path, with learnt scores of its steps."""
+    legal: bool = False
+    """Rule out labels that may not follow each other, instead of reading them as conlleval does."""
+    features: Features = "none"
+    """Train no encoder, but a bidirectional LSTM on these of its layers, whose vectors are kept on disk (section 5.3);
+    mix is ELMo's. Give it a learning rate near 1e-3."""
+    context: Literal["sentence", "document"] = "sentence"
+    """What is read together: a sentence, or all sentences of a document as far as they fit (maximal document context);
+    a record, of which --batch counts, is then a document."""
+    overlap: int = 128
+    """Pieces that two windows of a long text share, at most half a window."""
+    split: Split = "words"
+    """What a word is where a file does not say: words, between spaces and punctuation, or characters, for Chinese."""
+    text: str = ""
+    """The name of the text in JSON lines, or in a table to predict; found by its name when left open."""
+    column: int = 0
+    """The tags' column in a file of columns, counted from 1; the last when left open."""
+    encoding: str = ""
+    """The file's encoding, such as gb18030; UTF-8 or what its byte order mark says when left open."""
+    held_out: float = 0.1
+    """Share of the training texts kept for development when there is no development file."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be, or cannot go together."""
+        super().__post_init__()
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
+        if self.overlap < 0:
+            raise ValueError(f"overlap must be at least 0, not {self.overlap}")
+        if self.decoder == "crf" and self.pieces == "all":
+            raise ValueError("a crf goes from word to word: it needs pieces = first")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels of words, in the order of the outputs."""
+        return label_names(self.types, self.scheme)
+
+    @property
+    def criterion(self) -> str:
+        """Return F1 over all entities."""
+        return "f1"
+
+    def spell(self, cell: str) -> str:
+        """Return the word that a cell of a column file holds."""
+        return cell
+
+    # The data.
+
+    def findings(self) -> list[str]:
+        """Return in words what the files hold, and where development rows come from."""
+        files = tagged_files(Path(self.data))
+        told = [split for split in files if split != "test"]
+        lines = [self._read(files[split], Problems(heading=""), labelled=True).describe() for split in told]
+        if self.context == "document":
+            lines.append("a row is a document with all its sentences, and --batch counts rows")
+        if "dev" not in files:
+            lines.append(
+                f"no file for development: {self.held_out:.0%} of the training texts, drawn at random, are held out"
+            )
+        return lines
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return how many sentences and entities a split has."""
+        known = [record for record in records if isinstance(record, Passage)]
+        sentences = sum(len(record.sentences) for record in known)
+        counts = Counter(span.type for record in known for span in record.label or ())
+        listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
+        more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
+        return f"{sentences:,} sentences in {len(records):,} rows, {counts.total():,} entities ({listed}{more})"
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the passages of a split; without a development file some of the training ones are held out."""
+        files = tagged_files(Path(self.data))
+        source = "train" if split == "dev" and "dev" not in files else split
+        path = files.get(source, files.get("all"))
+        if path is None or (split == "test" and "all" in files):
+            raise UserError(f"{self.data} has no file for {split}; it has {', '.join(files)}.")
+        shared = split != source  # the rows were read for training already, and their problems told
+        tagged = self._read(path, Problems(heading="") if shared else problems, labelled=source != "test")
+        found = passages(tagged.sentences, path=path, documents=self.context == "document")
+        if split in ("train", "dev") and "dev" not in files:
+            held = hold_out([None] * len(found), self.held_out, stratified=False)
+            found = [one for one, out in zip(found, held) if out == (split == "dev")]
+        yield from numbered(found)
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task with the types of entities, in sorted order."""
+        found = {span.type for record in records for span in record.label or ()}
+        return dataclasses.replace(self, types=self.types or tuple(sorted(found)))
+
+    def check(self, records: Sequence[Record], problems: Problems) -> None:
+        """Note each type that was not seen in training, once, and records none of which has an entity."""
+        labels = [record.label for record in records if record.label is not None]
+        if labels and not any(labels):
+            problems.add(
+                f"{records[0].path}: no text has an entity (every tag is O): there is nothing to learn or score"
+            )
+        seen = set(self.types)
+        for record in records if self.types else ():
+            for span in record.label or ():
+                if span.type not in seen:
+                    seen.add(span.type)
+                    problems.add(
+                        f"{record.place}: unknown type '{span.type}' (known: {', '.join(self.types)})."
+                        f"{nearest(span.type, self.types)}"
+                    )
+
+    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
+        """Return the task for other data; the training file's encoding is forgotten.
+
+        Raises UserError when the tags' column is no number.
+        """
+        said = {"encoding": "", "column": self.column} | dict(given)
+        try:
+            said["column"] = int(said["column"])
+        except ValueError as error:
+            raise UserError(f"The tags' column is a number, counted from 1, not '{said['column']}'.") from error
+        return super().moved(data, said)
+
+    # Plain input.
+
+    def asked(self, texts: Sequence[str]) -> Passage:
+        """Return the passage of one text; its words are those of BERT's basic tokenizer, or its characters."""
+        if len(texts) != 1:
+            raise UserError(f"The task {self.name} reads one text at a time, not {len(texts)}.")
+        return Passage(number=0, texts=tuple(texts), words=tuple(ranges(texts[0], self.split)))
+
+    def inputs(self, path: Path) -> Inputs:
+        """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
+        return plain_inputs(path, self.reading, self.asked, documents=self.context == "document")
+
+    # The model.
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the windows of a passage: one, unless it is longer than the model reads."""
+        assert isinstance(record, Passage)
+        run = cut_words(record, packer.tokenizer)
+        parts = windows(len(run.ids), room=packer.length - SINGLE_SPECIALS, overlap=self.overlap)
+        targets = [None] * len(parts) if record.label is None else self._targets(record, run, parts)
+        examples = []
+        for part, target in zip(parts, targets):
+            read = slice(part.start, part.end)
+            example = packer.single(run.ids[read], run.words[read], record=record.number)
+            examples.append(dataclasses.replace(example, targets={self.name: target}) if target else example)
+        return examples
+
+    def head(self, backbone: Transformer) -> Head:
+        """Return a linear layer from each token's state to K scores, with a CRF's steps or on features if so set."""
+        from osbert.models.tagging import TagHead
+
+        return TagHead(
+            backbone,
+            target=self.name,
+            labels=len(self.labels),
+            chain=self._chain() if self.decoder == "crf" else None,
+            features=self.features,
+        )
+
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> Prediction:
+        """Return the entities of a passage, without what a CRF has learnt."""
+        return self._decoded(self._chain(), outputs, record, examples)
+
+    def decoding(self, head: Head) -> Callable[..., Prediction]:
+        """Return `decode` with a CRF's scores of steps."""
+        from osbert.models.tagging import TagHead
+
+        assert isinstance(head, TagHead)
+        chain = self._chain() if head.crf is None else head.crf.chain()
+        return lambda outputs, record, examples: self._decoded(chain, outputs, record, examples)
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return precision, recall and F1 as conlleval and seqeval, and the share of labels that had to be repaired."""
+        scores = entity_scores([one.value for one in predictions], [record.label for record in records], self.types)
+        words = sum(len(record.words) for record in records if isinstance(record, Passage))
+        illegal = sum(one.illegal for one in predictions if isinstance(one, Entities))
+        return scores | {"illegal": illegal / max(words, 1)}
+
+    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
+        """Return the entities as JSON."""
+        found = json.dumps(list(prediction.found), ensure_ascii=False) if isinstance(prediction, Entities) else ""
+        return {"prediction": found}
+
+    def published(self) -> dict[str, Any]:
+        """Return the labels' names."""
+        return {"labels": self.labels}
+
+    def _read(self, path: Path, problems: Problems, *, labelled: bool) -> Tagged:
+        return read_tagged(path, self.reading, problems, labelled=labelled)
+
+    @property
+    def reading(self) -> TagReading:
+        """Return how its files are to be read."""
+        return TagReading(
+            column=self.column,
+            text=self.text,
+            encoding=self.encoding,
+            split=self.split,
+            plain=self.scheme == "words",
+            spell=self.spell,
+        )
+
+    def _chain(self) -> Chain:
+        """Return the scores of steps before anything is learnt: none, but for what is ruled out."""
+        from osbert.models.chain import Chain
+
+        free = Chain.free(len(self.labels))
+        return free.legal(self.labels, lambda before, tag: follows(before, tag, self.scheme)) if self.legal else free
+
+    def _targets(self, record: Passage, run: Run, parts: Sequence[Window]) -> Iterator[Target | None]:
+        """Yield the labels of the tokens that count in each window, None where there are none."""
+        known = {label: place for place, label in enumerate(self.labels)}
+        tags = write_tags(record.label, len(record.words), self.scheme)
+        labels = np.array([known[tag] for tag in tags], np.int64)
+        numbers = np.cumsum(run.words) - 1  # the word of each piece
+        for part in parts:
+            places = np.arange(part.first, part.last)
+            if self.pieces == "first":
+                places = places[run.words[places]]
+            if self.decoder == "crf":
+                places = places[_uncut(numbers[places], record.label)]
+            if not len(places):
+                yield None
+                continue
+            found = labels[numbers[places]]
+            if self.decoder == "crf":
+                begins = np.isin(numbers[places], record.sentences)
+                begins[0] = True
+                found = found + begins * len(known)
+            yield Target(labels=found, index=places + 1 - part.start)
+
+    def _decoded(
+        self, chain: Chain, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> Entities:
+        assert isinstance(record, Passage)
+        scores = self._word_scores(outputs, examples)
+        spans: list[Span] = []
+        shares: list[float] = []
+        illegal = 0
+        for first, last in record.parts:
+            if first == last:
+                continue
+            path = chain.best(scores[first:last])
+            tags = [self.labels[place] for place in path.tolist()]
+            found = read_tags(tags, words=self.scheme == "words")
+            shares += chain.shares(scores[first:last], path, [(span.start, span.end) for span in found])
+            illegal += sum(one != other for one, other in zip(tags, write_tags(found, len(tags), self.scheme)))
+            spans += [Span(start + first, end + first, type_) for start, end, type_ in found]
+        told = tuple(_told(record, span, share) for span, share in zip(spans, shares))
+        return Entities(value=tuple(spans), found=told, illegal=illegal)
+
+    def _word_scores(
+        self, outputs: Sequence[NDArray[np.floating]], examples: Sequence[Example]
+    ) -> NDArray[np.floating]:
+        """Return the scores (words, K), each word's from the window in which it has most context."""
+        sizes = [len(example) - SINGLE_SPECIALS for example in examples]
+        step = sizes[0] - min(self.overlap, sizes[0] // 2)
+        parts = windows(step * (len(sizes) - 1) + sizes[-1], room=max(sizes[0], 1), overlap=self.overlap)
+        tokens = [slice(1 + part.first - part.start, 1 + part.last - part.start) for part in parts]
+        scores = np.concatenate([output[token] for output, token in zip(outputs, tokens, strict=True)])
+        begins = np.flatnonzero(np.concatenate([one.words[token] for one, token in zip(examples, tokens)]))
+        if self.pieces == "first" or not len(begins):
+            return scores[begins]
+        sums = np.add.reduceat(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True), begins)
+        return sums / np.diff(begins, append=len(scores))[:, None]
+
+
+def _uncut(words: NDArray[np.integer], spans: Sequence[Span]) -> NDArray[np.bool_]:
+    """Return which of a run of words (n,) are of no entity that goes on outside: a chain does not begin within one."""
+    kept = np.ones(len(words), np.bool_)
+    for start, end, _ in spans:
+        inside = (words >= start) & (words < end)
+        if 0 < inside.sum() < end - start:
+            kept &= ~inside
+    return kept
+
+
+def _told(record: Passage, span: Span, share: float) -> dict[str, Any]:
+    start, end = record.words[span.start][0], record.words[span.end - 1][1]
+    return {"start": start, "end": end, "type": span.type, "text": record.texts[0][start:end], "probability": share}

@@ -1,0 +1,130 @@
+"""Tagging as a user does it: fine-tune, evaluate, predict, embed; its scores are seqeval's; features are made once."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from seqeval.metrics import f1_score
+
+from osbert import recipe
+from osbert.commands.embed import embed
+from osbert.commands.evaluate import evaluate
+from osbert.commands.finetune import finetune
+from osbert.commands.predict import predict
+from osbert.data.tags import Span, write_tags
+from osbert.errors import UserError
+from osbert.models.features import Frozen
+from osbert.serving.engine import load
+
+QUICK = ("--epochs", "5", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--batch", "8")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of columns in which each word tells its tag."""
+    folder = tmp_path_factory.mktemp("tagged")
+    rng = random.Random(0)
+    for split, count in (("train", 120), ("dev", 30)):
+        lines = ["-DOCSTART- O", ""]
+        for number in range(count):
+            for _ in range(3):
+                lines += rng.choice([["actor I-PER"], ["good I-WORK", "film I-WORK"], ["poor O"]])
+                lines += rng.choice([["the O"], ["bad O", "a O"], [". O"]])
+            lines += [""] + ["-DOCSTART- O", ""] * (number % 3 == 0)
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, encoder: Path, data: Path) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "tagger"
+    finetune("tag", *QUICK, "--context", "document", model=encoder, data=data, out=out)
+    return out
+
+
+def tags_of(lines: list[dict[str, object]]) -> list[list[str]]:
+    """Return the tags that written predictions spell, by their places in the text alone."""
+    found = []
+    for line in lines:
+        words = line["text"].split(" ")
+        starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
+        spans = [
+            Span(starts.index(one["start"]), starts.index(one["end"] + 1), one["type"]) for one in line["prediction"]
+        ]
+        found.append(write_tags(spans, len(words), "bio"))
+    return found
+
+
+def test_scores_are_seqevals_on_the_written_predictions(
+    run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = json.loads((run / "run.json").read_text())["finished"]["best"]["metrics"]
+    assert best["f1"] > 0.9 and best["f1/PER"] > 0.9 and set(best) >= {"precision", "recall", "macro_f1", "illegal"}
+    evaluate(run, data=data / "dev.txt")
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"f1 {best['f1']:.4f}" in said and f"recall/WORK {best['recall/WORK']:.4f}" in said
+    sentences = (data / "dev.txt").read_text().replace("-DOCSTART- O\n\n", "").strip().split("\n\n")
+    rows = [[line.split() for line in sentence.splitlines()] for sentence in sentences]
+    plain = tmp_path / "plain.txt"
+    plain.write_text("".join(" ".join(word for word, _ in row) + "\n" for row in rows))
+    predict(run, file=plain, out=tmp_path / "out.jsonl")
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    for line in written:
+        assert all(line["text"][one["start"] : one["end"]] == one["text"] for one in line["prediction"])
+    true = [[tag.replace("I-PER", "B-PER") for _, tag in row] for row in rows]
+    # Alone a sentence may be read otherwise than in its document; this task hardly needs the others.
+    assert f1_score(true, tags_of(written)) == pytest.approx(best["f1"], abs=0.05)
+
+
+def test_the_run_folder_serves_all_commands_and_opens_in_transformers(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert recipe.read(run / "recipe.toml")["tag"]["types"] == ["PER", "WORK"]
+    predict(run, "the actor plays a good film .")
+    said = capsys.readouterr().out
+    assert "PER  actor  (4-9)" in said and "WORK  good film  (18-27)" in said
+    source = tmp_path / "texts.txt"
+    source.write_text("the actor\na film\n")
+    embed(run, source, out=tmp_path / "vectors.npz")
+    with np.load(tmp_path / "vectors.npz") as arrays:
+        assert arrays["vectors"].shape == (2, 16)
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(run).eval()
+    assert type(theirs).__name__ == "BertForTokenClassification"
+    assert theirs.config.id2label[1] == "B-PER"
+    engine = load(run)
+    ids = torch.tensor([[engine.tokenizer.cls, *engine.tokenizer.encode("the actor").tolist(), engine.tokenizer.sep]])
+    with torch.no_grad():
+        assert theirs.config.id2label[int(theirs(ids).logits[0, 2].argmax())] == "B-PER"
+    with pytest.raises(UserError, match="has no use for --label"):
+        evaluate(run, data=source, label="x")
+
+
+def test_features_are_worked_out_once_and_a_crf_learns_on_them(
+    encoder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoded: list[int] = []
+    genuine = Frozen._encoded
+
+    def counted(self: Frozen, batch: object) -> torch.Tensor:
+        encoded.append(batch.tokens)
+        return genuine(self, batch)
+
+    monkeypatch.setattr(Frozen, "_encoded", counted)
+    out = tmp_path / "run"
+    settings = ("--epochs", "2", "--learning-rate", "3e-3", "--features", "sum-all", "--decoder", "crf", "--legal")
+    finetune("tag", *QUICK, *settings, model=encoder, data=data, out=out)
+    said = capsys.readouterr().out
+    assert "the encoder does not learn: its vectors are kept in" in said and "step " in said
+    best = json.loads((out / "run.json").read_text())["finished"]["best"]["metrics"]
+    assert best["f1"] > 0.9 and best["illegal"] == 0
+    tokens = sum(encoded)
+    assert not list(out.glob("features-*"))
+    evaluate(out, data=data)
+    assert f"{best['f1']:.4f}" in capsys.readouterr().out
+    assert 0 < sum(encoded) - tokens < tokens / 3  # development rows alone; in two epochs each row was encoded once

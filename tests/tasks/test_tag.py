@@ -1,0 +1,307 @@
+"""tag: labels and windows, entities back from outputs, documents, plain input, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from osbert.data.batch import collate
+from osbert.data.example import Example
+from osbert.data.pack import Packer
+from osbert.data.tagged import TagReading
+from osbert.data.tags import Span, label_names, read_tags, write_tags
+from osbert.errors import Problems, UserError
+from osbert.models.transformer import Architecture
+from osbert.tasks import Record, load
+from osbert.tasks.passages import Entities, Passage
+from osbert.tasks.tag import Tag
+from osbert.tasks.weibo import Weibo
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+TYPES = ("LOC", "PER")
+TOKENIZER = Tokenizer([*SPECIALS, "a", "##a", "##b", "b", ".", "-"])
+WORDS = ["a", "aab", "b", "ab", ".", "zz", "\u200d"]
+
+
+@st.composite
+def tagged(draw: st.DrawFn) -> Passage:
+    """Draw words in sentences with entities."""
+    words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=14))
+    firsts = sorted({0, *draw(st.lists(st.integers(0, len(words) - 1), max_size=2))})
+    spans, place = [], 0
+    for gap, size, type_ in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from(TYPES)))):
+        span = Span(place + gap, place + gap + size, type_)
+        if span.end <= len(words) and not any(span.start < first < span.end for first in firsts):
+            spans.append(span)
+        place = span.end
+    ends = np.cumsum([len(word) + 1 for word in words]).tolist()
+    places = tuple((end - len(word) - 1, end - 1) for word, end in zip(words, ends))
+    text = " ".join(words)
+    return Passage(number=3, texts=(text,), words=places, label=tuple(spans), sentences=tuple(firsts))
+
+
+def perfect(task: Tag, examples: Sequence[Example]) -> list[np.ndarray]:
+    """Return outputs that say the targets wherever there are any, and nonsense elsewhere."""
+    count = len(task.labels)
+    found = []
+    for number, example in enumerate(examples):
+        outputs = np.random.default_rng(number).normal(scale=9, size=(len(example), count)).astype(np.float32)
+        if task.name in example.targets:
+            target = example.targets[task.name]
+            outputs[target.index] = 0
+            outputs[target.index, target.labels % count] = 20
+        found.append(outputs)
+    return found
+
+
+@settings(max_examples=150)
+@given(
+    tagged(),
+    st.sampled_from(["bio", "bioes"]),
+    st.sampled_from(["first", "all"]),
+    st.booleans(),
+    st.integers(5, 20),
+    st.integers(0, 9),
+)
+def test_entities_come_back_from_outputs_that_say_the_targets(
+    record: Passage, scheme: str, pieces: str, legal: bool, length: int, overlap: int
+) -> None:
+    task = Tag(types=TYPES, scheme=scheme, pieces=pieces, legal=legal, overlap=overlap)
+    packer = Packer(tokenizer=TOKENIZER, length=length)
+    examples = task.encode(record, packer)
+    found = task.decode(perfect(task, examples), record, examples)
+    assert isinstance(found, Entities) and found.value == record.label and not found.illegal
+    for one, span in zip(found.found, found.value, strict=True):
+        assert record.texts[0][one["start"] : one["end"]] == one["text"]
+        assert one["text"] == " ".join(record.texts[0].split(" ")[span.start : span.end])
+        assert one["probability"] > 0.9
+    labelled = [target for example in examples for target in example.targets.values()]
+    tokens = sum(len(target.labels) for target in labelled)
+    assert tokens == (len(record.words) if pieces == "first" else sum(_pieces(record)))
+    assert not any(example.truncated for example in examples)
+
+
+def _pieces(record: Passage) -> list[int]:
+    return [max(len(TOKENIZER.encode(record.texts[0][start:end])), 1) for start, end in record.words]
+
+
+@given(tagged(), st.integers(5, 20))
+def test_a_crf_is_told_where_chains_begin(record: Passage, length: int) -> None:
+    task = Tag(types=TYPES, decoder="crf")
+    examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=length))
+    plain = dataclasses.replace(task, decoder="linear").encode(record, Packer(tokenizer=TOKENIZER, length=length))
+    begins = 0
+    for example, other in zip(examples, plain, strict=True):
+        if task.name in example.targets:
+            labels = example.targets[task.name].labels
+            index = example.targets[task.name].index
+            same = np.isin(other.targets[task.name].index, index)
+            assert (labels % len(task.labels) == other.targets[task.name].labels[same]).all()
+            assert labels[0] >= len(task.labels)
+            tags = [task.labels[label] for label in (labels % len(task.labels)).tolist()]
+            chains = np.split(tags, np.flatnonzero(labels >= len(task.labels)))
+            assert all(write_tags(read_tags(chain), len(chain), "bio") == list(chain) for chain in chains)
+            begins += len(chains) - 1
+    assert begins <= len(record.sentences) + len(examples) - 1
+    if len(examples) == 1:
+        assert begins == len(record.sentences)
+
+
+def test_a_crfs_loss_is_that_of_its_chains_and_it_decodes_with_what_it_learnt() -> None:
+    task = Tag(types=("X",), decoder="crf", legal=True)
+    record = dataclasses.replace(task.asked(["a b a a"]), label=(Span(1, 3, "X"),), sentences=(0, 3))
+    packer = Packer(tokenizer=TOKENIZER, length=8)
+    backbone = Architecture(layers=1, heads=1, width=4, vocabulary=len(TOKENIZER), length=8, dropout=0).build().eval()
+    head = task.head(backbone)
+    examples = task.encode(record, packer)
+    batch = collate([*examples, *examples])
+    states = backbone(batch)
+    loss = head(states, batch)
+    assert loss.count == 8
+    scores = head.outputs(states, batch)[1:5]
+    alone = head.crf.log_likelihood(scores, torch.tensor([0, 1, 2, 0]), (3, 1)).sum()
+    torch.testing.assert_close(loss.total, -2 * alone)
+    # A step that has learnt to be worth a lot decides, and only in `decoding`.
+    outputs = [np.zeros((6, 3), np.float32)]
+    with torch.no_grad():
+        head.crf.steps[1, 2] = 9
+        head.crf.first[1] = 9
+    assert task.decoding(head)(outputs, record, examples).value[0] == Span(0, 2, "X")
+    assert task.decode(outputs, record, examples).value == ()
+
+
+def test_what_is_illegal_is_repaired_and_counted_or_ruled_out() -> None:
+    record = Tag().asked(["a b a"])
+    task = Tag(types=("X",))
+    examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=8))
+    outputs = np.zeros((5, 3), np.float32)
+    outputs[[1, 2, 3], [0, 2, 2]] = 5, 2, 5  # O I-X I-X
+    found = task.decode([outputs], record, examples)
+    assert found.value == (Span(1, 3, "X"),) and found.illegal == 1
+    labelled = [dataclasses.replace(record, label=())]
+    assert task.metrics([found], labelled)["illegal"] == pytest.approx(1 / 3)
+    found = dataclasses.replace(task, legal=True).decode([outputs], record, examples)
+    assert found.illegal == 0 and found.value == (Span(1, 3, "X"),)
+
+
+def test_plain_text_and_texts_without_words() -> None:
+    task = Tag(types=("X",))
+    record = task.asked(["Zz-a, 你好"])
+    assert [record.texts[0][start:end] for start, end in record.words] == ["Zz", "-", "a", ",", "你", "好"]
+    packer = Packer(tokenizer=TOKENIZER, length=8)
+    for text in ("", " \n"):
+        empty = task.asked([text])
+        examples = task.encode(empty, packer)
+        found = task.decode([np.zeros((2, 3), np.float32)], empty, examples)
+        assert len(examples) == 1 and found.value == () and found.told() == ["no entities"]
+    assert [len(word) for word in _texts(Weibo().asked(["2 个a"]))] == [1, 1, 1]
+    with pytest.raises(UserError, match="one text at a time, not 2"):
+        task.asked(["a", "b"])
+
+
+def _texts(record: Passage) -> list[str]:
+    return [record.texts[0][start:end] for start, end in record.words]
+
+
+def test_a_text_of_a_hundred_thousand_words_is_read_in_windows() -> None:
+    task = Tag(types=("X",))
+    record = task.asked(["a b. " * 33_334])
+    examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=512))
+    assert len(record.words) == 100_002 and not any(example.truncated for example in examples)
+    outputs = [np.tile(np.array([0, 9, 0], np.float32), (len(example), 1)) for example in examples]
+    assert len(task.decode(outputs, record, examples).value) == 100_002
+
+
+def folder(tmp_path: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (tmp_path / f"{name}.conll").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+TRAIN = "-DOCSTART- O\n\nAnn B-PER\nsaw O\n\nBob B-PER\nin O\nRome B-LOC\n\n-DOCSTART- O\n\nNo O\n"
+
+
+def test_types_are_learnt_and_documents_read_together(tmp_path: Path) -> None:
+    data = folder(tmp_path, train=TRAIN, dev="Ann B-PER\n")
+    task, records = load(Tag(data=str(data), context="document"), ("train", "dev"))
+    assert task.types == ("LOC", "PER") and task.labels == label_names(("LOC", "PER"), "bio")
+    first, second = records["train"]
+    assert first.texts == ("Ann saw\nBob in Rome",) and first.sentences == (0, 2) and first.parts == [(0, 2), (2, 5)]
+    assert first.label == (Span(0, 1, "PER"), Span(2, 3, "PER"), Span(4, 5, "LOC")) and second.label == ()
+    assert task.describe(records["train"]) == "3 sentences in 2 rows, 3 entities (LOC 1, PER 2)"
+    assert len(list(Tag(data=str(data)).records("train", Problems(heading="")))) == 3
+    assert "in 2 documents; tags in BIO" in task.findings()[0]
+    assert task.findings()[-1].startswith("a row is a document")
+
+
+def test_a_share_is_held_out_and_a_test_file_needs_no_tags(tmp_path: Path) -> None:
+    data = folder(tmp_path, train="Ann B-PER\n\n" * 20, test="Ann\nsaw\n")
+    _, records = load(Tag(data=str(data), held_out=0.25), ("train", "dev", "test"))
+    assert [len(records[split]) for split in ("train", "dev", "test")] == [15, 5, 1]
+    assert records["test"][0].label is None
+    assert "25% of the training texts" in Tag(data=str(data), held_out=0.25).findings()[-1]
+    with pytest.raises(UserError, match="no file for test"):
+        list(Tag(data=str(data / "train.conll")).records("test", Problems(heading="")))
+
+
+def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    data = folder(tmp_path, train=TRAIN + "word\n", dev="Ann B-PERS\nBob B-PERS\nsaw X\n\nRome B-LOK\n")
+    with pytest.raises(UserError) as error:
+        load(Tag(data=str(data)), ("train", "dev"))
+    said = str(error.value)
+    assert "train.conll, line 13: 1 columns, but line 3 has 2" in said
+    assert "dev.conll, line 3: unknown tag 'X'" in said
+    (data / "dev.conll").write_text("Ann B-PERS\nBob B-PERS\n\nRome B-LOK\n")
+    (data / "train.conll").write_text(TRAIN)
+    with pytest.raises(UserError) as error:
+        load(Tag(data=str(data)), ("train", "dev"))
+    said = str(error.value)
+    assert said.count("unknown type") == 2
+    assert "dev.conll, line 1: unknown type 'PERS' (known: LOC, PER). Did you mean 'PER'?" in said
+    assert "dev.conll, line 4: unknown type 'LOK' (known: LOC, PER). Did you mean 'LOC'?" in said
+
+
+def test_only_o_is_nothing_to_learn(tmp_path: Path) -> None:
+    data = folder(tmp_path, train="Ann O\n\nBob O\n", dev="Ann O\n")
+    with pytest.raises(UserError, match=r"no text has an entity \(every tag is O\)"):
+        load(Tag(data=str(data)), ("train", "dev"))
+
+
+def test_how_files_are_read_is_said_by_settings() -> None:
+    task = Weibo(column=2, text="t", encoding="gb18030", scheme="words")
+    reading = dataclasses.replace(task.reading, spell=str)
+    assert reading == TagReading(column=2, text="t", encoding="gb18030", split="characters", plain=True)
+    assert [task.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
+    assert task.moved(Path("x"), {}).encoding == "" and task.moved(Path("x"), {"column": "3"}).column == 3
+    with pytest.raises(UserError, match="column is a number, counted from 1, not 'ner'"):
+        task.moved(Path("x"), {"column": "ner"})
+
+
+@pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"overlap": -1}, {"decoder": "crf", "pieces": "all"}])
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"held_out|overlap|crf"):
+        Tag(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("in.txt", "Ann saw Bob\n\nRome is old\n"),
+        ("in.csv", 'id,text\n1,"Ann saw Bob"\n2,\n3,Rome is old\n'),
+        ("in.jsonl", '{"text": "Ann saw Bob"}\n{"text": "Rome is old"}\n'),
+        ("in.jsonl", '{"tokens": ["Ann", "saw", "Bob"]}\n{"tokens": ["Rome", "is", "old"]}\n'),
+        ("in.conll", "Ann\nsaw\nBob\n\nRome\nis\nold\n"),
+        ("in.txt", "Ann\nsaw\nBob\n\nRome\nis\nold\n"),
+        ("in.tsv", "Ann\tB-PER\nsaw\tO\nBob\tO\n\nRome\tO\nis\tO\nold\tO\n"),
+    ],
+)
+def test_files_to_predict(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    problems = Problems(heading="")
+    inputs = Tag(types=("X",)).inputs(path)
+    rows = list(inputs.rows(problems))
+    found = [record for _, record in rows if record is not None]
+    assert [" ".join(_texts(record)) for record in found] == ["Ann saw Bob", "Rome is old"]
+    assert not problems.count and len(rows) == len(found) + (name == "in.csv")
+    assert all(row.line for row, _ in rows)
+
+
+def test_documents_of_a_file_to_predict_are_read_together_as_in_training(tmp_path: Path) -> None:
+    path = folder(tmp_path, test=TRAIN) / "test.conll"
+    inputs = Tag(types=("X",), context="document").inputs(path)
+    rows = list(inputs.rows(Problems(heading="")))
+    assert [row.values["text"] for row, _ in rows] == ["Ann saw\nBob in Rome", "No"]
+    assert [record.sentences for _, record in rows] == [(0, 2), (0,)]
+    assert rows[0][0].source["words"] == ["Ann", "saw", "Bob", "in", "Rome"] and rows[1][0].line == 12
+
+
+def test_a_prediction_is_written_as_json_and_told_in_lines() -> None:
+    task = Tag(types=("X",))
+    record = task.asked(["a b"])
+    examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=8))
+    outputs = np.full((4, 3), -9, np.float32)
+    outputs[[1, 2], [1, 2]] = 9
+    found = task.decode([outputs], record, examples)
+    (entity,) = found.as_dict()["prediction"]
+    assert entity == {"start": 0, "end": 3, "type": "X", "text": "a b", "probability": pytest.approx(1)}
+    assert json.loads(task.cells(found)["prediction"]) == [entity] and task.cells(None) == {"prediction": ""}
+    assert found.told() == ["100.00%  X  a b  (0-3)"]
+    assert task.published() == {"labels": ("O", "B-X", "I-X")}
+
+
+def test_one_label_a_word() -> None:
+    task = Tag(types=("DT", "NN"), scheme="words")
+    record: Record = dataclasses.replace(task.asked(["a b b"]), label=(Span(0, 1, "DT"), Span(2, 3, "NN")))
+    examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=8))
+    assert task.labels == ("O", "DT", "NN")
+    assert examples[0].targets["tag"].labels.tolist() == [1, 0, 2]
+    assert task.decode(perfect(task, examples), record, examples).value == record.label

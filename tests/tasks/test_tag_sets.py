@@ -1,0 +1,58 @@
+"""conll2003, wnut17, weibo, cluener: the official files, sentence for sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from osbert import components
+from osbert.data.tags import Span
+from osbert.tasks import Task, load
+from osbert.tasks.cluener import Cluener
+from osbert.tasks.passages import Passage
+from osbert.tasks.weibo import Weibo
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "counts"),
+    [
+        ("conll2003", "conll2003", {"train": (946, 14041, 203621, 23499), "dev": (216, 3250, 51362, 5942)}),
+        ("wnut17", "wnut17", {"train": (3394, 3394, 62730, 1975), "dev": (1009, 1009, 15733, 836)}),
+        ("weibo", "weibo-zh", {"train": (1350, 1350, 73778, 1895), "dev": (270, 270, 14509, 389)}),
+    ],
+)
+def test_the_official_files(data: Path, name: str, folder: str, counts: dict[str, tuple[int, ...]]) -> None:
+    """Rows, sentences, words and entities; those of the first two sets are as their papers tell."""
+    task = components.find("tasks", name, base=Task)(data=str(data / "ner" / folder))
+    fitted, records = load(task, ("train", "dev"))
+    assert fitted == task
+    for split, expected in counts.items():
+        passages = [record for record in records[split] if isinstance(record, Passage)]
+        sizes = [(len(one.sentences), len(one.words), len(one.label)) for one in passages]
+        assert (len(passages), *(sum(column) for column in zip(*sizes))) == expected
+
+
+def test_weibos_characters_stand_side_by_side(data: Path) -> None:
+    _, records = load(Weibo(data=str(data / "ner" / "weibo-zh")), ("dev",), fit=False)
+    record = records["dev"][5]
+    assert record.texts == ("老百姓心新乡新闻网话说这几天新乡天气还好吧偷笑",)
+    assert record.label[:2] == (Span(0, 3, "PER.NOM"), Span(4, 6, "GPE.NAM"))
+
+
+def test_clueners_form(tmp_path: Path) -> None:
+    lines = [
+        {
+            "text": "彭小军认为A股",
+            "label": {"name": {"彭小军": [[0, 2]]}, "company": {"A股": [[5, 6]], "股": [[6, 6]]}},
+        },
+        {"text": "无", "label": {}},
+    ]
+    (tmp_path / "train.json").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    (tmp_path / "dev.json").write_text(json.dumps(lines[0]))
+    (tmp_path / "test.json").write_text('{"id": 0, "text": "四川敦煌学"}\n')
+    task, records = load(Cluener(data=str(tmp_path)), ("train", "dev", "test"))
+    assert records["train"][0].label == (Span(0, 3, "name"), Span(5, 7, "company")) == records["dev"][0].label
+    assert records["train"][1].label == () and records["test"][0].label is None
+    assert len(task.types) == 10 and "1 overlap a longer one" in task.findings()[0]
