@@ -286,3 +286,25 @@ def test_official_files_are_read_row_for_row(data: Path, name: str, rows: int) -
     path = data / "glue" / f"{name}.tsv"
     noted = problems()
     assert len(list(open_table(path).rows(noted))) == rows and noted.count == 0
+
+
+def test_parquet_is_read_as_text_cells(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = {"sentence": ["good, really", "bad\nfilm", None], "label": [1, 0, -1], "score": [0.5, 2.0, None]}
+    path = tmp_path / "train-00000-of-00001.parquet"
+    parquet.write_table(pyarrow.table(rows), path)
+    assert find_splits(tmp_path) == {"train": path}
+    table = open_table(path)
+    found = list(table.rows(problems()))
+    assert [dict(row.values) for row in found] == [
+        {"sentence": "good, really", "label": "1", "score": "0.5"},
+        {"sentence": "bad\nfilm", "label": "0", "score": "2.0"},
+        {"sentence": "", "label": "-1", "score": ""},
+    ]
+    assert [row.line for row in found] == [1, 2, 3]
+    assert table.describe() == f"{path}: Parquet; columns: sentence, label, score"
+    write(tmp_path, "b.parquet", "no such thing")
+    with pytest.raises(UserError, match=r"b\.parquet: not a Parquet file that can be read"):
+        open_table(tmp_path / "b.parquet")

@@ -1,8 +1,10 @@
-"""Reads the text column of a Parquet file, row group by row group; pyarrow is needed and comes with an extra."""
+"""Reads Parquet files, row group by row group; pyarrow is needed and comes with an extra."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from osbert.corpus.decoding import Errors
@@ -10,7 +12,7 @@ from osbert.corpus.inputs import Input, Repairs
 from osbert.errors import Problems, UserError, nearest
 
 BUFFER = 1 << 20
-"""Bytes of a column read at a time; pyarrow would take the column's part of a row group whole."""
+"""Bytes of a column read at a time."""
 
 
 def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -> Iterator[str]:
@@ -18,20 +20,40 @@ def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -
 
     Raises UserError when pyarrow is missing, the file is not Parquet, or it has no column `field` of texts.
     """
+    # Columns are read a piece at a time: a row group can be as large as the file.
+    with _opened(source.path) as table:
+        kinds = {column.name: column.type for column in table.schema_arrow}
+        _check_column(str(source.path), field, {name: str(kind) for name, kind in kinds.items()})
+        rows = (batch.column(0) for batch in table.iter_batches(batch_size=1024, columns=[field]))
+        yield from _texts(rows, str(source.path), errors, repairs)
+
+
+def read_columns(path: Path) -> tuple[str, ...]:
+    """Return the names of a file's columns; raises UserError as `read_texts`."""
+    with _opened(path) as table:
+        return tuple(table.schema_arrow.names)
+
+
+def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield each row as plain values by column; raises UserError as `read_texts`."""
+    with _opened(path) as table:
+        for batch in table.iter_batches(batch_size=1024):
+            yield from batch.to_pylist()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise UserError(f'{source.path}: reading Parquet needs pyarrow: pip install "osbert[parquet]"') from error
+        raise UserError(f'{path}: reading Parquet needs pyarrow: pip install "osbert[parquet]"') from error
     try:
-        # Nothing is read ahead, and columns are read a piece at a time: a row group can be as large as the file.
-        with pyarrow.parquet.ParquetFile(source.path, pre_buffer=False, buffer_size=BUFFER) as table:
-            kinds = {column.name: column.type for column in table.schema_arrow}
-            _check_column(str(source.path), field, {name: str(kind) for name, kind in kinds.items()})
-            rows = (batch.column(0) for batch in table.iter_batches(batch_size=1024, columns=[field]))
-            yield from _texts(rows, str(source.path), errors, repairs)
+        # Nothing is read ahead: pyarrow would take the columns' parts of a row group whole.
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as table:
+            yield table
     except (pyarrow.ArrowInvalid, OSError) as error:
-        raise UserError(f"{source.path}: not a Parquet file that can be read ({error}).") from error
+        raise UserError(f"{path}: not a Parquet file that can be read ({error}).") from error
 
 
 def _check_column(name: str, field: str, kinds: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""One's own tables, row by row: CSV, TSV, JSON lines and plain lines, every row with the line it begins on."""
+"""One's own tables, row by row: CSV, TSV, JSON lines, Parquet and plain lines, every row with the line it begins on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from osbert.corpus.parquet import read_rows
 from osbert.data.table_format import Format, Reading, decoding_error, find_format, open_text
 from osbert.data.table_rows import parse
 from osbert.errors import Problems
@@ -17,7 +18,10 @@ __all__ = ["Reading", "Row", "Table", "open_table"]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row: the `line` it begins on (from 1), its `values` as text, and for JSON lines the object as it stood."""
+    """One row: the `line` it begins on (from 1), its `values` as text, and for JSON lines the object as it stood.
+
+    A row of a Parquet file has its number for a line.
+    """
 
     line: int
     values: Mapping[str, str]
@@ -45,6 +49,10 @@ class Table:
 
         Blank lines are passed over. Raises UserError at bytes that are not text in the file's encoding.
         """
+        if self.format.kind == "parquet":
+            for number, row in enumerate(read_rows(self.path), 1):
+                yield Row(line=number, values={key: _text(value) for key, value in row.items()})
+            return
         read = {"delimited": self._delimited, "jsonl": self._objects, "lines": self._lines}[self.format.kind]
         try:
             with open_text(self.path, self.format.encoding) as file:
@@ -95,10 +103,10 @@ def open_table(path: Path, reading: Reading = Reading()) -> Table:  # noqa: B008
 
 
 def _text(value: Any) -> str:
-    """Return a JSON value as the text a CSV cell would hold; null is an empty cell."""
+    """Return a JSON or Parquet value as the text a CSV cell would hold; null is an empty cell."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _remedy(form: Format, cells: int) -> str:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, cast
 
 from osbert.corpus.decoding import guess_encoding
+from osbert.corpus.parquet import read_columns
 from osbert.data.table_columns import is_known
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, UserError
 
 Choice = Literal["auto", "yes", "no"]
-SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt")
+SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet")
 COMPRESSIONS = (".gz", ".xz", ".zst")
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -45,9 +46,9 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """What was found. `kind`: "delimited" (CSV, TSV), "jsonl" (one object a line) or "lines" (one text a line)."""
+    """What was found. `kind`: "delimited" (CSV, TSV), "jsonl" (objects), "parquet", or "lines" (one text a line)."""
 
-    kind: Literal["delimited", "jsonl", "lines"]
+    kind: Literal["delimited", "jsonl", "parquet", "lines"]
     encoding: str
     columns: tuple[str, ...]
     delimiter: str = ""
@@ -56,6 +57,8 @@ class Format:
 
     def describe(self) -> str:
         """Return the form in words, as it is shown before training."""
+        if self.kind == "parquet":
+            return f"Parquet; columns: {', '.join(self.columns)}"
         encoding = {"utf-8-sig": "UTF-8 with BOM", "utf-8": "UTF-8"}.get(self.encoding, self.encoding)
         if self.kind == "delimited":
             header = "header" if self.header else "no header"
@@ -78,6 +81,8 @@ def find_format(path: Path, reading: Reading) -> Format:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file.")
+    if path.suffix.lower() == ".parquet":
+        return Format(kind="parquet", encoding="", columns=read_columns(path))
     encoding = find_encoding(path, reading.encoding)
     lines = _sample(path, encoding)
     if not lines:
