@@ -80,11 +80,16 @@ def evaluate(
         print(f"{run}: {remark}")
     task, by_split = load(task, ("all" if data.is_file() else split,), fit=False)
     (records,) = by_split.values()
+    for line in task.left_out(split):
+        print(line)
     result = score(engine.learner, task, records, engine.packer)
     tell(task, records, result.predictions, result.metrics)
     cut = sum(prediction.truncated > 0 for prediction in result.predictions)
     if cut:
-        print(f"{cut:,} texts are longer than the run reads ({task.limit(engine.packer)}); their ends were not read.")
+        print(
+            f"{cut:,} texts are longer than the run reads ({task.limit(engine.packer)}); pieces {task.unread} were not "
+            "read."
+        )
 
 
 def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "") -> Task:

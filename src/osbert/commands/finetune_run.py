@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 from osbert import recipe
+from osbert.commands.finetune_long import long_texts
 from osbert.data.encoded import Encoded, OnDemand, Ready
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
 from osbert.errors import UserError
-from osbert.evaluation.score import score
+from osbert.evaluation.score import refuse_long, score
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.weight_files import read_file, write_tensors
@@ -159,6 +160,7 @@ class Finetuning:
         self.development = records["dev"]
         self.packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
         self.training = [record for record in records["train"] if task.teaches(record)]
+        refuse_long(task, [*self.training, *self.development], self.packer)
         self.encoded = self._encode(model.backbone.architecture.segments)
         with seeded(settings.seed):
             head = task.head(model.backbone)
@@ -274,18 +276,8 @@ class Finetuning:
 
 
 def truncation(run: Finetuning) -> str:
-    """Return in words how much of the training texts does not fit, "" when everything does."""
-    if not isinstance(run.encoded, Ready):
-        return run.task.cuts(run.training, run.packer)
-    examples = run.encoded.examples
-    cut, pieces = int((examples.truncated > 0).sum()), int(examples.truncated.sum())
-    if not cut:
-        return ""
-    return (
-        f"{cut:,} of {len(examples):,} texts ({cut / len(examples):.1%}) are longer than {run.packer.length} tokens; "
-        f"{pieces:,} pieces ({pieces / (pieces + len(examples.ids)):.1%} of all) are not read. --length N changes "
-        "this, up to the model's own."
-    )
+    """Return in words how much of the texts does not fit and what becomes of it, "" when everything fits."""
+    return long_texts(run.task, run.packer, training=run.encoded, records=run.training, development=run.development)
 
 
 def fingerprint(records: dict[str, list[Record]]) -> str:

@@ -72,7 +72,8 @@ def tell(engine: Engine, texts: tuple[str, ...]) -> None:
         print(line)
     if prediction.truncated:
         limit = engine.fine_tuned.limit(engine.packer)
-        print(f"  {prediction.truncated:,} pieces at the end were not read: the run reads {limit}.")
+        where = engine.fine_tuned.unread
+        print(f"  {prediction.truncated:,} pieces {where} were not read: the run reads {limit}.")
 
 
 def tell_remarks(engine: Engine) -> None:

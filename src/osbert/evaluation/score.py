@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS, outputs
 from osbert.models.heads import Head, Learner
 from osbert.tasks import Prediction, Record, Task
@@ -31,6 +31,7 @@ def predict(
     head = learner.heads[task.name]
     assert isinstance(head, Head)
     decode = task.decoding(head)
+    refuse_long(task, records, packer)
     predictions = []
     for chunk in _chunks(task, records, packer):
         examples = [example for _, group in chunk for example in group]
@@ -40,6 +41,13 @@ def predict(
             truncated = sum(example.truncated for example in group)
             predictions.append(replace(prediction, truncated=truncated))
     return predictions
+
+
+def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
+    """Raise one UserError that names every record which is too long, if the task's settings forbid to cut it."""
+    problems = Problems(heading="These texts are too long (--long error)")
+    task.refuse_long(records, packer, problems)
+    problems.stop_if_any()
 
 
 def _chunks(task: Task, records: Sequence[Record], packer: Packer) -> Iterator[list[tuple[Record, list[Example]]]]:

@@ -135,6 +135,10 @@ class Task(Objective):
         """Return in words what was found in the data: each file's form, where development rows come from."""
         return []
 
+    def left_out(self, split: str) -> list[str]:
+        """Return in words what is passed over in the files of a split, for it is known to be unusable."""
+        return []
+
     def describe(self, records: Sequence[Record]) -> str:
         """Return in words what a split holds."""
         return f"{len(records):,} rows"
@@ -198,6 +202,14 @@ class Task(Objective):
     def cuts(self, records: Sequence[Record], packer: Packer) -> str:
         """Return in words what of the training records is not read, for a `lazy` task; for others it is counted."""
         return ""
+
+    @property
+    def unread(self) -> str:
+        """Return where the pieces lie that are not read, in words."""
+        return "at the end"
+
+    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
+        """Note each record that does not fit, if the task's settings forbid to leave out any of it."""
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Example, Target
+from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record
@@ -33,6 +33,8 @@ class Classify(TextTask):
 
     spellings: ClassVar[Mapping[str, str]] = {}
     """What a data set writes in its files -> the label's name."""
+    positive: ClassVar[str] = ""
+    """The label whose F1 is the data set's score, "f1"."""
 
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
@@ -50,7 +52,9 @@ class Classify(TextTask):
 
     @property
     def criterion(self) -> str:
-        """Return accuracy, or macro F1 when rare classes are to count as much."""
+        """Return the data set's score: accuracy, or F1; macro F1 when rare classes are to count as much."""
+        if self.positive:
+            return "f1"
         return "macro_f1" if self.class_weights == "balanced" else "accuracy"
 
     def value(self, text: str) -> str:
@@ -62,9 +66,12 @@ class Classify(TextTask):
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the labels' names, and their weights if they are to be balanced.
 
-        Raises UserError when weights were given that are not one a label, or though they are to be balanced.
+        Raises UserError at rows of one class, and when weights were given that are not one a label, or though they are
+        to be balanced.
         """
         counts = Counter(record.label for record in records)
+        if len(counts) == 1:
+            raise UserError(f"every training row has the label '{records[0].label}'; a classifier needs two or more")
         labels = self.labels or tuple(sorted(counts))
         weights = self.weights
         if weights and self.class_weights == "balanced":
@@ -79,14 +86,11 @@ class Classify(TextTask):
         return dataclasses.replace(self, labels=labels, weights=weights)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Note each label that was not seen in training, and a training set of one class.
+        """Note each label that was not seen in training.
 
         Without labels, because the training rows could not be read, nothing is said of others.
         """
         if not self.labels:
-            return
-        if len(self.labels) == 1:
-            problems.add(f"every training row has the label '{self.labels[0]}'; a classifier needs two or more")
             return
         for record in records:
             if record.label is not None and record.label not in self.labels:
@@ -96,14 +100,12 @@ class Classify(TextTask):
                 )
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence, with the label's number as its target."""
-        (example,) = super().encode(record, packer)
+        """Return the one sequence, or the windows, with the label's number as the target of each."""
+        examples = super().encode(record, packer)
         if record.label is None:
-            return [example]
+            return examples
         number = self.labels.index(record.label)
-        weights = np.array([self.weights[number]], np.float32) if self.weights else None
-        target = Target(labels=np.array([number], np.int64), weights=weights)
-        return [dataclasses.replace(example, targets={self.name: target})]
+        return self.aimed(examples, np.int64(number), self.weights[number] if self.weights else None)
 
     def head(self, backbone: Transformer) -> Head:
         """Return a linear layer from the pooled state to K scores."""
@@ -115,20 +117,32 @@ class Classify(TextTask):
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
-        """Return the likeliest label and the softmax over all."""
-        (scores,) = outputs
-        shares = np.exp(scores.astype(np.float64) - scores.max())
+        """Return the likeliest label and the softmax over all, by the mean scores of a record's windows.
+
+        That mean is what the layer would say of the windows' mean state.
+        """
+        scores = np.mean(outputs, axis=0, dtype=np.float64)
+        shares = np.exp(scores - scores.max())
         shares /= shares.sum()
         probabilities = dict(zip(self.labels, shares.tolist()))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return accuracy, macro F1, and the F1 of each class ("f1/label"); a class never seen nor said has F1 0."""
+        """Return accuracy, macro F1, Matthews correlation, and the F1 of each class ("f1/label").
+
+        A class never seen nor said has F1 0. The positive class's F1 is "f1", the first of all.
+        """
         table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
         hits = np.diag(table)
         f1 = 2 * hits / np.maximum(table.sum(axis=0) + table.sum(axis=1), 1)
         classes = {f"f1/{label}": float(one) for label, one in zip(self.labels, f1)}
-        return {"accuracy": float(hits.sum() / table.sum()), "macro_f1": float(f1.mean()), **classes}
+        return {
+            **({"f1": classes[f"f1/{self.positive}"]} if self.positive else {}),
+            "accuracy": float(hits.sum() / table.sum()),
+            "macro_f1": float(f1.mean()),
+            "matthews": matthews(table),
+            **classes,
+        }
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
         """Return the table of what was taken for what, unless it is too large for a screen."""
@@ -156,6 +170,13 @@ def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[st
     from sklearn.metrics import confusion_matrix
 
     return confusion_matrix(true, predicted, labels=list(labels))
+
+
+def matthews(table: NDArray[np.int64]) -> float:
+    """Return the Matthews correlation of a confusion table (K, K), R_K (Gorodkin 2004); 0 where one class is all."""
+    true, said, n = table.sum(axis=1).astype(float), table.sum(axis=0).astype(float), float(table.sum())
+    spread = float(np.sqrt((n * n - true @ true) * (n * n - said @ said)))
+    return (n * float(np.trace(table)) - float(true @ said)) / spread if spread > 0 else 0.0
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Example, Target
+from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record
@@ -63,12 +63,11 @@ class Regress(TextTask):
             problems.add(f"every training row has the number {self.center:g}; there is nothing to learn")
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence, with the standardised number as its target."""
-        (example,) = super().encode(record, packer)
+        """Return the one sequence, or the windows, with the standardised number as the target of each."""
+        examples = super().encode(record, packer)
         if record.label is None:
-            return [example]
-        target = Target(labels=np.array([(record.label - self.center) / self.scale], np.float32))
-        return [dataclasses.replace(example, targets={self.name: target})]
+            return examples
+        return self.aimed(examples, np.float32((record.label - self.center) / self.scale))
 
     def head(self, backbone: Transformer) -> Head:
         """Return a linear layer from the pooled state to one number."""
@@ -80,9 +79,8 @@ class Regress(TextTask):
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
-        """Return the number in the user's unit."""
-        (output,) = outputs
-        return Prediction(value=self.center + self.scale * float(output[0]))
+        """Return the number in the user's unit, the mean over a record's windows."""
+        return Prediction(value=self.center + self.scale * float(np.mean(outputs)))
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return Pearson and Spearman correlation, mean squared error and R2, 1 - mse / variance.

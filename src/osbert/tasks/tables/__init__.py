@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Self
 from osbert.data.example import Booleans
 from osbert.data.table import Reading, Row, Table, open_table
 from osbert.data.table_format import Choice
-from osbert.data.table_splits import find_splits, hold_out
+from osbert.data.table_splits import hold_out
 from osbert.errors import Problems, UserError
 from osbert.tasks import Inputs, Record, Task
+from osbert.tasks.tables.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class TableTask(Task):
 
     numbers: ClassVar[bool] = False
     """Whether the label is a number."""
+    layout: ClassVar[Layout] = Layout()
+    """What is known of the files of a published data set."""
 
     delimiter: str = ""
     """What separates the cells; found by looking when left open."""
@@ -65,14 +68,15 @@ class TableTask(Task):
 
     def split_files(self) -> Mapping[str, Path]:
         """Return the file of each split; one file alone is {"all": file}. UserError when there is none."""
-        return find_splits(Path(self.data))
+        return self.layout.splits(self.data)
 
     def open(self, path: Path) -> Table:
         """Open a file of the user's as these settings say."""
+        plain = self.layout.plain(path)
         reading = Reading(
-            delimiter=self.delimiter,
+            delimiter=self.delimiter or ("\t" if plain else ""),
             header=self.header,
-            quotes=self.quotes,
+            quotes="no" if plain and self.quotes == "auto" else self.quotes,
             encoding=self.encoding,
             names=tuple(filter(None, self.named)),
         )
@@ -81,11 +85,25 @@ class TableTask(Task):
     def findings(self) -> list[str]:
         """Return in words what was found: each file's form, the columns in use, where development rows come from."""
         files = self.split_files()
-        lines = [self.open(path).describe() for split, path in files.items() if split != "test"]
+        lines = [self.open(path).describe() for split, path in files.items() if not _is_test(split)]
+        lines += dict.fromkeys([*self.left_out("train"), *self.left_out("dev")])  # of one file for both once
         lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
         if "dev" not in files:
             kind = "drawn at random" if self.numbers else "of every label"
             lines.append(f"no file for development: {self.held_out:.0%} of the training rows, {kind}, are held out")
+        return lines
+
+    def left_out(self, split: str) -> list[str]:
+        """Return in words how many rows of each file of a split are left out, and the first of them."""
+        lines = []
+        for name, path in self.split_files().items():
+            if not (self.layout.lenient and (name.startswith(split) or name == "all")):
+                continue
+            problems = Problems(heading="", shown=1)
+            for _ in self._rows(path, problems, labelled=not _is_test(name)):
+                pass
+            if problems.count:
+                lines.append(f"rows left out: {problems.count:,}, the first being {problems.messages[0]}")
         return lines
 
     def describe(self, records: Sequence[Record]) -> str:
@@ -108,7 +126,7 @@ class TableTask(Task):
         source = "train" if split == "dev" and "dev" not in files else split
         path = self.file(source)
         shared = split != source  # the rows were read for training already, and their problems told
-        records = self.read(path, Problems(heading="") if shared else problems, labelled=source != "test")
+        records = self.read(path, Problems(heading="") if shared else problems, labelled=not _is_test(source))
         if split in ("train", "dev") and "dev" not in files:
             rows = list(records)
             records = iter([row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")])
@@ -144,12 +162,24 @@ class TableTask(Task):
         """Return the file of a split; raises UserError when there is none."""
         files = self.split_files()
         path = files.get(split, files.get("all"))
-        if path is None or (split == "test" and "all" in files):
+        if path is None or (_is_test(split) and "all" in files):
             raise UserError(f"{self.data} has no file for {split}; it has {', '.join(files)}.")
         return path
 
     def read(self, path: Path, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the records of a file; what cannot be used is noted in `problems`."""
+        if not (labelled and self.layout.lenient):
+            yield from self._rows(path, problems, labelled=labelled)
+            return
+        kept, left_out = 0, Problems(heading="")
+        for record in self._rows(path, left_out, labelled=labelled):
+            kept += 1
+            yield record
+        if left_out.count * 100 > kept:
+            for message in left_out.messages:
+                problems.add(message)
+
+    def _rows(self, path: Path, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         table = self.open(path)
         columns = self.columns(table, labelled=labelled)
         for row in table.rows(problems):
@@ -158,10 +188,16 @@ class TableTask(Task):
             except ValueError as error:
                 problems.add(f"{path}, line {row.line}: {error}.")
                 continue
-            if not _blank(record):
+            if labelled and self.layout.unlabelled and record.label is None:
+                problems.add(f"{path}, line {row.line}: the row has no label.")
+            elif not _blank(record):
                 yield record
             elif not self.skip_empty:
                 problems.add(f"{path}, line {row.line}: the text is empty. Remove the row, or give --skip-empty.")
+
+
+def _is_test(split: str) -> bool:
+    return split.startswith("test")  # of some sets there are two
 
 
 def _blank(record: Record) -> bool:

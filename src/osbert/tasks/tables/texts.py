@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from osbert.data.example import Example
+import numpy as np
+
+from osbert.data.example import Example, Target
+from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer, Run
 from osbert.data.table import Row, Table
 from osbert.data.table_columns import Columns, choose
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.tasks import Record
 from osbert.tasks.tables import TableTask
 
@@ -27,6 +30,22 @@ class TextTask(TableTask):
     """The column with the second text, where texts come in pairs."""
     label: str = ""
     """The column with the label; found by its name when left open."""
+    long: Long = "truncate"
+    """How a text that does not fit is read: truncate, its beginning; head+tail, a quarter from its beginning and the
+    rest from its end; window, all of it in overlapping windows, whose scores are averaged; error, not at all."""
+    overlap: int = 64
+    """Pieces that a window shares with the one before, at most half of a window."""
+
+    def __post_init__(self) -> None:
+        """Refuse an overlap below 0."""
+        super().__post_init__()
+        if self.overlap < 0:
+            raise ValueError(f"overlap must be 0 or more pieces, not {self.overlap}")
+
+    @property
+    def sample(self) -> str:  # type: ignore[override]
+        """Return what to write behind `osbert predict RUN` to try a run."""
+        return '"a text of yours" "and the second of the pair"' if self.pair else super().sample
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -35,7 +54,12 @@ class TextTask(TableTask):
 
     def columns(self, table: Table, *, labelled: bool) -> Columns:
         """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
-        asked = Columns(text=self.text, pair=self.pair, label=self.label)
+        # A column of another form of the same data set is not asked for; one that the user names is.
+        names = [name if name in table.columns or not self.layout.known(name) else "" for name in self.named]
+        known = self.layout.find(table.columns, labelled=labelled)
+        if known and not any(names):
+            return known
+        asked = Columns(text=names[0], pair=names[1], label=names[2])
         return choose(table.columns, asked=asked, path=str(table.path), numbers=self.numbers, labelled=labelled)
 
     def resolved(self) -> Self:
@@ -76,7 +100,8 @@ class TextTask(TableTask):
         if missing:
             raise ValueError(f"there is no '{missing[0]}' in it")
         texts = tuple(row.values[name] for name in columns.texts)
-        label = self.value(row.values[columns.label].strip()) if columns.label else None
+        cell = row.values[columns.label].strip() if columns.label else ""
+        label = self.value(cell) if columns.label and cell not in self.layout.unlabelled else None
         return Record(number=0, texts=texts, label=label, path=path, line=row.line)
 
     def asked(self, texts: Sequence[str]) -> Record:
@@ -86,14 +111,38 @@ class TextTask(TableTask):
             raise UserError(f"The run was fine-tuned on {kind}.")
         return super().asked(texts)
 
+    @property
+    def unread(self) -> str:
+        """Return where the pieces lie that are not read."""
+        return "in the middle" if self.long == "head+tail" else super().unread
+
+    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
+        """Note each record that is too long, if none may be."""
+        if self.long != "error":
+            return
+        for record in records:
+            if cut := sum(example.truncated for example in self.encode(record, packer)):
+                problems.add(
+                    f"{record.place}: {cut:,} pieces more than fit into {packer.length} tokens. Shorten the text, or "
+                    "give --long truncate, head+tail or window."
+                )
+
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence of a text or a pair."""
+        """Return the one sequence of a text or a pair, or its windows."""
+        if len(record.texts) > 2:
+            raise UserError(f"{record.place}: {self.name} reads one text or a pair, not {len(record.texts)} texts.")
         runs = [_run(text, packer) for text in record.texts]
-        if len(runs) == 1:
-            return [packer.single(runs[0].ids, runs[0].words, record=record.number)]
-        if len(runs) == 2:
-            return [packer.pair(runs[0], runs[1], record=record.number)]
-        raise UserError(f"{record.place}: {self.name} reads one text or a pair, not {len(runs)} texts.")
+        return lay_out(runs, packer, long=self.long, overlap=self.overlap, record=record.number)
+
+    def aimed(self, examples: Sequence[Example], label: Any, weight: float | None = None) -> list[Example]:
+        """Return the sequences of a record with its label (an integer or a number) as the target of each.
+
+        The windows of a long text share its `weight` in the loss, 1 where there is none.
+        """
+        share = None if weight is None and len(examples) == 1 else (weight or 1.0) / len(examples)
+        weights = None if share is None else np.array([share], np.float32)
+        target = Target(labels=np.array([label]), weights=weights)
+        return [dataclasses.replace(example, targets={self.name: target}) for example in examples]
 
 
 def _run(text: str, packer: Packer) -> Run:

@@ -1,0 +1,69 @@
+"""Texts that do not fit into a sequence: how many rows of a fine-tuning have them, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.encoded import Encoded, Ready
+from osbert.data.pack import Packer
+from osbert.tasks import Record, Task
+
+Counts = NDArray[np.integer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """What is read of some records, (n,) each: `sequences`, pieces that are `cut`; and all `tokens` that are read."""
+
+    sequences: Counts
+    cut: Counts
+    tokens: int
+
+    def describe(self, task: Task, length: int) -> str:
+        """Return in words how many texts do not fit and what becomes of them, "" when all fit."""
+        if self.cut.any():
+            long, pieces = self.cut > 0, int(self.cut.sum())
+            share = pieces / (pieces + self.tokens)
+            fate = f"{pieces:,} pieces ({share:.1%} of all) {task.unread} are not read"
+        elif (self.sequences > 1).any() and not task.together:
+            long = self.sequences > 1
+            fate = f"they are read in {self.sequences[long].sum():,} overlapping windows"
+        else:
+            return ""
+        return f"{long.sum():,} of {len(long):,} texts ({long.mean():.1%}) are longer than {length} tokens; {fate}."
+
+
+def long_texts(
+    task: Task, packer: Packer, *, training: Encoded, records: Sequence[Record], development: Sequence[Record]
+) -> str:
+    """Return in words what becomes of texts that do not fit, a line each for training and development; "" if all fit.
+
+    `training`: the sequences of the training `records`. A `lazy` task tells it itself.
+    """
+    if not isinstance(training, Ready):
+        return task.cuts(records, packer)
+    parts = {"train": _made(training), "dev": _encoded(task, development, packer)}
+    told = {split: part.describe(task, packer.length) for split, part in parts.items()}
+    lines = [f"{split}: {line}" for split, line in told.items() if line]
+    if any(part.cut.any() for part in parts.values()):
+        lines[-1] += " --length N changes this, up to the model's own."
+    return "\n".join(lines)
+
+
+def _made(ready: Ready) -> Read:
+    owners = np.repeat(np.arange(len(ready)), ready.counts)
+    cut = np.bincount(owners, weights=ready.examples.truncated, minlength=len(ready)).astype(np.int64)
+    return Read(sequences=ready.counts, cut=cut, tokens=len(ready.examples.ids))
+
+
+def _encoded(task: Task, records: Sequence[Record], packer: Packer) -> Read:
+    sequences, cut, tokens = np.ones(len(records), np.int64), np.zeros(len(records), np.int64), 0
+    for place, record in enumerate(records):
+        examples = task.encode(record, packer)
+        sequences[place], cut[place] = len(examples), sum(example.truncated for example in examples)
+        tokens += sum(map(len, examples))
+    return Read(sequences=sequences, cut=cut, tokens=tokens)

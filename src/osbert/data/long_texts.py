@@ -1,0 +1,81 @@
+"""Texts longer than a sequence: cut at the end, cut in the middle, or read whole in overlapping windows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from osbert.data.example import Example
+from osbert.data.pack import PAIR_SPECIALS, SINGLE_SPECIALS, Packer, Run, shares
+
+Long = Literal["truncate", "head+tail", "window", "error"]
+HEAD = 4
+"""One piece in so many of a text cut in the middle is of its beginning: 128 of 510 (Sun et al. 2019, section 5.3.1)."""
+
+
+def lay_out(runs: Sequence[Run], packer: Packer, *, long: Long, overlap: int, record: int) -> list[Example]:
+    """Return one text or a pair as sequences: one, or for "window" as many as it takes to read every piece.
+
+    Of a pair that is too long the longer text gives way, until both have half of the room. `overlap`: pieces that two
+    windows share, at most half of a window. What is in no sequence is counted in `truncated`; "error" is cut as
+    "truncate" is, for the caller to refuse.
+    """
+    sizes = _sizes([len(run.ids) for run in runs], packer)
+    if long == "window":
+        return [_laid(parts, packer, record) for parts in windows(runs, sizes, overlap)]
+    left_out = sum(len(run.ids) - size for run, size in zip(runs, sizes))
+    if long == "head+tail":
+        runs = [head_and_tail(run, size) for run, size in zip(runs, sizes)]
+        return [dataclasses.replace(_laid(runs, packer, record), truncated=left_out)]
+    return [_laid(runs, packer, record)]
+
+
+def head_and_tail(run: Run, size: int) -> Run:
+    """Return the first quarter of `size` pieces and the last of a run, three quarters of them; all of it if it fits."""
+    n = len(run.ids)
+    if n <= size:
+        return run
+    head = max(1, size // HEAD)
+    kept = np.r_[:head, n - size + head : n]
+    return Run(run.ids[kept], run.words[kept])
+
+
+def windows(runs: Sequence[Run], sizes: Sequence[int], overlap: int) -> list[tuple[Run, ...]]:
+    """Return the windows of a text or a pair, of `sizes` pieces each; every piece is in at least one.
+
+    The windows of the text that has fewer are spread over those of the other, first with first and last with last.
+    """
+    starts = [_starts(len(run.ids), size, overlap) for run, size in zip(runs, sizes)]
+    most = max(map(len, starts))
+    places = [np.linspace(0, len(one) - 1, most).round().astype(int) for one in starts]
+    return [
+        tuple(
+            Run(run.ids[begin : begin + size], run.words[begin : begin + size])
+            for run, size, begin in zip(runs, sizes, begins)
+        )
+        for begins in zip(*(np.array(one)[place].tolist() for one, place in zip(starts, places)))
+    ]
+
+
+def _starts(n: int, size: int, overlap: int) -> list[int]:
+    """Return where the windows over n pieces begin; the last one ends with the text, so none is short."""
+    if n <= size:
+        return [0]
+    return [*range(0, n - size, size - min(overlap, size // 2)), n - size]
+
+
+def _sizes(lengths: Sequence[int], packer: Packer) -> list[int]:
+    """Return how many pieces of each text there is room for."""
+    if len(lengths) == 1:
+        return [min(lengths[0], packer.length - SINGLE_SPECIALS)]
+    first, second = (np.array(length) for length in lengths)
+    return [int(size) for size in shares(first, second, packer.length - PAIR_SPECIALS)]
+
+
+def _laid(runs: Sequence[Run], packer: Packer, record: int) -> Example:
+    if len(runs) == 1:
+        return packer.single(*runs[0], record=record)
+    return packer.pair(*runs, record=record)

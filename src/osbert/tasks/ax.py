@@ -1,0 +1,41 @@
+"""ax: GLUE's diagnostic set, predicted with a model of mnli: it has no training rows (GLUE, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from osbert.data.table_columns import Columns
+from osbert.errors import UserError
+from osbert.tasks.classify import Classify
+from osbert.tasks.tables.layout import Layout, glue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ax(Classify):
+    """diagnostic.tsv (index, sentence1, sentence2), or diagnostic-full.tsv with labels, scored by Matthews' R3."""
+
+    spellings: ClassVar[Mapping[str, str]] = {"0": "entailment", "1": "neutral", "2": "contradiction"}
+    layout: ClassVar[Layout] = glue(
+        Columns(text="sentence1", pair="sentence2", label="label"),
+        Columns(text="Premise", pair="Hypothesis", label="Label"),
+        Columns(text="premise", pair="hypothesis", label="label"),
+        files={"dev": ("diagnostic-full",), "test": ("diagnostic", "ax", "test")},
+    )
+
+    labels: tuple[str, ...] = ("entailment", "neutral", "contradiction")
+
+    @property
+    def criterion(self) -> str:
+        """Return Matthews correlation of three classes (R3)."""
+        return "matthews"
+
+    def resolved(self) -> Self:
+        """Refuse to be trained; raises UserError that says what to do."""
+        if "all" in self.split_files():
+            return super().resolved()
+        raise UserError(
+            f"{self.data}: the diagnostic set has no training rows. Fine-tune mnli, and predict it with that run: "
+            "osbert submit, or osbert evaluate RUN --data diagnostic-full.tsv."
+        )

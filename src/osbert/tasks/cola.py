@@ -1,0 +1,29 @@
+"""cola: CoLA, is an English sentence grammatical? GLUE's official TSVs (section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from osbert.data.table_columns import Columns
+from osbert.tasks.classify import Classify
+from osbert.tasks.tables.layout import Layout, glue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cola(Classify):
+    """Official train.tsv and dev.tsv have no header: source, label, the author's own mark, sentence."""
+
+    spellings: ClassVar[Mapping[str, str]] = {"0": "unacceptable", "1": "acceptable"}
+    layout: ClassVar[Layout] = glue(
+        Columns(text="column 4", label="column 2"),
+        Columns(text="sentence", label="label"),
+    )
+
+    labels: tuple[str, ...] = ("unacceptable", "acceptable")
+
+    @property
+    def criterion(self) -> str:
+        """Return Matthews correlation, CoLA's official score."""
+        return "matthews"

@@ -1,0 +1,55 @@
+"""mnli: MultiNLI, does a second sentence follow from a first, contradict it, or neither? GLUE's TSVs (section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import ClassVar
+
+from osbert.data.table_columns import Columns
+from osbert.data.table_splits import plain_name
+from osbert.errors import Problems
+from osbert.tasks import Prediction, Record
+from osbert.tasks.classify import Classify
+from osbert.tasks.tables.layout import Layout, glue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mnli(Classify):
+    """Development rows are those of dev_matched and dev_mismatched; the best epoch is kept by the matched ones."""
+
+    spellings: ClassVar[Mapping[str, str]] = {"0": "entailment", "1": "neutral", "2": "contradiction"}
+    layout: ClassVar[Layout] = glue(
+        Columns(text="sentence1", pair="sentence2", label="gold_label"),
+        Columns(text="premise", pair="hypothesis", label="label"),
+        unlabelled=("-",),
+        lenient=True,
+        files={
+            "train": ("train",),
+            "dev": ("dev_matched", "validation_matched"),
+            "test": ("test_matched",),
+            "dev_mismatched": ("dev_mismatched", "validation_mismatched"),
+            "test_mismatched": ("test_mismatched",),
+        },
+    )
+
+    labels: tuple[str, ...] = ("entailment", "neutral", "contradiction")
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the rows of a split; "dev" is the matched rows, then the mismatched ones where they are there."""
+        parts = [split]
+        if split == "dev" and "dev_mismatched" in self.split_files():
+            parts.append("dev_mismatched")
+        rows = chain.from_iterable(super(Mnli, self).records(part, problems) for part in parts)
+        yield from (replace(record, number=number) for number, record in enumerate(rows))
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return the scores of the matched rows, and the accuracy on mismatched ones if there are both."""
+        parts: dict[bool, list[tuple[Prediction, Record]]] = {}
+        for pair in zip(predictions, records, strict=True):
+            part = plain_name(Path(pair[1].path)) in self.layout.files["dev_mismatched"]
+            parts.setdefault(part, []).append(pair)
+        scores = [super(Mnli, self).metrics(*zip(*parts[part])) for part in sorted(parts)]
+        return scores[0] | ({"accuracy_mismatched": scores[1]["accuracy"]} if scores[1:] else {})

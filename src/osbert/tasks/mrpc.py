@@ -1,0 +1,26 @@
+"""mrpc: MRPC, do two sentences of the news say the same? GLUE's TSVs, or Microsoft's own files (section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from osbert.data.table_columns import Columns
+from osbert.tasks.classify import Classify
+from osbert.tasks.tables.layout import Layout, glue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mrpc(Classify):
+    """train.tsv and dev.tsv, or msr_paraphrase_train.txt alone, of whose rows a share is held out for development."""
+
+    spellings: ClassVar[Mapping[str, str]] = {"0": "not_equivalent", "1": "equivalent"}
+    layout: ClassVar[Layout] = glue(
+        Columns(text="#1 String", pair="#2 String", label="Quality"),
+        Columns(text="sentence1", pair="sentence2", label="label"),
+        instead={"train": "msr_paraphrase_train", "test": "msr_paraphrase_test"},
+    )
+    positive: ClassVar[str] = "equivalent"
+
+    labels: tuple[str, ...] = ("not_equivalent", "equivalent")

@@ -1,0 +1,26 @@
+"""qqp: QQP, do two questions from Quora ask the same? GLUE's official TSVs (section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from osbert.data.table_columns import Columns
+from osbert.tasks.classify import Classify
+from osbert.tasks.tables.layout import Layout, glue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qqp(Classify):
+    """A folder with train.tsv, dev.tsv and test.tsv. The few rows that lack a cell are left out and counted."""
+
+    spellings: ClassVar[Mapping[str, str]] = {"0": "not_duplicate", "1": "duplicate"}
+    layout: ClassVar[Layout] = glue(
+        Columns(text="question1", pair="question2", label="is_duplicate"),
+        Columns(text="question1", pair="question2", label="label"),
+        lenient=True,
+    )
+    positive: ClassVar[str] = "duplicate"
+
+    labels: tuple[str, ...] = ("not_duplicate", "duplicate")

@@ -1,0 +1,26 @@
+"""stsb: STS-B, how alike are the meanings of two sentences, from 0 to 5? GLUE's official TSVs (section 4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from osbert.data.table_columns import Columns
+from osbert.tasks.regress import Regress
+from osbert.tasks.tables.layout import Layout, glue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stsb(Regress):
+    """A folder with train.tsv, dev.tsv and test.tsv; of their columns sentence1, sentence2 and score are read."""
+
+    layout: ClassVar[Layout] = glue(
+        Columns(text="sentence1", pair="sentence2", label="score"),
+        Columns(text="sentence1", pair="sentence2", label="label"),
+        unlabelled=("-1.0",),
+    )
+
+    @property
+    def criterion(self) -> str:
+        """Return Spearman correlation, the score of the paper's Table 1; Pearson's is official too."""
+        return "spearman"

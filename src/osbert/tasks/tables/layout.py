@@ -1,0 +1,56 @@
+"""How the files of a published data set look: what they are called, their columns, and what is odd about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from osbert.data.table_columns import Columns
+from osbert.data.table_format import plain_suffix
+from osbert.data.table_splits import USUAL, find_splits, plain_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What is known of the files beforehand; of one's own tables nothing but the usual names."""
+
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: USUAL)
+    """What the file of each split is called, without suffix and in small letters."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """What it may be called where there is none of that name."""
+    columns: tuple[Columns, ...] = ()
+    """The columns to read, in each form in which the data set is published."""
+    unlabelled: tuple[str, ...] = ()
+    """What stands in the label's place where there is none."""
+    bare_quotes: bool = False
+    """Whether .tsv and .txt files are tab-separated with quotes that are plain characters."""
+    lenient: bool = False
+    """Whether rows that cannot be used are known to be there: they are left out and counted, if one in a hundred at
+    most."""
+
+    def splits(self, data: str | Path) -> dict[str, Path]:
+        """Return the file of each split, or one file as "all"; raises UserError when there is none."""
+        return find_splits(Path(data), self.files, instead=self.instead)
+
+    def plain(self, path: Path) -> bool:
+        """Return whether a file is one of the published ones, tab-separated, with quotes that are plain characters."""
+        names = {name for called in self.files.values() for name in called} | {*self.instead.values()}
+        return self.bare_quotes and plain_suffix(path) in (".tsv", ".txt") and plain_name(path) in names
+
+    def known(self, name: str) -> bool:
+        """Return whether a column is one of these."""
+        return any(name in (one.text, one.pair, one.label) for one in self.columns)
+
+    def find(self, columns: Sequence[str], *, labelled: bool) -> Columns | None:
+        """Return the first form whose columns are all there; without `labelled` the label may be absent."""
+        for one in self.columns:
+            if {*one.texts} <= {*columns} and (one.label in columns or not labelled):
+                return one if one.label in columns else replace(one, label="")
+        return None
+
+
+def glue(*columns: Columns, unlabelled: Sequence[str] = (), **more: Any) -> Layout:
+    """Return the layout of one of GLUE's sets: the official TSVs, or Hugging Face's rows, unlabelled ones being -1."""
+    return Layout(columns=columns, unlabelled=("-1", *unlabelled), bare_quotes=True, **more)

@@ -1,0 +1,57 @@
+"""wnli: WNLI, whom does a pronoun mean? Answered with the majority class, as in the paper (appendix B.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from osbert.data.table_columns import Columns
+from osbert.tasks import Prediction, Record
+from osbert.tasks.classify import Classify
+from osbert.tasks.tables.layout import Layout, glue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wnli(Classify):
+    """A folder with train.tsv, dev.tsv and test.tsv (index, sentence1, sentence2, label)."""
+
+    spellings: ClassVar[Mapping[str, str]] = {"0": "not_entailment", "1": "entailment"}
+    layout: ClassVar[Layout] = glue(
+        Columns(text="sentence1", pair="sentence2", label="label"),
+    )
+
+    labels: tuple[str, ...] = ("not_entailment", "entailment")
+    rule: Literal["majority", "model"] = "majority"
+    """majority: every prediction is the most frequent label of the training rows, as in the paper, for all systems
+    before it had done worse (appendix B.1); model: what the model says."""
+    majority: str = ""
+    """The most frequent label, found in the training rows."""
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task with the most frequent label; of equal ones the first."""
+        counts = Counter(record.label for record in records)
+        majority = max(self.labels, key=lambda label: counts[label])
+        return dataclasses.replace(super().fitted(records), majority=majority)
+
+    def decode(self, *arguments: Any) -> Prediction:
+        """Return the model's prediction, or by the rule the most frequent label, which has all of the probability."""
+        prediction = super().decode(*arguments)
+        if self.rule == "model" or not self.majority:
+            return prediction
+        return dataclasses.replace(
+            prediction,
+            value=self.majority,
+            probabilities={label: float(label == self.majority) for label in self.labels},
+        )
+
+    def findings(self) -> list[str]:
+        """Return what was found in the data, and what the rule does with it."""
+        lines = super().findings()
+        if self.rule == "majority":
+            lines.append(
+                "WNLI: whatever the model says, the majority class is predicted, as in the paper (--rule model)"
+            )
+        return lines
