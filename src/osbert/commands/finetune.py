@@ -24,6 +24,9 @@ REMARKS = "remarks.txt"
 """The list of what was mended or is amiss in the data, in a run's folder."""
 
 
+SPLITS = ("train", "dev")
+
+
 @functools.cache
 def settings_help() -> str:
     """Return the help text of all settings, as a list; those of the task classify among them."""
@@ -53,7 +56,8 @@ def finetune(
     ----------
     task
         classify (a label out of several), regress (a number), span (the answer to a question), choose (one of several
-        texts), or a data set such as sst2, squad and swag.
+        texts), or a data set such as sst2, squad and swag; glue: GLUE's nine sets, a run each in a folder of `out`, and
+        the table of their official scores.
     model
         A run folder of osbert's, or a Hugging Face BERT folder.
     data
@@ -64,8 +68,19 @@ def finetune(
     from_scratch
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """
+    if task == "glue":
+        from osbert.commands.finetune_glue import Glue
+
+        def checked(one: str, data: Path) -> object:
+            return load(read_plan(one, settings, model=model, data=data, from_scratch=from_scratch).task, SPLITS)
+
+        def tuned(one: str, data: Path, out: Path) -> None:
+            finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch)
+
+        Glue(check=checked, tune=tuned).run(data, out)
+        return
     plan = read_plan(task, settings, model=model, data=data, from_scratch=from_scratch)
-    fitted, records = load(plan.task, ("train", "dev"))
+    fitted, records = load(plan.task, SPLITS)
     tell_data(fitted, records)
     train(dataclasses.replace(plan, task=fitted), records, out)
 

@@ -23,6 +23,20 @@ def _rows(columns: tuple[str, ...], rows: Mapping[str, tuple[float, ...]]) -> di
     return {name: dict(zip(columns, figures, strict=True)) for name, figures in rows.items()}
 
 
+TABLE_1 = Published(
+    title="Table 1: GLUE, test sets, scored by the evaluation server (section 4.1)",
+    figures=_rows(
+        ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "average"),
+        {
+            "Pre-OpenAI SOTA": (80.6, 80.1, 66.1, 82.3, 93.2, 35.0, 81.0, 86.0, 61.7, 74.0),
+            "BiLSTM+ELMo+Attn": (76.4, 76.1, 64.8, 79.8, 90.4, 36.0, 73.3, 84.9, 56.8, 71.0),
+            "OpenAI GPT": (82.1, 81.4, 70.3, 87.4, 91.3, 45.4, 80.0, 82.3, 56.0, 75.1),
+            "BERT BASE": (84.6, 83.4, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4, 79.6),
+            "BERT LARGE": (86.7, 85.9, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1, 82.1),
+        },
+    ),
+)
+
 TABLE_5 = Published(
     title="Table 5: pretraining tasks, BERT BASE, development sets (section 5.1)",
     figures=_rows(
@@ -32,6 +46,21 @@ TABLE_5 = Published(
             "No NSP": (83.9, 84.9, 86.5, 92.6, 87.9),
             "LTR & No NSP": (82.1, 84.3, 77.5, 92.1, 77.8),
             "+ BiLSTM": (82.1, 84.1, 75.7, 91.6, 84.9),
+        },
+    ),
+)
+
+TABLE_6 = Published(
+    title="Table 6: size of the model (layers, width, heads), development sets, mean of 5 restarts (section 5.2)",
+    figures=_rows(
+        ("LM perplexity", "MNLI-m", "MRPC", "SST-2"),
+        {
+            "3, 768, 12": (5.84, 77.9, 79.8, 88.4),
+            "6, 768, 3": (5.24, 80.6, 82.2, 90.7),
+            "6, 768, 12": (4.68, 81.9, 84.8, 91.3),
+            "12, 768, 12": (3.99, 84.4, 86.7, 92.9),
+            "12, 1024, 16": (3.54, 85.7, 86.9, 93.3),
+            "24, 1024, 16": (3.23, 86.6, 87.8, 93.7),
         },
     ),
 )

@@ -1,0 +1,130 @@
+"""osbert finetune glue: GLUE's nine sets, a run each, and the table of their official scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from osbert import components
+from osbert.errors import Problems, UserError
+from osbert.evaluation.glue import COLUMNS, SETS, GlueSet, average
+from osbert.files import write_json, write_text
+from osbert.tasks import Task
+
+RESULTS, TABLE = "glue.json", "glue.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A set whose data are there. `alone`: a development file is all there is, and a share of it is held out."""
+
+    glue: GlueSet
+    data: Path
+    alone: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glue:
+    """How one set is checked, and fine-tuned into a folder: the command's own settings are in these two."""
+
+    check: Callable[[str, Path], object]
+    tune: Callable[[str, Path, Path], object]
+
+    def run(self, data: Path, out: Path) -> None:
+        """Fine-tune on every set whose data are there, and print the table of all that is finished.
+
+        The data of all sets are checked first. A set that fails is told at the end; the others are kept.
+
+        Raises UserError when no set is there, when data cannot be used, and when a set has failed.
+        """
+        found = self.found(data)
+        for one in found:
+            if one.alone:
+                print(f"{one.glue.name}: only {one.data} is there; a share of its rows is held out for development.")
+        wrong = Problems(heading="GLUE cannot be run so")
+        for one in found:
+            with _noting(wrong, one.glue):
+                self.check(one.glue.task, one.data)
+        wrong.stop_if_any()
+        failed = Problems(heading="Some sets failed; the others are kept, and the same command tries again")
+        for number, one in enumerate(found, 1):
+            print(f"\n{one.glue.name} ({number} of {len(found)})", flush=True)
+            with _noting(failed, one.glue):
+                self.tune(one.glue.task, one.data, out / one.glue.task)
+        print(f"\n{report(found, out)}", end="")
+        failed.stop_if_any()
+
+    def found(self, data: Path) -> list[Found]:
+        """Return the sets that are there, and print which are not. Raises UserError when none is."""
+        if not data.is_dir():
+            raise UserError(f"{data}: no such folder. --data takes a folder with GLUE's own: CoLA, SST-2, MRPC, ...")
+        found = [here for glue in SETS if (here := _found(glue, data))]
+        absent = [glue.name for glue in SETS if glue not in [here.glue for here in found]]
+        if not found:
+            raise UserError(f"{data} has none of GLUE's folders with a training file: {', '.join(absent)}.")
+        if absent:
+            print(f"No data for {', '.join(absent)} in {data}: left out.")
+        return found
+
+
+def report(found: list[Found], out: Path) -> str:
+    """Write glue.json and glue.txt: the official scores of all finished runs; return the table."""
+    from osbert.training.run_folder import RunFolder
+
+    scores: dict[str, float] = {}
+    for one in found:
+        facts: Mapping[str, Any] = RunFolder(out / one.glue.task).facts
+        metrics = facts["finished"]["best"]["metrics"] if "finished" in facts else {}
+        scores |= {column: 100 * metrics[name] for column, name in one.glue.scores.items() if name in metrics}
+    text = table(scores, starred={column for one in found if one.alone for column in one.glue.scores})
+    write_json(out / RESULTS, scores)
+    write_text(out / TABLE, text)
+    return text
+
+
+def table(scores: Mapping[str, float], starred: set[str]) -> str:
+    """Return the official scores, in per cent by column, and their average, in words and figures."""
+    names = {column: name for glue in SETS for column, name in glue.scores.items()}
+    lines = ["GLUE, development rows, best epoch, in per cent"]
+    for column, value in scores.items():
+        star = "*" if column in starred else ""
+        lines.append(f"  {column + star:<15} {value:6.1f}  {names[column].replace('_', ', ')}")
+    missing = [column for column in COLUMNS if column not in scores]
+    measured = [column for column in COLUMNS if column in scores]
+    if measured:
+        of = "nine columns" if not missing else f"{len(measured)} of the 9 columns"
+        lines.append(
+            f"  {'average':<15} {average(scores, measured):6.1f}  of {of}, without WNLI, as the paper's Table 1"
+        )
+    if missing:
+        lines.append(f"Not measured: {', '.join(missing)}.")
+    if "WNLI" in scores:
+        lines.append("WNLI is answered with the majority class of its training rows, unless --rule model was given.")
+    if starred & set(scores):
+        lines.append("*: trained and scored on parts of the development file; not to be compared with others' scores.")
+    return "\n".join(lines) + "\n"
+
+
+def _found(glue: GlueSet, data: Path) -> Found | None:
+    folder = glue.folder(data)
+    kind: Any = components.find("tasks", glue.task, base=Task)
+    try:
+        files = kind.layout.splits(folder) if folder else {}
+    except UserError:
+        return None
+    if "train" in files:
+        assert folder is not None
+        return Found(glue=glue, data=folder)
+    return Found(glue=glue, data=files["dev"], alone=True) if "dev" in files else None
+
+
+@contextmanager
+def _noting(problems: Problems, glue: GlueSet) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        told = str(error).replace("\n", "\n  ")
+        problems.add(f"{glue.name}: {told}")

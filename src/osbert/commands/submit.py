@@ -1,0 +1,145 @@
+"""osbert submit: the predictions of fine-tuned runs for GLUE's test sets, as the evaluation server takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from osbert import components
+from osbert.errors import Problems, UserError
+from osbert.evaluation.glue import SETS, SUBMISSION, Submitted
+from osbert.files import replace_file
+from osbert.tasks import Record, Task
+
+AX = ("ax", "diagnostic")
+"""What the folder of the diagnostic set is called, in small letters."""
+
+
+def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
+    """Predict GLUE's test sets with fine-tuned runs, and write the file that the evaluation server takes.
+
+    Each set is predicted with the run of its task, the diagnostic set (AX) with that of mnli. Labels are spelt as the
+    server wants them, scores of STS-B are kept between 0 and 5. Files that cannot be made are named with the reason.
+
+    Parameters
+    ----------
+    runs
+        The folder that `osbert finetune glue` filled, or any folder of runs.
+    out
+        The zip file to write.
+    data
+        The folder with GLUE's sets; left open, each run's own data.
+    """
+    if out.suffix.lower() != ".zip":
+        raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.")
+    found = find_runs(runs)
+    rows: dict[str, list[Record]] = {}
+    missing: list[str] = []
+    problems = Problems(heading="The submission cannot be made")
+    for wanted in SUBMISSION:
+        try:
+            rows[wanted.file] = test_rows(wanted, found, data)
+        except Missing as error:
+            missing.append(f"  {wanted.file}: {error}")
+        except UserError as error:
+            problems.add(f"{wanted.file}: {error}")
+    problems.stop_if_any()
+    if not rows:
+        raise UserError("\n".join(["Not one of the server's files can be made:", *missing]))
+    pages = {one.file: page(one, found[one.task].folder, rows[one.file]) for one in SUBMISSION if one.file in rows}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(out, lambda aside: write_zip(aside, pages))
+    print(f"{len(pages)} of {len(SUBMISSION)} files -> {out}")
+    if missing:
+        print("\n".join(["Missing, and the server wants all:", *missing]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A finished run, and the task it was fine-tuned for."""
+
+    folder: Path
+    task: Task
+
+
+class Missing(Exception):
+    """A file of the submission cannot be made, for its run or its test rows are not there."""
+
+
+def find_runs(runs: Path) -> dict[str, Run]:
+    """Return the finished runs in a folder, or the folder itself if it is one, by the name of their task.
+
+    Raises UserError when there is none, or when two are of one task.
+    """
+    from osbert.serving.engine import read_task
+    from osbert.training.run_folder import RunFolder
+
+    if not runs.is_dir():
+        raise UserError(f"{runs}: no such folder.")
+    found: dict[str, Run] = {}
+    for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
+        task = read_task(folder) if RunFolder(folder).finished else None
+        if task is None:
+            continue
+        if task.name in found:
+            raise UserError(f"{found[task.name].folder} and {folder} are both runs of {task.name}: leave one of them.")
+        found[task.name] = Run(folder=folder, task=task)
+    if not found:
+        raise UserError(f"{runs} holds no finished run of osbert finetune.")
+    return found
+
+
+def page(wanted: Submitted, folder: Path, records: Sequence[Record]) -> str:
+    """Return a file of the submission: the predictions of the run in `folder` for its rows."""
+    from osbert.serving.engine import load
+
+    engine = load(folder)
+    labels = getattr(engine.fine_tuned, "labels", ())
+    lines = ["index\tprediction"]
+    for record, prediction in zip(records, engine.predict_records(records), strict=True):
+        lines.append(f"{record.number}\t{wanted.spelt(prediction, labels)}")
+    print(f"{wanted.file}: {len(records):,} rows, {folder}", flush=True)
+    return "\n".join(lines) + "\n"
+
+
+def test_rows(wanted: Submitted, found: Mapping[str, Run], data: Path | None) -> list[Record]:
+    """Return the rows to predict. Raises Missing when there are none, UserError when they cannot be used."""
+    if wanted.task not in found:
+        raise Missing(f"there is no run of {wanted.task}")
+    kind: type[Task] = components.find("tasks", wanted.rows or wanted.task, base=Task)
+    reason = "its folder is not there"
+    for folder in places(wanted, Path(found[wanted.task].task.data), data):
+        problems = Problems(heading=f"{folder} cannot be used")
+        # Read as the set is published: what the run's own files were like does not matter here.
+        task = dataclasses.replace(kind(), data=str(folder))
+        try:
+            records = list(task.records(wanted.split, problems))
+        except UserError as error:
+            reason = str(error)
+            continue
+        problems.stop_if_any()
+        return records
+    raise Missing(reason)
+
+
+def places(wanted: Submitted, own: Path, data: Path | None) -> Iterator[Path]:
+    """Yield the folders in which the rows may lie: of `data` the set's, else the run's `own`; AX lies beside MNLI."""
+    own = own if own.is_dir() else own.parent
+    if not wanted.rows:
+        (glue,) = [glue for glue in SETS if glue.task == wanted.task]
+        folder = glue.folder(data) if data else own
+        yield from [folder] if folder else []
+        return
+    around = data or own.parent
+    yield from (path for path in sorted(around.iterdir()) if path.is_dir() and path.name.lower() in AX)
+    yield own
+
+
+def write_zip(path: Path, pages: dict[str, str]) -> None:
+    """Write the files into a zip, the same byte for byte whenever it is made."""
+    with ZipFile(path, "w", compression=ZIP_DEFLATED) as archive:
+        for name, text in pages.items():
+            archive.writestr(ZipInfo(name), text, compress_type=ZIP_DEFLATED)

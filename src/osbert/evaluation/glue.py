@@ -1,0 +1,89 @@
+"""GLUE as it is published and judged: its sets, their official scores, the average, the files of a submission.
+
+Wang et al. 2019, "GLUE"; which score stands for a set, and what the average is of, as in Table 1 of the BERT paper.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from osbert.tasks import Prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueSet:
+    """A set: its `task`, the `name` of its folder in the official layout, and its `scores` in the task's metrics.
+
+    The first score is the paper's, by its column; further ones are the official second scores.
+    """
+
+    task: str
+    name: str
+    scores: Mapping[str, str]
+
+    def folder(self, data: Path) -> Path | None:
+        """Return the set's folder in `data`, by its official name or by the task's; None when there is none."""
+        wanted = {self.name.lower(), self.task}
+        return next((path for path in sorted(data.iterdir()) if path.is_dir() and path.name.lower() in wanted), None)
+
+
+SETS = (
+    GlueSet(task="mnli", name="MNLI", scores={"MNLI-m": "accuracy", "MNLI-mm": "accuracy_mismatched"}),
+    GlueSet(task="qqp", name="QQP", scores={"QQP": "f1", "QQP accuracy": "accuracy"}),
+    GlueSet(task="qnli", name="QNLI", scores={"QNLI": "accuracy"}),
+    GlueSet(task="sst2", name="SST-2", scores={"SST-2": "accuracy"}),
+    GlueSet(task="cola", name="CoLA", scores={"CoLA": "matthews"}),
+    GlueSet(task="stsb", name="STS-B", scores={"STS-B": "spearman", "STS-B Pearson": "pearson"}),
+    GlueSet(task="mrpc", name="MRPC", scores={"MRPC": "f1", "MRPC accuracy": "accuracy"}),
+    GlueSet(task="rte", name="RTE", scores={"RTE": "accuracy"}),
+    GlueSet(task="wnli", name="WNLI", scores={"WNLI": "accuracy"}),
+)
+"""The nine sets, in the order of the paper's columns; WNLI, which the paper leaves out, is last."""
+
+COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE")
+"""What the paper's average is the mean of: nine columns that count alike, MNLI twice and WNLI not at all."""
+
+
+def average(scores: Mapping[str, float], columns: Sequence[str] = COLUMNS) -> float:
+    """Return the mean of the scores in some columns; raises KeyError when one is not there."""
+    return statistics.fmean(scores[column] for column in columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """A file of a submission: predictions of the run of `task` for a split, whose rows the task `rows` reads.
+
+    `spelling`: the server takes labels by their names, as numbers from 0, or as scores from 0 to 5.
+    """
+
+    file: str
+    task: str
+    split: str = "test"
+    rows: str = ""
+    spelling: Literal["name", "number", "score"] = "name"
+
+    def spelt(self, prediction: Prediction, labels: Sequence[str]) -> str:
+        """Return a prediction as the server wants it; `labels` are the task's, in the order of their numbers."""
+        if self.spelling == "score":
+            return f"{min(max(prediction.value, 0.0), 5.0):.3f}"
+        return str(labels.index(prediction.value)) if self.spelling == "number" else str(prediction.value)
+
+
+SUBMISSION = (
+    Submitted(file="CoLA.tsv", task="cola", spelling="number"),
+    Submitted(file="SST-2.tsv", task="sst2", spelling="number"),
+    Submitted(file="MRPC.tsv", task="mrpc", spelling="number"),
+    Submitted(file="STS-B.tsv", task="stsb", spelling="score"),
+    Submitted(file="MNLI-m.tsv", task="mnli"),
+    Submitted(file="MNLI-mm.tsv", task="mnli", split="test_mismatched"),
+    Submitted(file="QNLI.tsv", task="qnli"),
+    Submitted(file="QQP.tsv", task="qqp", spelling="number"),
+    Submitted(file="RTE.tsv", task="rte"),
+    Submitted(file="WNLI.tsv", task="wnli", spelling="number"),
+    Submitted(file="AX.tsv", task="mnli", rows="ax"),
+)
+"""The files that the evaluation server takes, each with the header index, prediction."""

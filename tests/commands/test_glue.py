@@ -1,0 +1,172 @@
+"""osbert finetune glue and osbert submit: nine runs from official files, their table, and the server's zip."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from osbert.commands.finetune import finetune
+from osbert.commands.submit import submit
+from osbert.errors import UserError
+from osbert.evaluation.glue import COLUMNS, SETS, SUBMISSION, average
+from osbert.evaluation.paper import TABLE_1
+from osbert.training.trainer import Trainer
+
+PAIR = "index\tsentence1\tsentence2\tlabel"
+STSB = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+MRPC = "#1 ID\t#2 ID\t#1 String\t#2 String"
+MNLI = "index\tpromptID\tgenre\tsentence1\tsentence2"
+FILES: dict[str, tuple[str, Callable[[int], str]]] = {
+    "CoLA/train.tsv": ("", lambda n: f"gj04\t{n % 2}\t\ta {('bad', 'good')[n % 2]} film"),
+    "CoLA/test.tsv": ("index\tsentence", lambda n: f'{n}\ta "good film'),
+    "SST-2/train.tsv": ("sentence\tlabel", lambda n: f"{('bad', 'good')[n % 2]} film \t{n % 2}"),
+    "SST-2/test.tsv": ("index\tsentence", lambda n: f"{n}\ta film"),
+    "MRPC/msr_paraphrase_train.txt": (f"Quality\t{MRPC}", lambda n: f'{n % 2}\t1\t2\ta "good film\tbad'),
+    "MRPC/msr_paraphrase_test.txt": (f"Quality\t{MRPC}", lambda n: "1\t1\t2\ta\tb"),
+    "STS-B/train.tsv": (f"{STSB}\tscore", lambda n: f"{n}\tg\tf\ty\t1\tn\tn\ta good\ta film\t{n % 6}.000"),
+    "STS-B/test.tsv": (STSB, lambda n: f"{n}\tg\tf\ty\t1\tn\tn\ta good\ta film"),
+    "QQP/train.tsv": ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", lambda n: f"{n}\t1\t2\ta\tb\t{n % 2}"),
+    "QQP/test.tsv": ("id\tquestion1\tquestion2", lambda n: f"{n}\ta\t"),
+    "MNLI/train.tsv": (f"{MNLI}\tgold_label", lambda n: f"{n}\t1\tg\ta\tb\t{('neutral', 'entailment')[n % 2]}"),
+    "MNLI/test_matched.tsv": (MNLI, lambda n: f"{n}\t1\tg\ta\tb"),
+    "MNLI/test_mismatched.tsv": (MNLI, lambda n: f"{n}\t1\tg\ta\tb"),
+    "QNLI/dev.tsv": ("index\tquestion\tsentence\tlabel", lambda n: f"{n}\ta\tb\t{('not_', '')[n % 2]}entailment"),
+    "QNLI/test.tsv": ("index\tquestion\tsentence", lambda n: f"{n}\ta\tb"),
+    "RTE/train.tsv": (PAIR, lambda n: f"{n}\ta\tb\t{('not_', '')[n % 2]}entailment"),
+    "RTE/test.tsv": ("index\tsentence1\tsentence2", lambda n: f"{n}\ta\tb"),
+    "WNLI/train.tsv": (PAIR, lambda n: f"{n}\ta\tb\t{int(n % 3 == 0)}"),
+    "WNLI/test.tsv": ("index\tsentence1\tsentence2", lambda n: f"{n}\ta\tb"),
+    "diagnostic/diagnostic.tsv": ("index\tsentence1\tsentence2", lambda n: f"{n}\ta\tb"),
+}
+ROWS = 24
+SETTINGS = ("--epochs", "1", "--precision", "fp32", "--learning-rate", "1e-3", "--length", "16")
+
+
+def write(data: Path) -> Path:
+    for name, (header, row) in FILES.items():
+        path = data / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [*([header] if header else []), *(row(number) for number in range(ROWS))]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
+        if name.endswith("train.tsv"):
+            dev = ("dev_matched.tsv", "dev_mismatched.tsv") if "MNLI" in name else ("dev.tsv",)
+            for other in dev:
+                shutil.copy(path, path.with_name(other))
+    return data
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("glue")
+    finetune("glue", *SETTINGS, model=encoder, data=write(folder / "data"), out=folder / "runs")
+    return folder / "runs"
+
+
+def test_every_set_has_its_run_and_the_table_its_official_scores(
+    runs: Path, encoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(self: Trainer) -> None:
+        raise AssertionError("a finished set is run again")
+
+    monkeypatch.setattr(Trainer, "run", again)
+    finetune("glue", *SETTINGS, model=encoder, data=runs.parent / "data", out=runs)
+    told = capsys.readouterr().out
+    scores = json.loads((runs / "glue.json").read_text())
+    assert list(scores) == [column for glue in SETS for column in glue.scores] and set(COLUMNS) < set(scores)
+    for column, value in scores.items():
+        assert f"\n  {column}" in told and f"{value:6.1f}  " in told
+    task = {column: (glue.task, name) for glue in SETS for column, name in glue.scores.items()}
+    for column, value in scores.items():
+        run, name = task[column]
+        facts = json.loads((runs / run / "run.json").read_text())
+        assert value == 100 * facts["finished"]["best"]["metrics"][name]
+    assert f"{'average':<15} {average(scores):6.1f}  of nine columns, without WNLI" in told
+    assert scores["WNLI"] == pytest.approx(100 * 16 / 24) and "majority class" in told
+    assert "QNLI*" in told and "only " in told and "held out for development" in told
+    assert (runs / "glue.txt").read_text() in told
+
+
+def test_the_papers_average_is_the_mean_of_its_nine_columns() -> None:
+    for figures in TABLE_1.figures.values():
+        assert average(figures) == pytest.approx(figures["average"], abs=0.06)
+
+
+def test_the_submission_has_the_servers_files(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "glue.zip"
+    submit(runs, out=out)
+    with ZipFile(out) as archive:
+        pages = {name: archive.read(name).decode().splitlines() for name in archive.namelist()}
+    assert list(pages) == [one.file for one in SUBMISSION] and len(pages) == 11
+    spelt = {"name": {"entailment", "neutral", "contradiction", "not_entailment"}, "number": {"0", "1"}}
+    for one in SUBMISSION:
+        header, *lines = pages[one.file]
+        cells = [line.split("\t") for line in lines]
+        assert header == "index\tprediction" and [int(index) for index, _ in cells] == list(range(ROWS))
+        if one.spelling == "score":
+            assert all(0 <= float(value) <= 5 for _, value in cells)
+        else:
+            assert {value for _, value in cells} <= spelt[one.spelling]
+    assert {line.split("\t")[1] for line in pages["WNLI.tsv"][1:]} == {"0"}
+    assert "11 of 11 files" in capsys.readouterr().out
+    before = out.read_bytes()
+    submit(runs, out=out, data=runs.parent / "data")
+    assert out.read_bytes() == before
+
+
+def test_what_is_missing_is_said(runs: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "data")
+    for name in ("RTE/test.tsv", "MNLI/test_mismatched.tsv"):
+        (tmp_path / "data" / name).unlink()
+    shutil.copytree(runs, tmp_path / "runs")
+    shutil.rmtree(tmp_path / "runs" / "qqp")
+    submit(tmp_path / "runs", out=tmp_path / "glue.zip", data=tmp_path / "data")
+    told = capsys.readouterr().out
+    assert "8 of 11 files" in told and "QQP.tsv: there is no run of qqp" in told
+    assert "RTE.tsv: " in told and "MNLI-mm.tsv: " in told and "has no file for test_mismatched" in told
+    (tmp_path / "data" / "CoLA" / "test.tsv").write_text("index\tsentence\n0\tgood\n1\n2\ta\tb\n")
+    with pytest.raises(UserError, match=r"CoLA/test.tsv, line 3: 1 cells") as error:
+        submit(tmp_path / "runs", out=tmp_path / "glue.zip", data=tmp_path / "data")
+    assert "line 4: 3 cells" in str(error.value)
+    with pytest.raises(UserError, match=r"takes a \.zip file"):
+        submit(runs, out=tmp_path / "glue.tsv")
+    with pytest.raises(UserError, match="holds no finished run"):
+        submit(encoder, out=tmp_path / "glue.zip")
+    shutil.copytree(runs / "rte", tmp_path / "runs" / "rte-again")
+    with pytest.raises(UserError, match="are both runs of rte"):
+        submit(tmp_path / "runs", out=tmp_path / "glue.zip")
+
+
+def test_all_sets_are_checked_before_the_first_is_trained(encoder: Path, tmp_path: Path) -> None:
+    data = write(tmp_path / "data")
+    shutil.rmtree(data / "QNLI")
+    (data / "CoLA" / "train.tsv").write_text("gj04\t2\t\tA film.\ngj04\t1\t\tGood.\n")
+    (data / "RTE" / "dev.tsv").write_text(f"{PAIR}\n0\ta\tb\tentailmnt\n")
+    with pytest.raises(UserError) as error:
+        finetune("glue", *SETTINGS, model=encoder, data=data, out=tmp_path / "runs")
+    assert "CoLA: " in str(error.value) and "unknown label '2'" in str(error.value)
+    assert "Did you mean 'entailment'?" in str(error.value) and not (tmp_path / "runs").exists()
+    with pytest.raises(UserError, match="STS-B: Unknown setting --class_weights"):
+        finetune("glue", "--class-weights", "balanced", model=encoder, data=data, out=tmp_path / "runs")
+    with pytest.raises(UserError, match="has none of GLUE's folders"):
+        finetune("glue", model=encoder, data=tmp_path, out=tmp_path / "runs")
+
+
+def test_a_set_that_fails_leaves_the_others_finished(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write(tmp_path / "data")
+    for name in ("MNLI", "QQP", "QNLI", "STS-B", "MRPC", "CoLA", "WNLI"):
+        shutil.rmtree(data / name)
+    (tmp_path / "runs" / "sst2").mkdir(parents=True)
+    (tmp_path / "runs" / "sst2" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"SST-2: .* already holds config\.json"):
+        finetune("glue", *SETTINGS, model=encoder, data=data, out=tmp_path / "runs")
+    told = capsys.readouterr().out
+    assert "No data for MNLI, QQP, QNLI, CoLA, STS-B, MRPC, WNLI" in told
+    assert list(json.loads((tmp_path / "runs" / "glue.json").read_text())) == ["RTE"]
+    assert "average" in told and "of 1 of the 9 columns" in told and "Not measured: MNLI-m, " in told
