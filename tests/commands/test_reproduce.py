@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ import pytest
 from osbert import cli
 from osbert.commands import reproduce_tables
 from osbert.commands.pretrain_settings import read_settings
-from osbert.commands.reproduce import Plan
+from osbert.commands.reproduce import Plan, perplexity
+from osbert.commands.reproduce_encoders import Given, Pretrained, run_folder
 from osbert.commands.reproduce_jobs import Job, Jobs
-from osbert.commands.reproduce_tables import MNLI, QNLI, SST2, TABLES, Row, Table, columns, spread
+from osbert.commands.reproduce_tables import GLUE, MNLI, QNLI, SST2, TABLES, Row, Table, columns, spread
 from osbert.errors import UserError
 from osbert.evaluation.paper import TABLE_8
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -44,22 +47,23 @@ def run(words: list[str]) -> int:
 
 
 def plan(table: Table, out: Path, **changed) -> Plan:
-    settings = {"datasets": table.datasets, "corpus": out, "data": out, "recipe": "cpu", "seeds": 2, "rows": 0}
-    return Plan(table=table, out=out, pretraining=(), finetuning=(), **(settings | changed))
+    encoders = Pretrained(recipe="cpu", corpus=out) if table.varied else Given(model=out)
+    settings = {"datasets": table.datasets, "encoders": encoders, "data": out, "seeds": 2, "rows": 0}
+    return Plan(table=table, out=out, finetuning=(), **(settings | changed))
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_row_of_the_paper_is_run_with_every_data_set(name: str, tmp_path: Path) -> None:
     table = TABLES[name]
-    assert [row.name for row in table.rows] == list(table.published.figures)
+    assert [row.name for row in table.rows] == (list(table.published.figures) if table.varied else ["ours"])
     jobs = list(plan(table, tmp_path).jobs())
     encoders = [job for job in jobs if job.words[0] == "pretrain"]
     tuned = [job for job in jobs if job.words[0] == "finetune"]
-    assert len(encoders) == 2 * sum(not row.encoder for row in table.rows)
+    assert len(encoders) == (2 * sum(not row.encoder for row in table.rows) if table.varied else 0)
     assert len(tuned) == 2 * len(table.rows) * len(table.datasets)
     assert len({job.folder for job in jobs}) == len(jobs) == len({job.name for job in jobs})
     names = [job.name for job in jobs]
-    for job in tuned:
+    for job in tuned if table.varied else ():
         before = jobs[names.index(job.after)]
         assert names.index(job.after) < names.index(job.name)
         assert str(before.folder) == job.words[job.words.index("--model") + 1]
@@ -214,3 +218,80 @@ def test_columns_with_development_rows_of_our_own_are_named(inputs: Path) -> Non
     table = Table(published=TABLES["table5"].published, rows=(Row(name="BASE"),), datasets=(QNLI, SST2))
     found = plan(table, inputs / "out", data=inputs / "glue")
     assert found._split_off() == ["QNLI"]
+
+
+def test_the_sizes_of_table_6_are_the_papers_and_can_be_shrunk() -> None:
+    table = TABLES["table6"]
+    sizes = [read_settings("bert-base", row.pretraining).model for row in table.rows]
+    assert [f"{one.layers}, {one.width}, {one.heads}" for one in sizes] == list(table.published.figures)
+    small = [read_settings("bert-base", row.pretraining).model for row in table.shrunk(4).rows]
+    assert [(one.layers, one.width, one.heads) for one in small][:2] == [(3, 192, 12), (6, 192, 3)]
+    assert table.shrunk(1) is table
+    with pytest.raises(UserError, match="--shrink 5 cannot be: 12 heads must share a width of 768 / 5 evenly"):
+        table.shrunk(5)
+    with pytest.raises(UserError, match="have no widths of their own"):
+        TABLES["table8"].shrunk(2)
+
+
+def test_table_1_takes_a_model_and_prints_what_it_measured_beside_the_paper(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    (inputs / "glue" / "CoLA").mkdir()
+    rows = [f"gj04\t{number % 2}\t\ta {('bad', 'good')[number % 2]} film" for number in range(30)]
+    for name in ("train.tsv", "dev.tsv"):
+        (inputs / "glue" / "CoLA" / name).write_text("\n".join(rows) + "\n", "utf-8")
+    only = replace(TABLES["table1"], datasets=tuple(one for one in GLUE if one.column in ("CoLA", "RTE")))
+    monkeypatch.setattr(reproduce_tables, "TABLES", {"table1": only, "table5": TABLES["table5"]})
+    pretrained = ["pretrain", str(inputs / "tiny.toml"), "--corpus", str(inputs / "corpus")]
+    assert run([*pretrained, "--out", str(inputs / "model")]) == 0
+    words = ["reproduce", "table1", "--data", str(inputs / "glue"), "--out", str(inputs / "out"), "--seeds", "1"]
+    words += ["--rows", "20", "--finetuning", "--epochs 1 --length 24 --precision fp32"]
+    given = ["--model", str(inputs / "model")]
+    assert run([*words, *given]) == 0
+    printed = capsys.readouterr().out
+    (score,) = json.loads((inputs / "out" / "results.json").read_text("utf-8"))["scores"]["ours"]["CoLA"]
+    facts = json.loads((inputs / "out" / "runs" / "ours" / "seed-0" / "CoLA" / "run.json").read_text("utf-8"))
+    assert score == facts["finished"]["best"]["metrics"]["matthews"]
+    assert len((inputs / "out" / "data" / "CoLA" / "train.tsv").read_text("utf-8").splitlines()) == 20
+    lines = [line.split() for line in printed.splitlines()]
+    assert ["ours", "-", "-", "-", "-", "-", f"{100 * score:.1f}", "-", "-", "-", "-"] in lines
+    paper = ["BERT", "BASE", "84.6", "83.4", "71.2", "90.5", "93.5", "52.1", "85.8", "88.9", "66.4", "79.6"]
+    assert paper in lines and "Matthews correlation for CoLA" in printed and "one seed" in printed
+    assert f"Mean of the 1 measured: ours {100 * score:.1f}; " in printed
+    assert run([*words, *given]) == 0 and "[1/" not in capsys.readouterr().out
+    (inputs / "model" / "config.json").write_bytes((inputs / "model" / "config.json").read_bytes() + b"\n")
+    assert run([*words, *given]) == 1 and "another protocol (model.config.json" in capsys.readouterr().err
+
+    corpus = ["--corpus", str(inputs / "corpus")]
+    for wrong, message in (
+        ([], "Give --model M to fine-tune a model of yours, or --corpus C to pretrain on"),
+        ([*given, *corpus], "With --model nothing is pretrained"),
+        ([*given, "--steps", "5"], "With --model nothing is pretrained"),
+        (["--model", str(inputs)], "is no model: it has no config.json"),
+    ):
+        assert run([*words, *wrong]) == 1 and message in capsys.readouterr().err
+    words[1] = "table5"
+    assert run(words) == 1 and "Give --corpus C to pretrain on" in capsys.readouterr().err
+    assert run([*words, *given]) == 1 and "are encoders that differ" in capsys.readouterr().err
+
+
+def test_an_average_is_made_of_all_columns_or_of_none(tmp_path: Path) -> None:
+    table = TABLES["table1"]
+    found = plan(table, tmp_path, seeds=1)
+    for number, dataset in enumerate(table.datasets):
+        folder = run_folder("ours", 0, dataset.column, tmp_path)
+        folder.mkdir(parents=True)
+        metrics = dict.fromkeys(dataset.measured.values(), number / 10)
+        (folder / "run.json").write_text(json.dumps({"finished": {"best": {"metrics": metrics}}}))
+    scores = found._scores("ours")
+    assert scores["average"] == [pytest.approx((0 + 0 + 0.1 + 0.2 + 0.3 + 0.4 + 0.5 + 0.6 + 0.7) / 9)]
+    assert found._mean("ours", scores) == ""
+    metrics = {"finished": {"best": {"metrics": {"accuracy": 0.5}}}}
+    (run_folder("ours", 0, "MNLI-m", tmp_path) / "run.json").write_text(json.dumps(metrics))
+    assert {"average", "MNLI-mm"} & {*found._scores("ours")} == set()
+
+
+def test_perplexity_is_that_of_the_last_look_at_held_out_text(tmp_path: Path) -> None:
+    lines = [{"step": 0, "held_out.mlm.loss": 6.0}, {"step": 4, "mlm.loss": 3.0}, {"step": 4, "held_out.mlm.loss": 2.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert perplexity(tmp_path) == pytest.approx(math.exp(2))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,72 +15,84 @@ from cyclopts import Parameter
 from osbert.errors import UserError
 
 if TYPE_CHECKING:
+    from osbert.commands.reproduce_encoders import Encoders
     from osbert.commands.reproduce_jobs import Job
     from osbert.commands.reproduce_tables import DataSet, Row, Table
 
 PROTOCOL = "protocol.json"
+AVERAGE = "average"
+"""The column that is the mean of all others; it is made where all of them were measured."""
 FINETUNING = "--epochs 3 --learning-rate 5e-4 --length 128"
+OF_MODEL = "--epochs 3 --learning-rate 3e-5 --length 128"
+"""How encoders that were pretrained here for minutes are fine-tuned, and how a model of the paper's size is."""
 
 
 def reproduce(
-    table: Literal["table5", "table8"],
+    table: Literal["table1", "table5", "table6", "table8"],
     /,
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    corpus: Path,
     data: Path,
     out: Path,
+    corpus: Path | None = None,
+    model: Path | None = None,
     recipe: str = "cpu",
+    shrink: int = 1,
     seeds: int = 3,
     rows: int = 4000,
-    finetuning: Annotated[str, Parameter(allow_leading_hyphen=True)] = FINETUNING,
+    finetuning: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     jobs: int = 1,
 ) -> None:
     """Run a table of the BERT paper at a size of your choosing, and print your figures beside the published ones.
 
-    Every row's encoder is pretrained once a seed and fine-tuned on each data set; accuracies are those of the best
-    epoch on the development rows, as in the paper. Nothing is printed that was not measured: columns whose data or task
-    are missing here show a dash. What is finished is not run again, so the command can be stopped and given again.
+    Every row's encoder is pretrained once a seed and fine-tuned on each data set; scores are those of the best epoch on
+    the development rows. Nothing is printed that was not measured: columns whose data or task are missing here show a
+    dash. What is finished is not run again, so the command can be stopped and given again.
 
     Parameters
     ----------
     table
-        table5: MLM with and without NSP, left to right, and a BiLSTM on that. table8: six mixes of masking.
+        table1: GLUE, with a model of yours. table5: MLM with and without NSP, left to right, and a BiLSTM on that.
+        table6: six sizes of the encoder. table8: six mixes of masking.
     settings
         Settings of pretraining, such as --steps 2000; they hold for every row.
-    corpus
-        A folder that `osbert corpus build` made.
     data
-        A folder with GLUE's data sets in their official layout (MNLI, QNLI, MRPC, SST-2).
+        A folder with GLUE's data sets in their official layout (MNLI, QNLI, MRPC, SST-2, ...).
     out
         The folder for all runs, results.json and table.txt.
+    corpus
+        A folder that `osbert corpus build` made, to pretrain on.
+    model
+        For table1: the model to fine-tune; without it one is pretrained.
     recipe
         The recipe that all rows share.
+    shrink
+        For table6: what the widths of the encoders are divided by.
     seeds
         Runs of each row, with seeds 0, 1, 2, ...
     rows
         Most training rows of a data set, drawn at random; 0 for all.
     finetuning
-        Settings of fine-tuning, in quotes.
+        Settings of fine-tuning, in quotes; left open, three epochs at 3e-5 for a model of yours, else at 5e-4.
     jobs
         Runs at a time; the processor's cores are shared out among them.
     """
+    from osbert.commands.reproduce_encoders import choose
     from osbert.commands.reproduce_jobs import Jobs
     from osbert.commands.reproduce_tables import TABLES
 
-    for name, value, least in (("seeds", seeds, 1), ("rows", rows, 0), ("jobs", jobs, 1)):
+    for name, value, least in (("seeds", seeds, 1), ("rows", rows, 0), ("jobs", jobs, 1), ("shrink", shrink, 1)):
         if value < least:
             raise UserError(f"--{name} must be {least} or more, not {value}.")
+    wanted = TABLES[table].shrunk(shrink)
     plan = Plan(
-        table=TABLES[table],
-        datasets=TABLES[table].present(data),
-        corpus=corpus,
+        table=wanted,
+        datasets=wanted.present(data),
+        encoders=choose(wanted, recipe, corpus=corpus, model=model, settings=settings),
         data=data,
         out=out,
-        recipe=recipe,
         seeds=seeds,
         rows=rows,
-        pretraining=settings,
-        finetuning=tuple(shlex.split(finetuning)),
+        finetuning=tuple(shlex.split(finetuning or (OF_MODEL if model else FINETUNING))),
     )
     plan.begin()
     if absent := [dataset.column for dataset in plan.table.datasets if dataset not in plan.datasets]:
@@ -93,13 +107,11 @@ class Plan:
 
     table: Table
     datasets: tuple[DataSet, ...]
-    corpus: Path
+    encoders: Encoders
     data: Path
     out: Path
-    recipe: str
     seeds: int
     rows: int
-    pretraining: tuple[str, ...]
     finetuning: tuple[str, ...]
 
     def begin(self) -> None:
@@ -118,7 +130,7 @@ class Plan:
     def jobs(self) -> Iterator[Job]:
         """Yield the runs seed by seed, the encoders first, so that what waits for them seldom has to."""
         for seed in range(self.seeds):
-            yield from (self._pretraining(row, seed) for row in self.table.rows if not row.encoder)
+            yield from self.encoders.jobs(self.table.rows, seed, self.out)
             for row in self.table.rows:
                 yield from (self._finetuning(row, dataset, seed) for dataset in self.datasets)
 
@@ -126,58 +138,72 @@ class Plan:
         """Write results.json and table.txt; return the table."""
         import json
 
-        from osbert.commands.reproduce_tables import columns, spread
         from osbert.files import write_json, write_text
 
         scores = {row.name: self._scores(row.name) for row in self.table.rows}
         protocol = json.loads((self.out / PROTOCOL).read_text("utf-8"))
         write_json(self.out / "results.json", {"protocol": protocol, "scores": scores})
         lines = [self.table.published.title, "", *self._described(), ""]
-        names = columns(self.table)
-        cells = [["ours (published)", *(f"{name}*" if name in self._split_off() else name for name in names)]]
-        for row in self.table.rows:
-            published = self.table.published.figures[row.name]
-            cells.append([row.name])
-            for column in names:
-                theirs = f" ({published[column]:.1f})" if column in published else ""
-                cells[-1].append(spread(scores[row.name].get(column, [])) + theirs)
+        cells = self._cells(scores)
         widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
         lines += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
+        lines += [line for row, found in scores.items() if (line := self._mean(row, found))]
         text = "\n".join(lines) + "\n"
         write_text(self.out / "table.txt", text)
         return text
 
-    def _pretraining(self, row: Row, seed: int) -> Job:
-        from osbert.commands.reproduce_jobs import Job
+    def _cells(self, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> list[list[str]]:
+        """Return the table: our rows, with the paper's figures in brackets, then the paper's rows that are not ours."""
+        from osbert.commands.reproduce_tables import columns, spread
 
-        out = self._encoder(row.name, seed)
-        seeded = ("--training.seed", str(seed), "--data.seed", str(seed))
-        words = ("pretrain", self.recipe, *self.pretraining, *row.pretraining, *seeded)
-        words += ("--corpus", str(self.corpus), "--out", str(out))
-        return Job(name=f"{row.name}, seed {seed}", words=words, folder=out)
+        names, published = columns(self.table), self.table.published.figures
+        both = "ours (published)" if any(row in published for row in scores) else ""
+        cells = [[both, *(f"{name}*" if name in self._split_off() else name for name in names)]]
+        for row, found in scores.items():
+            cells.append([row])
+            for column in names:
+                scale = 1 if column == self.table.perplexity else 100
+                theirs = published.get(row, {}).get(column)
+                told = spread(found.get(column, []), scale=scale)
+                cells[-1].append(told if theirs is None else f"{told} ({theirs})")
+        if not both:
+            cells += [[row, *(f"{figures[name]:.1f}" for name in names)] for row, figures in published.items()]
+        return cells
+
+    def _mean(self, row: str, found: Mapping[str, Sequence[float]]) -> str:
+        """Return in words the mean of the columns that were measured, ours and theirs, where there is no average."""
+        columns = [column for column in self.table.published.columns if column in found]
+        if AVERAGE not in self.table.published.columns or AVERAGE in found or not columns:
+            return ""
+        ours = 100 * statistics.fmean(statistics.fmean(found[column]) for column in columns)
+        figures = self.table.published.figures
+        theirs = [f"{name} {statistics.fmean(rows[one] for one in columns):.1f}" for name, rows in figures.items()]
+        told = f"No average: columns are missing. Mean of the {len(columns)} measured: {row} {ours:.1f}"
+        return f"{told}; {', '.join(theirs)}."
 
     def _finetuning(self, row: Row, dataset: DataSet, seed: int) -> Job:
+        from osbert.commands.reproduce_encoders import run_folder
         from osbert.commands.reproduce_jobs import Job
 
-        encoder, out = row.encoder or row.name, self._run(row.name, dataset.column, seed)
+        encoder, out = row.encoder or row.name, run_folder(row.name, seed, dataset.column, self.out)
         words = ("finetune", dataset.task, *dataset.settings, *self.finetuning, *row.finetuning)
-        words += ("--training.seed", str(seed), "--model", str(self._encoder(encoder, seed)))
+        words += ("--training.seed", str(seed), "--model", str(self.encoders.folder(encoder, seed, self.out)))
         words += ("--data", str(self.out / "data" / dataset.column), "--out", str(out))
         name = f"{row.name}, seed {seed}, {dataset.column}"
         return Job(name=name, words=words, folder=out, after=f"{encoder}, seed {seed}")
 
     def _described(self) -> list[str]:
-        from osbert.training.run_folder import RunFolder
-
-        facts = RunFolder(self._encoder(self.table.rows[0].name, 0)).facts
-        sizes = f"{facts['finished']['parameters']:,} parameters, {facts['settings']['training']['steps']:,} steps"
         split_off = f"*: a fifth of the rows of {', '.join(self._split_off())} was split off for development, since "
-        split_off += "train.tsv and dev.tsv are not both there; the paper's figures are of other rows."
+        split_off += "training and development files are not both there; the paper's figures are of other rows."
+        seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds (mean +- standard deviation)"
+        given = any(row.name in self.table.published.figures for row in self.table.rows)
         return [
-            f"Ours: recipe {self.recipe} ({sizes}), corpus of {facts['tokens']:,} tokens, {self.seeds} seeds "
-            f"(mean +- standard deviation), at most {self.rows or 'all':,} training rows a data set, accuracy of the "
-            "best epoch on the development rows in per cent.",
-            "In brackets: the paper's BERT BASE. A dash: not run here.",
+            f"Ours: {self.encoders.describe(self.table.rows[0].name, self.out)}, {seeds}, "
+            f"{f'at most {self.rows:,}' if self.rows else 'all'} training rows of a data set, "
+            f"{shlex.join(self.finetuning)}; {self.table.measure} of the best epoch on the development rows, in per "
+            "cent.",
+            f"{'In brackets: the paper, BERT BASE unless a row says otherwise' if given else 'Below: the paper'}. A "
+            "dash: not run here.",
             *([split_off] if self._split_off() else []),
         ]
 
@@ -185,19 +211,24 @@ class Plan:
         return [dataset.column for dataset in self.datasets if len(dataset.files(self.data)) == 1]
 
     def _scores(self, row: str) -> dict[str, list[float]]:
+        """Return the scores of a row by column, one a seed; only what was measured with every seed."""
+        from osbert.commands.reproduce_encoders import run_folder
         from osbert.training.run_folder import RunFolder
 
         found: dict[str, list[float]] = {}
         for dataset in self.datasets:
-            runs = [RunFolder(self._run(row, dataset.column, seed)).facts for seed in range(self.seeds)]
-            found[dataset.column] = [run["finished"]["best"]["metrics"]["accuracy"] for run in runs]
+            folders = [run_folder(row, seed, dataset.column, self.out) for seed in range(self.seeds)]
+            metrics = [RunFolder(folder).facts["finished"]["best"]["metrics"] for folder in folders]
+            for column, name in dataset.measured.items():
+                if all(name in one for one in metrics):
+                    found[column] = [one[name] for one in metrics]
+        if self.table.perplexity:
+            folders = [self.encoders.folder(row, seed, self.out) for seed in range(self.seeds)]
+            found[self.table.perplexity] = [perplexity(folder) for folder in folders]
+        others = [column for column in self.table.published.columns if column != AVERAGE]
+        if AVERAGE in self.table.published.columns and {*others} <= {*found}:
+            found[AVERAGE] = [statistics.fmean(values) for values in zip(*(found[column] for column in others))]
         return found
-
-    def _encoder(self, row: str, seed: int) -> Path:
-        return self.out / "runs" / _plain(row) / f"seed-{seed}" / "encoder"
-
-    def _run(self, row: str, column: str, seed: int) -> Path:
-        return self.out / "runs" / _plain(row) / f"seed-{seed}" / column
 
     def _protocol(self) -> dict[str, Any]:
         """Return all that the figures depend on. Raises UserError when the folder's runs had something else.
@@ -206,26 +237,15 @@ class Plan:
         """
         import json
 
-        from osbert.commands.pretrain_settings import read_plan
-        from osbert.recipe import as_table, difference
+        from osbert.commands.reproduce_encoders import hashes
+        from osbert.recipe import difference
 
-        plans = {
-            row.name: read_plan(
-                self.recipe, [*self.pretraining, *row.pretraining], corpus=self.corpus, out=self.out / "any"
-            )
-            for row in self.table.rows
-            if not row.encoder
-        }
-        facts = next(iter(plans.values())).facts()
         protocol = {
             "table": self.table.published.title,
-            "recipe": self.recipe,
             "rows": self.rows,
             "finetuning": shlex.join(self.finetuning),
-            "corpus": facts["corpus"],
-            "tokenizer": facts["tokenizer"],
-            "data": {dataset.column: _hashes(dataset.files(self.data)) for dataset in self.datasets},
-            "pretraining": {name: as_table(plan.settings) for name, plan in plans.items()},
+            "data": {dataset.column: hashes(dataset.files(self.data)) for dataset in self.datasets},
+            **self.encoders.protocol(self.table.rows, self.out),
         }
         path = self.out / PROTOCOL
         if not path.exists():
@@ -255,15 +275,9 @@ class Plan:
                     ) from error
 
 
-def _hashes(files: Sequence[Path]) -> dict[str, str]:
-    import hashlib
+def perplexity(run: Path) -> float:
+    """Return the perplexity of masked pieces on the held-out text, as measured at the end of a pretraining."""
+    from osbert.training.tracking import NAME, read_lines
 
-    found = {}
-    for path in files:
-        with path.open("rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
-
-
-def _plain(name: str) -> str:
-    return "".join(character if character.isalnum() else "-" for character in name).strip("-")
+    losses = [line["held_out.mlm.loss"] for line in read_lines(run / NAME) if "held_out.mlm.loss" in line]
+    return math.exp(losses[-1])

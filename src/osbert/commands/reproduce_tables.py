@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from osbert.errors import Problems
-from osbert.evaluation.paper import TABLE_5, TABLE_8, Published
+from osbert.errors import Problems, UserError
+from osbert.evaluation.paper import TABLE_1, TABLE_5, TABLE_6, TABLE_8, Published
 from osbert.files import replace_file
 
+WIDTH = "--model.width"
 SPLIT_OFF = 0.2
 """Share of the rows that are held out where a data set has no development file beside its training file."""
 
@@ -37,21 +38,36 @@ class DataSet:
     dev: str = "dev.tsv"
     alone: str = ""
     """The file that serves where those two are not both there: a fifth of its rows is split off for development."""
+    header: bool = True
+    """Whether the files begin with a line that names the columns."""
+    beside: tuple[str, ...] = ()
+    """Files that are taken along as they are, where they are there."""
+    kept_as: str = "dev.tsv"
+    """What the task calls its development file."""
     task: str = "classify"
     settings: tuple[str, ...] = ()
+    scores: Mapping[str, str] = field(default_factory=dict)
+    """The task's metric for each column that it fills; accuracy for its own when left open."""
+
+    @property
+    def measured(self) -> Mapping[str, str]:
+        """Return the task's metric for each column."""
+        return self.scores or {self.column: "accuracy"}
 
     def files(self, data: Path) -> list[Path]:
         """Return the files to read: for training and development, or one for both; none when they are missing."""
         for names in ([self.train, self.dev], [self.alone]):
             found = [data / self.folder / name for name in names]
             if all(names) and all(path.is_file() for path in found):
-                return found
+                more = [data / self.folder / name for name in self.beside] if len(found) > 1 else []
+                return found + [path for path in more if path.is_file()]
         return []
 
     def prepare(self, data: Path, out: Path, *, rows: int) -> None:
-        """Write train.tsv, at most `rows` rows drawn at random (0: all), and dev.tsv into `out`."""
+        """Write train.tsv, at most `rows` rows drawn at random (0: all), and the development rows into `out`."""
         files = self.files(data)
-        header, *lines = files[0].read_bytes().splitlines(keepends=True)
+        lines = files[0].read_bytes().splitlines(keepends=True)
+        header = lines.pop(0) if self.header else b""
         order = np.random.default_rng(0).permutation(len(lines)).tolist()
         if len(files) > 1:
             dev = files[1].read_bytes()
@@ -62,8 +78,10 @@ class DataSet:
         chosen = sorted(order[:rows] if rows else order)
         train = header + b"".join(lines[place] for place in chosen)
         out.mkdir(parents=True, exist_ok=True)
-        replace_file(out / "train.tsv", lambda aside: aside.write_bytes(train))
-        replace_file(out / "dev.tsv", lambda aside: aside.write_bytes(dev))
+        _write(out / "train.tsv", train)
+        _write(out / self.kept_as, dev)
+        for path in files[2:]:
+            _write(out / path.name, path.read_bytes())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +91,24 @@ class Table:
     published: Published
     rows: tuple[Row, ...]
     datasets: tuple[DataSet, ...]
+    measure: str = "accuracy"
+    """What the columns hold, in words."""
+    perplexity: str = ""
+    """The column with the perplexity of masked pieces on held-out text, where there is one."""
+
+    @property
+    def varied(self) -> bool:
+        """Return whether the rows are encoders that differ, so that no given model can stand for all."""
+        return len(self.rows) > 1
+
+    def shrunk(self, factor: int) -> Table:
+        """Return the table with the widths of its encoders divided; raises UserError when they cannot be."""
+        if factor == 1:
+            return self
+        rows = [replace(row, pretraining=_shrunk(row.pretraining, factor)) for row in self.rows]
+        if rows == [*self.rows]:
+            raise UserError("The rows of this table have no widths of their own: give --model.width, not --shrink.")
+        return replace(self, rows=tuple(rows))
 
     def present(self, data: Path) -> tuple[DataSet, ...]:
         """Return the data sets whose files are there. Raises UserError that lists all files when none is."""
@@ -104,7 +140,30 @@ MRPC = DataSet(
     alone="msr_paraphrase_train.txt",
     settings=("--text", "#1 String", "--pair", "#2 String", "--label", "Quality"),
 )
+GLUE = (
+    DataSet(
+        column="MNLI-m",
+        folder="MNLI",
+        task="mnli",
+        dev="dev_matched.tsv",
+        kept_as="dev_matched.tsv",
+        beside=("dev_mismatched.tsv",),
+        scores={"MNLI-m": "accuracy", "MNLI-mm": "accuracy_mismatched"},
+    ),
+    DataSet(column="QQP", folder="QQP", task="qqp", scores={"QQP": "f1"}),
+    DataSet(column="QNLI", folder="QNLI", task="qnli", alone="dev.tsv"),
+    DataSet(column="SST-2", folder="SST-2", task="sst2"),
+    DataSet(column="CoLA", folder="CoLA", task="cola", header=False, scores={"CoLA": "matthews"}),
+    DataSet(column="STS-B", folder="STS-B", task="stsb", scores={"STS-B": "spearman"}),
+    DataSet(column="MRPC", folder="MRPC", task="mrpc", alone="msr_paraphrase_train.txt", scores={"MRPC": "f1"}),
+    DataSet(column="RTE", folder="RTE", task="rte"),
+)
+"""GLUE with the paper's choice of scores (Table 1); WNLI is left out, as there."""
 SST2 = DataSet(column="SST-2", folder="SST-2", task="sst2")
+
+
+def _write(path: Path, content: bytes) -> None:
+    replace_file(path, lambda aside: aside.write_bytes(content))
 
 
 def _masking(mix: str) -> Row:
@@ -112,7 +171,29 @@ def _masking(mix: str) -> Row:
     return Row(name=mix, pretraining=("--mlm.mask", f"{mask:g}", "--mlm.random", f"{random:g}"))
 
 
+def _size(name: str) -> Row:
+    layers, width, heads = name.split(", ")
+    return Row(name=name, pretraining=("--model.layers", layers, WIDTH, width, "--model.heads", heads))
+
+
+def _shrunk(words: tuple[str, ...], factor: int) -> tuple[str, ...]:
+    if WIDTH not in words:
+        return words
+    place = words.index(WIDTH) + 1
+    width, heads = int(words[place]), int(words[words.index("--model.heads") + 1])
+    if factor < 1 or width % (factor * heads):
+        raise UserError(f"--shrink {factor} cannot be: {heads} heads must share a width of {width} / {factor} evenly.")
+    return (*words[:place], str(width // factor), *words[place + 1 :])
+
+
 TABLES: Mapping[str, Table] = {
+    "table1": Table(
+        published=TABLE_1,
+        rows=(Row(name="ours"),),
+        datasets=GLUE,
+        measure="F1 for QQP and MRPC, Spearman correlation for STS-B, Matthews correlation for CoLA, accuracy for the "
+        "others,",
+    ),
     "table5": Table(
         published=TABLE_5,
         rows=(
@@ -126,6 +207,12 @@ TABLES: Mapping[str, Table] = {
         ),
         datasets=(MNLI, QNLI, MRPC, SST2),
     ),
+    "table6": Table(
+        published=TABLE_6,
+        rows=tuple(_size(name) for name in TABLE_6.figures),
+        datasets=(MNLI, MRPC, SST2),
+        perplexity="LM perplexity",
+    ),
     "table8": Table(
         published=TABLE_8,
         rows=tuple(_masking(mix) for mix in TABLE_8.figures),
@@ -136,13 +223,13 @@ TABLES: Mapping[str, Table] = {
 
 def columns(table: Table) -> tuple[str, ...]:
     """Return the paper's columns, then those that it does not have."""
-    ours = (dataset.column for dataset in table.datasets)
+    ours = (column for dataset in table.datasets for column in dataset.measured)
     return tuple(dict.fromkeys([*table.published.columns, *ours]))
 
 
-def spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float], *, scale: float = 100) -> str:
     """Return a mean and its standard deviation in per cent, "71.2 +- 0.4"; the deviation from two values on."""
     if not values:
         return "-"
-    text = f"{100 * float(np.mean(values)):.1f}"
-    return text + (f" +- {100 * float(np.std(values, ddof=1)):.1f}" if len(values) > 1 else "")
+    text = f"{scale * float(np.mean(values)):.1f}"
+    return text + (f" +- {scale * float(np.std(values, ddof=1)):.1f}" if len(values) > 1 else "")

@@ -1,0 +1,141 @@
+"""Where a table's encoders come from: pretrained for it row by row, or one model that is there already."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from osbert.commands.reproduce_jobs import Job
+from osbert.commands.reproduce_tables import Row, Table
+from osbert.errors import UserError
+
+
+class Encoders(Protocol):
+    """The encoders of a table's rows."""
+
+    def jobs(self, rows: Sequence[Row], seed: int, out: Path) -> Iterator[Job]:
+        """Yield the runs that make them, in their folders below `out`."""
+        ...
+
+    def folder(self, row: str, seed: int, out: Path) -> Path:
+        """Return the folder of a row's encoder."""
+        ...
+
+    def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
+        """Return all that the figures depend on. Raises UserError when an encoder cannot be made or read."""
+        ...
+
+    def describe(self, row: str, out: Path) -> str:
+        """Return in words what they are, once they are there."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """One for each row and seed, by a recipe with `settings` and the row's own."""
+
+    recipe: str
+    corpus: Path
+    settings: tuple[str, ...] = ()
+
+    def jobs(self, rows: Sequence[Row], seed: int, out: Path) -> Iterator[Job]:
+        """Yield the pretraining of every row that does not take another's encoder."""
+        for row in rows:
+            if row.encoder:
+                continue
+            folder = self.folder(row.name, seed, out)
+            seeded = ("--training.seed", str(seed), "--data.seed", str(seed))
+            words = ("pretrain", self.recipe, *self.settings, *row.pretraining, *seeded)
+            words += ("--corpus", str(self.corpus), "--out", str(folder))
+            yield Job(name=f"{row.name}, seed {seed}", words=words, folder=folder)
+
+    def folder(self, row: str, seed: int, out: Path) -> Path:
+        """Return the folder of a row's encoder."""
+        return run_folder(row, seed, "encoder", out)
+
+    def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
+        """Return the resolved settings, and which corpus and tokenizer they are for."""
+        from osbert.commands.pretrain_settings import read_plan
+        from osbert.recipe import as_table
+
+        plans = {
+            row.name: read_plan(self.recipe, [*self.settings, *row.pretraining], corpus=self.corpus, out=out / "any")
+            for row in rows
+            if not row.encoder
+        }
+        facts = next(iter(plans.values())).facts()
+        return {
+            "recipe": self.recipe,
+            "corpus": facts["corpus"],
+            "tokenizer": facts["tokenizer"],
+            "pretraining": {name: as_table(plan.settings) for name, plan in plans.items()},
+        }
+
+    def describe(self, row: str, out: Path) -> str:
+        """Return their size, their training and their corpus."""
+        from osbert.training.run_folder import RunFolder
+
+        facts = RunFolder(self.folder(row, 0, out)).facts
+        sizes = f"{facts['finished']['parameters']:,} parameters, {facts['settings']['training']['steps']:,} steps"
+        return f"recipe {self.recipe} ({sizes}), corpus of {facts['tokens']:,} tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """One model for every row and seed."""
+
+    model: Path
+
+    def jobs(self, rows: Sequence[Row], seed: int, out: Path) -> Iterator[Job]:
+        """Yield nothing: it is there."""
+        yield from ()
+
+    def folder(self, row: str, seed: int, out: Path) -> Path:
+        """Return the model's folder."""
+        return self.model
+
+    def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
+        """Return the hashes of its files. Raises UserError when there is no model."""
+        if not (self.model / "config.json").is_file():
+            raise UserError(f"{self.model} is no model: it has no config.json.")
+        files = [path for path in sorted(self.model.iterdir()) if path.suffix in (".json", ".safetensors", ".bin")]
+        return {"model": hashes([path for path in files if path.name != "run.json"])}
+
+    def describe(self, row: str, out: Path) -> str:
+        """Return its name."""
+        return f"the model {self.model}"
+
+
+def choose(
+    table: Table, recipe: str, *, corpus: Path | None, model: Path | None, settings: tuple[str, ...]
+) -> Encoders:
+    """Return what the options say. Raises UserError when there is neither corpus nor model, or what does not fit."""
+    if model is None and corpus is None:
+        either = "" if table.varied else "--model M to fine-tune a model of yours, or "
+        raise UserError(f"Give {either}--corpus C to pretrain on.")
+    if model is None:
+        assert corpus is not None
+        return Pretrained(recipe=recipe, corpus=corpus, settings=settings)
+    if table.varied:
+        raise UserError("The rows of this table are encoders that differ: give --corpus to pretrain them, not --model.")
+    if corpus or settings:
+        raise UserError("With --model nothing is pretrained: leave --corpus and the settings of pretraining away.")
+    return Given(model=model)
+
+
+def run_folder(row: str, seed: int, name: str, out: Path) -> Path:
+    """Return the folder of one run of a row."""
+    plain = "".join(character if character.isalnum() else "-" for character in row).strip("-")
+    return out / "runs" / plain / f"seed-{seed}" / name
+
+
+def hashes(files: Sequence[Path]) -> dict[str, str]:
+    """Return the SHA-256 of each file by its name."""
+    found = {}
+    for path in files:
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
