@@ -65,6 +65,29 @@ TABLE_6 = Published(
     ),
 )
 
+TABLE_7 = Published(
+    title="Table 7: CoNLL-2003, fine-tuned and on features of BERT BASE, F1, mean of 5 restarts (section 5.3)",
+    figures=_rows(
+        ("dev F1", "test F1"),
+        {
+            "fine-tuned, BASE": (96.4, 92.4),
+            "fine-tuned, LARGE": (96.6, 92.8),
+            "ELMo": (95.7, 92.2),
+        },
+    )
+    | _rows(
+        ("dev F1",),
+        {
+            "embeddings": (91.0,),
+            "second-to-last layer": (95.6,),
+            "last layer": (94.9,),
+            "weighted sum of last four": (95.9,),
+            "concatenation of last four": (96.1,),
+            "weighted sum of all": (95.5,),
+        },
+    ),
+)
+
 TABLE_8 = Published(
     title="Table 8: masking, MASK/SAME/RND, BERT BASE, development sets (section C.2)",
     figures=_rows(
