@@ -124,7 +124,7 @@ class Plan:
 
         protocol = self._protocol()
         for dataset in self.datasets:
-            dataset.prepare(self.data, self.out / "data" / dataset.column, rows=self.rows)
+            dataset.prepare(self.data, self._data(dataset), rows=self.rows)
         self._check_finetuning()
         write_json(self.out / PROTOCOL, protocol)
 
@@ -189,7 +189,7 @@ class Plan:
         encoder, out = row.encoder or row.name, run_folder(row.name, seed, dataset.column, self.out)
         words = ("finetune", dataset.task, *dataset.settings, *self.finetuning, *row.finetuning)
         words += ("--training.seed", str(seed), "--model", str(self.encoders.folder(encoder, seed, self.out)))
-        words += ("--data", str(self.out / "data" / dataset.column), "--out", str(out))
+        words += ("--data", str(self._data(dataset)), "--out", str(out))
         name = f"{row.name}, seed {seed}, {dataset.column}"
         return Job(name=name, words=words, folder=out, after=f"{encoder}, seed {seed}")
 
@@ -205,6 +205,11 @@ class Plan:
             "In brackets: the paper, BERT BASE unless a row says otherwise. A dash: not run here.",
             *([split_off] if self._split_off() else []),
         ]
+
+    def _data(self, dataset: DataSet) -> Path:
+        from osbert.commands.reproduce_encoders import plain
+
+        return self.out / "data" / plain(dataset.column)
 
     def _split_off(self) -> list[str]:
         return [dataset.column for dataset in self.datasets if len(dataset.files(self.data)) == 1]
@@ -265,7 +270,7 @@ class Plan:
         for dataset in self.datasets:
             for added in dict.fromkeys(row.finetuning for row in self.table.rows):
                 settings = (*dataset.settings, *self.finetuning, *added)
-                data = self.out / "data" / dataset.column
+                data = self._data(dataset)
                 try:
                     read_plan(dataset.task, settings, model=self.out, data=data, from_scratch=False)
                 except UserError as error:

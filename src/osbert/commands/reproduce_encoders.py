@@ -128,8 +128,12 @@ def choose(
 
 def run_folder(row: str, seed: int, name: str, out: Path) -> Path:
     """Return the folder of one run of a row."""
-    plain = "".join(character if character.isalnum() else "-" for character in row).strip("-")
-    return out / "runs" / plain / f"seed-{seed}" / name
+    return out / "runs" / plain(row) / f"seed-{seed}" / plain(name)
+
+
+def plain(name: str) -> str:
+    """Return a name of a row or a column as a folder can have it, without spaces and signs."""
+    return "".join(character if character.isalnum() else "-" for character in name).strip("-")
 
 
 def hashes(files: Sequence[Path]) -> dict[str, str]:

@@ -93,7 +93,8 @@ class Tagged(DataSet):
         """Write the training file, with documents of at most `rows` sentences (0: all), and the development file."""
         train, dev = self.files(data)
         documents = [DOCUMENT + part for part in train.read_bytes().split(DOCUMENT)[1:]]
-        chosen, sentences = [], 0
+        chosen: list[int] = []
+        sentences = 0
         for place in np.random.default_rng(0).permutation(len(documents)).tolist():
             blocks = [block for block in documents[place].replace(b"\r", b"").split(b"\n\n") if block.strip()]
             if rows and sentences + len(blocks) - 1 > rows and chosen:
