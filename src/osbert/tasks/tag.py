@@ -162,7 +162,7 @@ class Tag(Task):
 
         Raises UserError when the tags' column is no number.
         """
-        said = {"encoding": "", "column": self.column} | dict(given)
+        said: dict[str, Any] = {"encoding": "", "column": self.column, **given}
         try:
             said["column"] = int(said["column"])
         except ValueError as error:
