@@ -1,4 +1,4 @@
-"""The numbers of a comparison, against numpy and scipy; a collapsed run is seen."""
+"""The numbers of a comparison, against numpy and scipy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from osbert.evaluation.compare import collapsed, summaries, summarise
+from osbert.evaluation.compare import summaries, summarise
 
 SCORES = st.lists(st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 4)), min_size=2, max_size=9)
 
@@ -41,11 +41,3 @@ def test_one_run_has_no_deviation_and_says_so() -> None:
 def test_metrics_that_all_runs_have_are_summarised() -> None:
     found = summaries([{"accuracy": 0.5, "f1/rare": 0.0}, {"accuracy": 0.7}])
     assert list(found) == ["accuracy"] and found["accuracy"].mean == pytest.approx(0.6)
-
-
-def test_a_collapsed_run_gives_one_answer_where_there_are_several() -> None:
-    assert collapsed(["a", "a", "a"], ["a", "b", "a"])
-    assert collapsed([["O", "O"], ["O", "O"]], [["O", "B"], ["O", "O"]])
-    assert not collapsed(["a", "b", "a"], ["a", "b", "a"])
-    assert not collapsed(["a", "a"], ["a", "a"])
-    assert not collapsed([], [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 
 from osbert import recipe
-from osbert.data.encoded import Encoded, OnDemand, Ready
-from osbert.data.pack import Packer
+from osbert.commands.finetune_rows import Rows
 from osbert.data.record_loader import RecordLoader
 from osbert.errors import UserError
 from osbert.evaluation.score import score
@@ -22,7 +21,7 @@ from osbert.interop.weight_files import read_file, write_tensors
 from osbert.models.heads import Learner
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
-from osbert.tasks import Record, Task
+from osbert.tasks import Task
 from osbert.text.tokenizer import Tokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import Precision
@@ -91,7 +90,10 @@ class FinetuneOptimizer(OptimizerSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """How an epoch ended: mean training loss, scores on the development rows, and whether it is the best so far."""
+    """How an epoch ended: mean training loss, scores on the development rows, and whether it is the best so far.
+
+    `collapsed`: the one answer that all these rows got although their labels differ; "" where all is well.
+    """
 
     epoch: int
     step: int
@@ -99,6 +101,7 @@ class Epoch:
     metrics: dict[str, float]
     best: bool
     seconds: float
+    collapsed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,32 +143,26 @@ class Finetuning:
     """One run: `for event in run()` trains, yielding Progress after a step and Epoch after an epoch; `finish` saves."""
 
     def __init__(
-        self,
-        *,
-        model: Model,
-        task: Task,
-        records: dict[str, list[Record]],
-        settings: FinetuneSettings,
-        optimizer: OptimizerSettings,
-        folder: Path,
+        self, *, model: Model, rows: Rows, settings: FinetuneSettings, optimizer: OptimizerSettings, folder: Path
     ) -> None:
-        """Encode the training rows and make the learner; `task` is fitted, `records` has "train" and "dev"."""
-        self.task = task
+        """Make the learner. Raises UserError when the rows are pairs and the model has but one segment."""
+        self.task = rows.task
+        self.rows = rows
         self.folder = folder
-        self.tokenizer = model.tokenizer
-        self.development = records["dev"]
-        self.packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
-        self.training = [record for record in records["train"] if record.label is not None]
-        self.encoded = self._encode(model.backbone.architecture.segments)
+        if model.backbone.architecture.segments < 2 and rows.pairs:
+            raise UserError(
+                "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
+                "another model, or put both texts into one column."
+            )
         with seeded(settings.seed):
-            head = task.head(model.backbone)
-        self.learner = Learner(model.backbone, {task.name: head})
+            head = self.task.head(model.backbone)
+        self.learner = Learner(model.backbone, {self.task.name: head})
         self.loader = RecordLoader(
-            self.encoded,
+            rows.encoded,
             batch=settings.batch,
             micro_tokens=settings.micro_tokens,
             seed=settings.seed,
-            together=task.together,
+            together=self.task.together,
         )
         training = settings.training(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
@@ -208,24 +205,25 @@ class Finetuning:
         path = self._weights(self.best.epoch)
         self.learner.load_state_dict(read_file(path))
         self.learner.to("cpu")
-        write_tokenizer(self.tokenizer, self.folder, length=self.learner.backbone.architecture.length)
+        write_tokenizer(self.rows.packer.tokenizer, self.folder, length=self.learner.backbone.architecture.length)
         write_model(self.learner, self.folder, **self.tuned.published())
 
     def tidy(self) -> None:
-        """Remove the epochs' weights, once the run is noted as finished."""
+        """Remove the epochs' weights and the checkpoints, once the run is noted as finished."""
         for path in self.folder.glob("best-epoch-*.safetensors"):
             path.unlink()
+        shutil.rmtree(self.trainer.checkpoints.folder, ignore_errors=True)
 
     def _evaluate(self, progress: Progress) -> Epoch:
         losses = self.trainer.memory["losses"]
-        result = score(self.learner, self.task, self.development, self.packer)
+        result = score(self.learner, self.task, self.rows.development, self.rows.packer)
         metrics = result.metrics
         wanted = self.task.criterion
         before = [epoch for epoch in self.epochs if epoch.best]
         number = progress.step // self.loader.steps_per_epoch
         best = not before or metrics[wanted] >= before[-1].metrics[wanted]
         if best:
-            self.trainer.memory["tuned"] = recipe.as_table(self.task.tuned(result.predictions, self.development))
+            self.trainer.memory["tuned"] = recipe.as_table(self.task.tuned(result.predictions, self.rows.development))
             write_tensors(self.learner.state_dict(), self._weights(number))
             # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.
             saved = max(self.trainer.checkpoints.steps(), default=0)
@@ -234,49 +232,18 @@ class Finetuning:
                 if earlier not in needed:
                     self._weights(earlier.epoch).unlink(missing_ok=True)
         loss = sum(losses) / max(len(losses), 1)
-        return Epoch(epoch=number, step=progress.step, loss=loss, metrics=metrics, best=best, seconds=progress.seconds)
-
-    def _encode(self, segments: int) -> Encoded:
-        """Return the training records' sequences; UserError when they are pairs and there is but one segment."""
-        first = self.task.encode(self.training[0], self.packer) if self.training else []
-        ready = None if self.task.lazy else Ready(self.task.encode(record, self.packer) for record in self.training)
-        pairs = any(example.segments.any() for example in first) if ready is None else ready.examples.segments.any()
-        if segments < 2 and pairs:
-            raise UserError(
-                "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
-                "another model, or put both texts into one column."
-            )
-        return ready or OnDemand(self.training, lambda record: self.task.encode(record, self.packer))
+        return Epoch(
+            epoch=number,
+            step=progress.step,
+            loss=loss,
+            metrics=metrics,
+            best=best,
+            seconds=progress.seconds,
+            collapsed=self.task.collapsed(result.predictions, self.rows.development),
+        )
 
     def _weights(self, epoch: int) -> Path:
         return self.folder / f"best-epoch-{epoch}.safetensors"
-
-
-def truncation(run: Finetuning) -> str:
-    """Return in words how much of the training texts does not fit, "" when everything does."""
-    if isinstance(run.encoded, Ready):
-        pieces, whole = int(run.encoded.examples.truncated.sum()), len(run.encoded.examples.ids)
-        texts = int((run.encoded.examples.truncated > 0).sum()), len(run.encoded.examples)
-        share = f" ({pieces / (pieces + whole):.1%} of all)"
-    else:
-        cut = [run.task.cut(record, run.packer) for record in run.training]
-        pieces, texts, share = sum(cut), (sum(one > 0 for one in cut), len(cut)), ""
-    if not pieces:
-        return ""
-    return (
-        f"{texts[0]:,} of {texts[1]:,} texts ({texts[0] / texts[1]:.1%}) are longer than {run.packer.length} tokens; "
-        f"{pieces:,} pieces{share} are not read. --length N changes this, up to the model's own."
-    )
-
-
-def fingerprint(records: dict[str, list[Record]]) -> str:
-    """Return a hash of the texts and labels of all records."""
-    digest = hashlib.sha256()
-    for split, found in sorted(records.items()):
-        digest.update(split.encode())
-        for record in found:
-            digest.update(repr((record.texts, record.label)).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

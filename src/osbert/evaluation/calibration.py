@@ -43,9 +43,9 @@ class Calibration:
     def describe(self) -> str:
         """Return it in one sentence for the user."""
         return (
-            f"probabilities: temperature {self.temperature:.3f}, fitted on the {self.rows:,} development rows; expected "
-            f"calibration error {self.error_before:.4f} before, {self.error_after:.4f} after (fitted on one half of "
-            "these rows and measured on the other, both ways)"
+            f"probabilities: temperature {self.temperature:.3f}, fitted on the {self.rows:,} development rows; "
+            f"expected calibration error {self.error_before:.4f} before, {self.error_after:.4f} after (fitted on one "
+            "half of these rows and measured on the other, both ways)"
         )
 
 

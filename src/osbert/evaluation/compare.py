@@ -62,14 +62,6 @@ def summaries(scores: Iterable[Mapping[str, float]]) -> dict[str, Summary]:
     return {name: summarise([run[name] for run in runs]) for name in names}
 
 
-def collapsed(predicted: Sequence[object], true: Sequence[object]) -> bool:
-    """Return whether one answer is given to all of some records although their true ones differ.
-
-    Fine-tuning of large encoders on small sets ends so now and then (section 4.1: "several random restarts").
-    """
-    return len({repr(value) for value in predicted}) == 1 < len({repr(value) for value in true})
-
-
 def _interval(mean: float, deviation: float, count: int) -> tuple[float, float]:
     if count < 2:
         return math.nan, math.nan

@@ -22,8 +22,10 @@ HARMLESS = (
     "training.parallel",
     "data.micro_tokens",
     "data.workers",
+    "comparison.seeds",
+    "comparison.trials",
 )
-"""Settings that do not change the mathematics, so that a run may go on with others."""
+"""Settings that do not change the mathematics of a run, so that it may go on with others; a comparison can grow."""
 REMEDIES = (
     *("optimizer.learning_rate", "optimizer.muon_rate", "optimizer.warmup", "optimizer.clip"),
     *("training.precision", "training.seed"),
