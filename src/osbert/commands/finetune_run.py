@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from osbert.interop.weight_files import read_file, write_tensors
 from osbert.models.heads import Learner
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
-from osbert.tasks import Task
+from osbert.tasks import Prediction, Task
+from osbert.tasks.calibration import Calibration
 from osbert.text.tokenizer import Tokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import Precision
@@ -166,7 +167,7 @@ class Finetuning:
         )
         training = settings.training(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
-        self.trainer.memory |= {"epochs": [], "losses": [], "tuned": {}}
+        self.trainer.memory |= {"epochs": [], "losses": [], "tuned": {}, "calibration": {}}
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -182,6 +183,12 @@ class Finetuning:
     def tuned(self) -> Task:
         """Return the task with what it learned from the best epoch's predictions for the development rows."""
         return recipe.build(type(self.task), self.trainer.memory["tuned"], where="The checkpoint")
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Return how the probabilities of the best epoch were mended, None where there are none."""
+        found = self.trainer.memory["calibration"]
+        return Calibration(**found) if found else None
 
     def run(self) -> Iterator[Progress | Epoch]:
         """Train to the end, yielding what happened."""
@@ -223,7 +230,7 @@ class Finetuning:
         number = progress.step // self.loader.steps_per_epoch
         best = not before or metrics[wanted] >= before[-1].metrics[wanted]
         if best:
-            self.trainer.memory["tuned"] = recipe.as_table(self.task.tuned(result.predictions, self.rows.development))
+            self._learn(result.predictions)
             write_tensors(self.learner.state_dict(), self._weights(number))
             # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.
             saved = max(self.trainer.checkpoints.steps(), default=0)
@@ -241,6 +248,12 @@ class Finetuning:
             seconds=progress.seconds,
             collapsed=self.task.collapsed(result.predictions, self.rows.development),
         )
+
+    def _learn(self, predictions: Sequence[Prediction]) -> None:
+        """Note what the task learns from the development rows, and how its probabilities are to be mended."""
+        calibration = self.task.calibration(predictions, self.rows.development)
+        self.trainer.memory["tuned"] = recipe.as_table(self.task.tuned(predictions, self.rows.development))
+        self.trainer.memory["calibration"] = calibration.as_dict() if calibration else {}
 
     def _weights(self, epoch: int) -> Path:
         return self.folder / f"best-epoch-{epoch}.safetensors"

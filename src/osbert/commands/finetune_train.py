@@ -21,6 +21,7 @@ from osbert.files import disk_full, write_text
 from osbert.interop.huggingface import closed_to_others
 from osbert.lock import locked
 from osbert.tasks import Record
+from osbert.tasks.calibration import Calibration
 from osbert.training.checkpoint import reason
 from osbert.training.interruption import Interruption
 from osbert.training.progress import Progress
@@ -111,8 +112,9 @@ def complete(run: Finetuning, plan: Plan, folder: RunFolder) -> None:
     run.finish()
     folder.write_recipe(dataclasses.replace(plan, task=run.tuned).table())
     best = dataclasses.asdict(run.best)
-    finetuning_report(run.folder, name=plan.path, best=best)
-    folder.finish({"best": best, "processor": str(run.trainer.processor)})
+    calibration = {"calibration": run.calibration.as_dict()} if run.calibration else {}
+    finetuning_report(run.folder, name=plan.path, best=best, calibration=run.calibration)
+    folder.finish({"best": best, **calibration, "processor": str(run.trainer.processor)})
 
 
 def follow(run: Finetuning, plan: Plan) -> None:
@@ -167,7 +169,12 @@ def tell_model(plan: Plan, model: Model) -> None:
 def tell_end(best: Epoch, out: Path, sample: str) -> None:
     """Print the best epoch, with the scores of every class, and what to do with the run: `sample` is a text to try."""
     print(f"best: {row(best)}; its weights are in {out}")
+    if best.collapsed:
+        print(f"it has collapsed: every development row is {best.collapsed}; another --seed, or several (--seeds 5),")
+        print("a lower --learning-rate or more --epochs may help")
     classes = {name.partition("/")[2]: value for name, value in best.metrics.items() if "/" in name}
     if classes:
         print("F1 of each class: " + ", ".join(f"{name} {value:.4f}" for name, value in classes.items()))
+    if calibration := RunFolder(out).facts["finished"].get("calibration"):
+        print(Calibration(**calibration).describe())
     print(f"try: osbert predict {out} {sample}", flush=True)

@@ -165,8 +165,8 @@ def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> E
             adopt(out / TRIALS / best.trial.name, out)
             folder.write_recipe(recipe.read(out / TRIALS / best.trial.name / RECIPE) | {"comparison": wanted})
             trials_report(out, name=plan.path, criterion=rows.task.criterion, results=results, best=best)
-            facts = {"best": dataclasses.asdict(best.best), "trial": best.trial.name, "comparison": wanted}
-            folder.finish(facts)
+            ended = RunFolder(out / TRIALS / best.trial.name).facts["finished"]
+            folder.finish({**ended, "trial": best.trial.name, "comparison": wanted})
     tell(results, rows.task.criterion)
     print(f"best: {best.trial.describe()}")
     finetune_train.tell_end(best.best, out, plan.task.sample)

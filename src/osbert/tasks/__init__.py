@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from osbert.data.pack import Packer
 from osbert.data.table import Row
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
+
+if TYPE_CHECKING:
+    from osbert.tasks.calibration import Calibration
 
 __all__ = ["Inputs", "Prediction", "Record", "Task", "load"]
 
@@ -205,6 +208,10 @@ class Task(Objective):
         """
         answers = {repr(prediction.value) for prediction in predictions}
         return answers.pop() if len(answers) == 1 < len({repr(record.label) for record in records}) else ""
+
+    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
+        """Return the temperature that the development records want, None where there are no probabilities to mend."""
+        return None
 
     def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Self:
         """Return the task with what it learns from the predictions for the development records, such as a threshold.

@@ -7,11 +7,14 @@ as sure as the model is right. In 1/T the cross-entropy is convex, so there is o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from osbert.tasks import Prediction, Record
 
 BINS = 15
 """Equal widths of confidence over which the calibration error is taken (Guo et al., section 2)."""
@@ -21,6 +24,7 @@ LEAST = 40
 """Fewer rows say nothing on a temperature that is fitted on one half and measured on the other."""
 
 Shares = NDArray[np.floating]
+Labels = NDArray[np.integer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,23 @@ class Calibration:
         )
 
 
-def calibrate(shares: Shares, labels: NDArray[np.integer], *, seed: int = 0) -> Calibration | None:
+def columns(predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Shares, Labels] | None:
+    """Return the shares (n, K) of predictions and the places (n,) of their records' labels among them.
+
+    Where records have fewer labels to choose from than others the rest are 0. None where there are no probabilities.
+    """
+    if not all(record.label in prediction.probabilities for prediction, record in zip(predictions, records)):
+        return None
+    most = max((len(prediction.probabilities) for prediction in predictions), default=0)
+    shares = np.zeros((len(predictions), most))
+    labels = np.zeros(len(predictions), np.int64)
+    for row, (prediction, record) in enumerate(zip(predictions, records)):
+        shares[row, : len(prediction.probabilities)] = list(prediction.probabilities.values())
+        labels[row] = list(prediction.probabilities).index(record.label)
+    return shares, labels
+
+
+def calibrate(shares: Shares, labels: Labels, *, seed: int = 0) -> Calibration | None:
     """Return the calibration of shares (n, K) against labels (n,), or None where there are fewer than LEAST rows.
 
     `seed` decides which rows make the halves.
@@ -69,7 +89,7 @@ def calibrate(shares: Shares, labels: NDArray[np.integer], *, seed: int = 0) -> 
     )
 
 
-def temperature(shares: Shares, labels: NDArray[np.integer]) -> float:
+def temperature(shares: Shares, labels: Labels) -> float:
     """Return the T for which softmax(log shares / T) has the least cross-entropy; shares (n, K), labels (n,).
 
     The true label's target is (n + 1) / (n + 2) instead of 1, as Platt (1999, section 2.2) has it: where every row is
@@ -100,7 +120,7 @@ def cooled(shares: Shares, temperature: float) -> NDArray[np.float64]:
     return found / found.sum(axis=1, keepdims=True)
 
 
-def expected_error(shares: Shares, labels: NDArray[np.integer], *, bins: int = BINS) -> float:
+def expected_error(shares: Shares, labels: Labels, *, bins: int = BINS) -> float:
     """Return the expected calibration error of shares (n, K): 0 where the model is as often right as it is sure.
 
     Rows go into bins of equal width by the share of their likeliest label; the error is the mean over rows of

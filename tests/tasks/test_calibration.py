@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from osbert.evaluation.calibration import LEAST, calibrate, cooled, expected_error, temperature
+from osbert.tasks import Prediction, Record
+from osbert.tasks.calibration import LEAST, calibrate, columns, cooled, expected_error, temperature
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
@@ -99,3 +100,13 @@ def test_the_error_after_is_measured_on_rows_that_did_not_fit_it() -> None:
 def test_too_few_rows_are_not_calibrated() -> None:
     shares, labels = drawn(4, rows=LEAST - 1)
     assert calibrate(shares, labels) is None
+
+
+def test_the_columns_of_predictions() -> None:
+    records = [Record(number=0, texts=("x",), label="b"), Record(number=1, texts=("y",), label="a")]
+    said = [Prediction(value="b", probabilities={"a": 0.2, "b": 0.8}), Prediction(value="a", probabilities={"a": 1.0})]
+    found = columns(said, records)
+    assert found is not None
+    shares, labels = found
+    assert shares.tolist() == [[0.2, 0.8], [1.0, 0.0]] and labels.tolist() == [1, 0]
+    assert columns([Prediction(value=0.5), Prediction(value=1.0)], records) is None
