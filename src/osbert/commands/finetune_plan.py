@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from osbert import components, recipe
-from osbert.commands.finetune_search import Comparison
+from osbert.commands.finetune_search import GRIDS, Comparison
+from osbert.errors import Problems
 from osbert.tasks import Task
+
+FEW = 5e-4
+"""The learning rate of adapters and of changes of low rank where none is given (Hu et al., table 9)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,9 +50,15 @@ def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, fr
     """
     wanted = schema(task)
     name = task.rpartition(".")[2]
+    given = recipe.given(settings, schema=wanted)
     table = recipe.override({name: {"data": str(data)}}, settings, schema=wanted)
     built: Any = recipe.build(wanted, table, where="The command line")
-    built.comparison.check(recipe.given(settings, schema=wanted))
+    built.comparison.check(given)
+    optimizer, tuning = built.optimizer, built.training.tuning
+    if tuning != "full":
+        check_few(built, from_scratch=from_scratch)
+        if "optimizer.learning_rate" not in given:
+            optimizer = dataclasses.replace(optimizer, learning_rate=FEW)
     chosen: Task = getattr(built, name)
     return Plan(
         task=chosen.resolved(),
@@ -56,9 +66,22 @@ def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, fr
         model=model,
         from_scratch=from_scratch,
         training=built.training,
-        optimizer=built.optimizer,
+        optimizer=optimizer,
         comparison=built.comparison,
     )
+
+
+def check_few(built: Any, *, from_scratch: bool) -> None:
+    """Raise UserError when settings do not go with tuning few weights of an encoder that stays as it is."""
+    tuning = built.training.tuning
+    problems = Problems(heading=f"--tuning {tuning} cannot be used so")
+    if from_scratch:
+        problems.add("--from-scratch leaves no encoder to put it into: leave one of the two out.")
+    if built.comparison.search in GRIDS:
+        problems.add(f"--search {built.comparison.search} tries the rates of full fine-tuning: take --search optuna.")
+    if tuning == "lora" and built.optimizer.method == "muon":
+        problems.add("--optimizer.method muon moves whole matrices, of which none learns: leave it out.")
+    problems.stop_if_any()
 
 
 def schema(task: str) -> type:

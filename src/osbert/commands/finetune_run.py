@@ -12,12 +12,15 @@ import torch
 
 from osbert import recipe
 from osbert.commands.finetune_rows import Rows
+from osbert.commands.finetune_tuning import RANKS, Kind, changes, prepare
 from osbert.data.record_loader import RecordLoader
 from osbert.errors import UserError
 from osbert.evaluation.score import score
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import read_file, write_tensors
+from osbert.models.adapters import Adapter
 from osbert.models.heads import Learner
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
@@ -47,6 +50,16 @@ class FinetuneSettings:
     recurrent: int = 0
     """Layers of a bidirectional LSTM put on top of the encoder (Table 5, + BiLSTM), with fresh weights where it has not
     as many; 0 leaves it as it is. Give them a higher learning rate than 3e-5, or many epochs."""
+    tuning: Kind = "full"
+    """What learns besides the task's layer: the full encoder; adapters put into its blocks (Houlsby et al. 2019); or
+    changes of low rank of its query and value matrices (lora, Hu et al. 2021). Of adapters and lora only what was tuned
+    is kept, a few megabytes; the run folder then needs the model that it was tuned on."""
+    rank: int = 0
+    """Width of the adapters, or rank of the changes; 0 for 64 and 8."""
+    merge: bool = False
+    """Write a whole model, which needs no other folder, also where adapters or lora were tuned."""
+    frozen: int = 0
+    """Lowest layers that do not learn, nor do the embeddings; 0 for none."""
     precision: Precision = "auto"
     """Precision of matrix products in training; auto is bf16 where the processor has it. Scores are always fp32."""
     device: str = "auto"
@@ -59,11 +72,21 @@ class FinetuneSettings:
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
         counts = ("epochs", "batch", "micro_tokens", "log_every", "checkpoint_every")
-        for name, least in (*((count, 1) for count in counts), ("seed", 0), ("recurrent", 0)):
+        none = ("seed", "recurrent", "rank", "frozen")
+        for name, least in (*((count, 1) for count in counts), *((count, 0) for count in none)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        idle = ("rank", "merge") if self.tuning == "full" else ("frozen",)
+        for name in idle:
+            if getattr(self, name):
+                raise ValueError(f"{name} = {getattr(self, name)} does nothing with tuning = {self.tuning}")
+
+    @property
+    def adapters(self) -> int:
+        """Return the width of the adapters that are tuned, 0 where none are."""
+        return (self.rank or RANKS["adapters"]) if self.tuning == "adapters" else 0
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:
         """Return the trainer's settings."""
@@ -109,35 +132,50 @@ class Epoch:
 class Model:
     """Where fine-tuning starts from, and what was odd about it."""
 
+    folder: Path
     backbone: Transformer
     tokenizer: Tokenizer
     remarks: tuple[str, ...] = ()
 
 
-def read_model(folder: Path, *, from_scratch: bool, seed: int, dropout: float, recurrent: int = 0) -> Model:
+def read_model(
+    folder: Path, *, from_scratch: bool, seed: int, dropout: float, recurrent: int = 0, adapters: int = 0
+) -> Model:
     """Return the encoder in a folder, with this dropout; `from_scratch` keeps its sizes and draws fresh weights.
 
-    `recurrent`: layers of a bidirectional LSTM on top, which are fresh unless the encoder has as many; 0 for its own.
-    Raises UserError when the folder is no encoder, its vocabulary does not fit, or it cannot bear such layers.
+    `recurrent`: layers of a bidirectional LSTM on top; `adapters`: width of adapters in its blocks. They are fresh
+    unless the encoder has such; 0 for its own. Raises UserError when the folder is no encoder, its vocabulary does not
+    fit, or it cannot bear such layers.
     """
     with seeded(seed + 1):  # a pooler that has to be new must not have the first numbers of the head, drawn from `seed`
         encoder = read_encoder(folder)
     own = encoder.backbone.architecture
-    sizes = replace(own, dropout=dropout, attention_dropout=dropout, recurrent=recurrent or own.recurrent)
+    sizes = replace(
+        own,
+        dropout=dropout,
+        attention_dropout=dropout,
+        recurrent=recurrent or own.recurrent,
+        adapters=adapters or own.adapters,
+    )
     try:
         backbone = sizes.empty()
     except ValueError as error:
         raise UserError(f"{folder} cannot be fine-tuned so: {error}.") from error
     if from_scratch:
         with seeded(seed):
-            return Model(backbone=sizes.build(), tokenizer=encoder.tokenizer)
+            return Model(folder=folder, backbone=sizes.build(), tokenizer=encoder.tokenizer)
     remarks = encoder.report.remarks
     if sizes.recurrent != own.recurrent:
         with seeded(seed + 2):  # the head's and the pooler's seeds are others
             encoder.backbone.recurrent = Recurrent(sizes)
         remarks += (f"the bidirectional LSTM on top starts afresh (recurrent = {sizes.recurrent})",)
+    if sizes.adapters != own.adapters:
+        with seeded(seed + 3):
+            for block in encoder.backbone.blocks:
+                block.attention_adapter, block.feedforward_adapter = Adapter(sizes), Adapter(sizes)
+        remarks += (f"adapters of width {sizes.adapters} in its blocks start afresh",)
     backbone.load_state_dict(encoder.backbone.state_dict(), assign=True)
-    return Model(backbone=backbone, tokenizer=encoder.tokenizer, remarks=remarks)
+    return Model(folder=folder, backbone=backbone, tokenizer=encoder.tokenizer, remarks=remarks)
 
 
 class Finetuning:
@@ -157,6 +195,10 @@ class Finetuning:
             )
         with seeded(settings.seed):
             head = self.task.head(model.backbone)
+            rank = settings.rank or RANKS[settings.tuning]
+            prepare(model.backbone, settings.tuning, rank=rank, frozen=settings.frozen)
+        self.settings = settings
+        self.start = model.folder
         self.learner = Learner(model.backbone, {self.task.name: head})
         self.loader = RecordLoader(
             rows.encoded,
@@ -213,7 +255,10 @@ class Finetuning:
         self.learner.load_state_dict(read_file(path))
         self.learner.to("cpu")
         write_tokenizer(self.rows.packer.tokenizer, self.folder, length=self.learner.backbone.architecture.length)
+        low_rank = changes(self.learner.backbone) if self.settings.tuning == "lora" else {}
         write_model(self.learner, self.folder, **self.tuned.published())
+        if self.settings.tuning != "full" and not self.settings.merge:
+            keep_tuned(self.folder, self.start, low_rank)
 
     def tidy(self) -> None:
         """Remove the epochs' weights and the checkpoints, once the run is noted as finished."""

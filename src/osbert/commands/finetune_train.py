@@ -10,22 +10,25 @@ from pathlib import Path
 
 from rich.console import Console
 
-from osbert import __version__
+from osbert import __version__, recipe
 from osbert.commands.finetune_plan import Plan
 from osbert.commands.finetune_report import finetuning_report
 from osbert.commands.finetune_rows import Rows
 from osbert.commands.finetune_run import Epoch, Finetuning, Model, read_model
+from osbert.commands.finetune_tuning import describe as learning
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.files import disk_full, write_text
 from osbert.interop.huggingface import closed_to_others
+from osbert.interop.tuned_files import BASE, TUNED
+from osbert.interop.weight_files import read_json
 from osbert.lock import locked
 from osbert.tasks import Record
 from osbert.tasks.calibration import Calibration
 from osbert.training.checkpoint import reason
 from osbert.training.interruption import Interruption
 from osbert.training.progress import Progress
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import RECIPE, RunFolder
 from osbert.training.tracking import Metrics, ProgressLine
 
 REMARKS = "remarks.txt"
@@ -41,6 +44,7 @@ def start(plan: Plan) -> Model:
         seed=wanted.seed,
         dropout=wanted.dropout,
         recurrent=wanted.recurrent,
+        adapters=wanted.adapters,
     )
 
 
@@ -104,6 +108,8 @@ def write_remarks(remarked: Iterable[str], out: Path) -> None:
 
 def complete(run: Finetuning, plan: Plan, folder: RunFolder) -> None:
     """Train to the end and write the model and the report; that it is finished is noted last."""
+    if share := learning(run.learner.backbone):
+        print(share)
     if cut := run.rows.truncation:
         print(cut)
     if run.trainer.resume():
@@ -164,6 +170,14 @@ def tell_model(plan: Plan, model: Model) -> None:
         print(f"  {closed}")
     for remark in model.remarks:
         print(f"  {remark}")
+    if before := stage_before(plan.model):
+        print(f"  it was fine-tuned for {before}: its encoder goes on from there, the task's own layer starts afresh")
+
+
+def stage_before(model: Path) -> str:
+    """Return the task that the model itself was fine-tuned for, "" for none: then this is the second stage."""
+    path = model / RECIPE
+    return str(recipe.read(path).get("task", "")) if path.is_file() else ""
 
 
 def tell_end(best: Epoch, out: Path, sample: str) -> None:
@@ -177,4 +191,7 @@ def tell_end(best: Epoch, out: Path, sample: str) -> None:
         print("F1 of each class: " + ", ".join(f"{name} {value:.4f}" for name, value in classes.items()))
     if calibration := RunFolder(out).facts["finished"].get("calibration"):
         print(Calibration(**calibration).describe())
+    if (out / TUNED).is_file():
+        size, base = (out / TUNED).stat().st_size / 1e6, read_json(out / BASE)["path"]
+        print(f"{out} holds only what was tuned ({size:.1f} MB) and needs {base}; --merge writes a whole model")
     print(f"try: osbert predict {out} {sample}", flush=True)

@@ -103,7 +103,9 @@ class Trials:
     def run(self) -> list[Result]:
         """Return the results of all trials, of which those finished before are only read."""
         first, seeds = self.plan.training.seed, max(1, self.plan.comparison.seeds)
-        chosen = candidates(self.plan.comparison, tuning="full", seed=first, folder=self.out / TRIALS)
+        chosen = candidates(
+            self.plan.comparison, tuning=self.plan.training.tuning, seed=first, folder=self.out / TRIALS
+        )
         tried: list[Tried] = []
         results: list[Result] = []
         for candidate in chosen.after(tried):

@@ -21,7 +21,8 @@ from osbert.errors import Problems, UserError
 from osbert.files import write_json
 from osbert.interop import huggingface_names as names
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.interop.weight_files import SAFE, read_json, read_tensors, write_tensors
+from osbert.interop.tuned_files import read_whole
+from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.heads import Head, Learner
 from osbert.models.positions import rotation
 from osbert.models.predictions import SequenceHead
@@ -129,7 +130,7 @@ def load(folder: str | Path) -> Loaded:
         backbone = architecture.empty()
     except ValueError as error:
         raise UserError(f"{folder / 'config.json'}: {error}.") from error
-    tensors = _named(read_tensors(folder))
+    tensors = _named(read_whole(folder))
     state, rows = _backbone_state(backbone, tensors, where=folder)
     if any(row.status == "new" for row in rows):
         backbone.pooler.to_empty(device="cpu")
@@ -144,12 +145,12 @@ def read_heads(folder: str | Path, learner: Learner) -> Report:
     A head whose tensors are not there, or are of other shapes (another number of labels), keeps its fresh weights and
     is reported as new; `Report.require_complete` makes that an error.
     """
-    return Report(rows=tuple(_fill_heads(_named(read_tensors(Path(folder))), learner)))
+    return Report(rows=tuple(_fill_heads(_named(read_whole(Path(folder))), learner)))
 
 
 def read_learner_weights(folder: str | Path, learner: Learner) -> Report:
     """Fill a whole learner from a folder: the backbone, which must fit (else UserError), then heads as `read_heads`."""
-    tensors = _named(read_tensors(Path(folder)))
+    tensors = _named(read_whole(Path(folder)))
     state, rows = _backbone_state(learner.backbone, tensors, where=Path(folder))
     learner.backbone.load_state_dict(state, strict=False)
     return Report(rows=tuple(rows + _fill_heads(tensors, learner)))

@@ -13,7 +13,10 @@ from osbert.files import write_json, write_text
 
 RECIPE = "recipe.toml"
 FACTS = "run.json"
-OURS = ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "metrics.jsonl", "corpus.json", RECIPE)
+OURS = (
+    *("config.json", "model.safetensors", "tuned.safetensors", "tokenizer.json", "vocab.txt", "metrics.jsonl"),
+    *("corpus.json", RECIPE),
+)
 HARMLESS = (
     "training.log_every",
     "training.checkpoint_every",
