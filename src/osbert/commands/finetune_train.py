@@ -171,7 +171,7 @@ def tell_model(plan: Plan, model: Model) -> None:
     for remark in model.remarks:
         print(f"  {remark}")
     if before := stage_before(plan.model):
-        print(f"  it was fine-tuned for {before}: its encoder goes on from there, the task's own layer starts afresh")
+        print(f"  it was fine-tuned for {before}: its encoder goes on from there, the task's own layer is a new one")
 
 
 def stage_before(model: Path) -> str:
