@@ -45,7 +45,8 @@ def finetune(
     Parameters
     ----------
     task
-        classify (a label out of several), regress (a number), or a data set such as sst2.
+        classify (a label out of several), regress (a number), or a data set such as sst2; multi: several at once that
+        share the encoder, --tasks rte=RTE,mrpc=MRPC, with a run folder for each below `out`.
     model
         A run folder of osbert's, or a Hugging Face BERT folder.
     data
@@ -56,6 +57,11 @@ def finetune(
     from_scratch
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """
+    if task == "multi":
+        from osbert.commands.finetune_multi import finetune_multi
+
+        finetune_multi(settings, model=model, data=data, out=out, from_scratch=from_scratch)
+        return
     plan = read_plan(task, settings, model=model, data=data, from_scratch=from_scratch)
     fitted, records = load(plan.task, ("train", "dev"))
     tell_data(fitted, records)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from osbert import components, recipe
 from osbert.commands.finetune_search import GRIDS, Comparison
@@ -14,6 +14,43 @@ from osbert.tasks import Task
 
 FEW = 5e-4
 """The learning rate of adapters and of changes of low rank where none is given (Hu et al., table 9)."""
+
+
+class Settings(Protocol):
+    """What a run asks of its settings, whether it learns one task or several."""
+
+    @property
+    def path(self) -> str:
+        """Return the task's name, or its path."""
+        ...
+
+    @property
+    def model(self) -> Path:
+        """Return the folder of the encoder."""
+        ...
+
+    @property
+    def from_scratch(self) -> bool:
+        """Return whether the encoder starts from fresh weights."""
+        ...
+
+    @property
+    def training(self) -> Any:
+        """Return how training goes."""
+        ...
+
+    @property
+    def optimizer(self) -> Any:
+        """Return how gradients become weights."""
+        ...
+
+    def of(self, task: Task) -> Plan:
+        """Return the settings of one task, which has learnt something by now."""
+        ...
+
+    def table(self) -> dict[str, Any]:
+        """Return the resolved recipe as it is saved with the run."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +64,10 @@ class Plan:
     training: Any
     optimizer: Any
     comparison: Comparison
+
+    def of(self, task: Task) -> Plan:
+        """Return the settings of the task, which has learnt something by now."""
+        return dataclasses.replace(self, task=task)
 
     def table(self) -> dict[str, Any]:
         """Return the resolved recipe as it is saved with the run."""

@@ -14,11 +14,11 @@ from osbert.training.tracking import NAME, duration, read_lines
 
 
 def finetuning_report(
-    folder: Path, *, name: str, best: Mapping[str, Any], calibration: Calibration | None = None
+    folder: Path, *, name: str, best: Mapping[str, Any], calibrations: Mapping[str, Calibration]
 ) -> Path:
     """Write report.html into the folder of a fine-tuning of the task `name`, `best` being its best epoch's facts.
 
-    `calibration`: how its probabilities were mended, if they were. Returns its path.
+    `calibrations`: how probabilities were mended, by the task's name, if they were. Returns its path.
     """
     lines = read_lines(folder / NAME)
     epochs = [line for line in lines if "epoch" in line]
@@ -30,7 +30,7 @@ def finetuning_report(
         Section(heading="Curves", parts=_curves(lines, epochs, shown)),
         Section(heading="Epochs", parts=[_epochs(epochs, shown, best["epoch"])]),
         *([Section(heading="F1 of each class, best epoch", parts=[table(classes)])] if classes else []),
-        *([Section(heading="Probabilities", parts=_calibration(calibration))] if calibration else []),
+        *(Section(heading=f"Probabilities: {task}", parts=_calibration(one)) for task, one in calibrations.items()),
         Section(heading="Settings", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
     ]
     lead = (

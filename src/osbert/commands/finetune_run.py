@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
-from osbert import recipe
-from osbert.commands.finetune_rows import Rows
+from osbert.commands.finetune_rows import Lessons, Part
 from osbert.commands.finetune_tuning import RANKS, Kind, changes, prepare
-from osbert.data.record_loader import RecordLoader
 from osbert.errors import UserError
-from osbert.evaluation.score import score
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import read_file, write_tensors
 from osbert.models.adapters import Adapter
-from osbert.models.heads import Learner
+from osbert.models.heads import Head, Learner
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
-from osbert.tasks import Prediction, Task
-from osbert.tasks.calibration import Calibration
 from osbert.text.tokenizer import Tokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import Precision
@@ -182,10 +177,9 @@ class Finetuning:
     """One run: `for event in run()` trains, yielding Progress after a step and Epoch after an epoch; `finish` saves."""
 
     def __init__(
-        self, *, model: Model, rows: Rows, settings: FinetuneSettings, optimizer: OptimizerSettings, folder: Path
+        self, *, model: Model, rows: Lessons, settings: FinetuneSettings, optimizer: OptimizerSettings, folder: Path
     ) -> None:
         """Make the learner. Raises UserError when the rows are pairs and the model has but one segment."""
-        self.task = rows.task
         self.rows = rows
         self.folder = folder
         if model.backbone.architecture.segments < 2 and rows.pairs:
@@ -194,22 +188,16 @@ class Finetuning:
                 "another model, or put both texts into one column."
             )
         with seeded(settings.seed):
-            head = self.task.head(model.backbone)
+            heads = rows.heads(model.backbone)
             rank = settings.rank or RANKS[settings.tuning]
             prepare(model.backbone, settings.tuning, rank=rank, frozen=settings.frozen)
         self.settings = settings
         self.start = model.folder
-        self.learner = Learner(model.backbone, {self.task.name: head})
-        self.loader = RecordLoader(
-            rows.encoded,
-            batch=settings.batch,
-            micro_tokens=settings.micro_tokens,
-            seed=settings.seed,
-            together=self.task.together,
-        )
+        self.learner = Learner(model.backbone, heads)
+        self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
-        self.trainer.memory |= {"epochs": [], "losses": [], "tuned": {}, "calibration": {}}
+        self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}}
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -222,15 +210,9 @@ class Finetuning:
         return [epoch for epoch in self.epochs if epoch.best][-1]
 
     @property
-    def tuned(self) -> Task:
-        """Return the task with what it learned from the best epoch's predictions for the development rows."""
-        return recipe.build(type(self.task), self.trainer.memory["tuned"], where="The checkpoint")
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """Return how the probabilities of the best epoch were mended, None where there are none."""
-        found = self.trainer.memory["calibration"]
-        return Calibration(**found) if found else None
+    def parts(self) -> list[Part]:
+        """Return the task, or the tasks, with what was learnt from the best epoch's predictions."""
+        return self.rows.parts(self.trainer.memory["learnt"])
 
     def run(self) -> Iterator[Progress | Epoch]:
         """Train to the end, yielding what happened."""
@@ -254,11 +236,15 @@ class Finetuning:
         path = self._weights(self.best.epoch)
         self.learner.load_state_dict(read_file(path))
         self.learner.to("cpu")
-        write_tokenizer(self.rows.packer.tokenizer, self.folder, length=self.learner.backbone.architecture.length)
-        low_rank = changes(self.learner.backbone) if self.settings.tuning == "lora" else {}
-        write_model(self.learner, self.folder, **self.tuned.published())
-        if self.settings.tuning != "full" and not self.settings.merge:
-            keep_tuned(self.folder, self.start, low_rank)
+        backbone = self.learner.backbone
+        low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
+        for part in self.parts:
+            folder, head = self.folder / part.folder, self.learner.heads[part.task.name]
+            assert isinstance(head, Head)
+            write_model(Learner(backbone, {part.task.name: head}), folder, **part.task.published())
+            write_tokenizer(self.rows.tokenizer, folder, length=backbone.architecture.length)
+            if self.settings.tuning != "full" and not self.settings.merge:
+                keep_tuned(folder, self.start, low_rank)
 
     def tidy(self) -> None:
         """Remove the epochs' weights and the checkpoints, once the run is noted as finished."""
@@ -268,14 +254,14 @@ class Finetuning:
 
     def _evaluate(self, progress: Progress) -> Epoch:
         losses = self.trainer.memory["losses"]
-        result = score(self.learner, self.task, self.rows.development, self.rows.packer)
+        result = self.rows.score(self.learner)
         metrics = result.metrics
-        wanted = self.task.criterion
+        wanted = self.rows.criterion
         before = [epoch for epoch in self.epochs if epoch.best]
         number = progress.step // self.loader.steps_per_epoch
         best = not before or metrics[wanted] >= before[-1].metrics[wanted]
         if best:
-            self._learn(result.predictions)
+            self.trainer.memory["learnt"] = self.rows.learnt(result.predictions)
             write_tensors(self.learner.state_dict(), self._weights(number))
             # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.
             saved = max(self.trainer.checkpoints.steps(), default=0)
@@ -291,14 +277,8 @@ class Finetuning:
             metrics=metrics,
             best=best,
             seconds=progress.seconds,
-            collapsed=self.task.collapsed(result.predictions, self.rows.development),
+            collapsed=self.rows.collapsed(result.predictions),
         )
-
-    def _learn(self, predictions: Sequence[Prediction]) -> None:
-        """Note what the task learns from the development rows, and how its probabilities are to be mended."""
-        calibration = self.task.calibration(predictions, self.rows.development)
-        self.trainer.memory["tuned"] = recipe.as_table(self.task.tuned(predictions, self.rows.development))
-        self.trainer.memory["calibration"] = calibration.as_dict() if calibration else {}
 
     def _weights(self, epoch: int) -> Path:
         return self.folder / f"best-epoch-{epoch}.safetensors"

@@ -7,13 +7,14 @@ import dataclasses
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from osbert import __version__, recipe
-from osbert.commands.finetune_plan import Plan
+from osbert.commands.finetune_plan import Plan, Settings
 from osbert.commands.finetune_report import finetuning_report
-from osbert.commands.finetune_rows import Rows
+from osbert.commands.finetune_rows import Lessons, Part, Rows
 from osbert.commands.finetune_run import Epoch, Finetuning, Model, read_model
 from osbert.commands.finetune_tuning import describe as learning
 from osbert.data.pack import Packer
@@ -35,7 +36,7 @@ REMARKS = "remarks.txt"
 """The list of what was mended or is amiss in the data, in a run's folder."""
 
 
-def start(plan: Plan) -> Model:
+def start(plan: Settings) -> Model:
     """Return the encoder that a run starts from."""
     wanted = plan.training
     return read_model(
@@ -54,12 +55,13 @@ def lay_out(plan: Plan, records: Mapping[str, Sequence[Record]], model: Model) -
     return Rows.of(plan.task, records, Packer(tokenizer=model.tokenizer, length=length))
 
 
-def train(plan: Plan, rows: Rows, model: Model, out: Path) -> Epoch:
+def train(plan: Settings, rows: Lessons, model: Model, out: Path) -> Epoch:
     """Fine-tune to the end, write the run folder, and return the best epoch."""
     # Made before anything is written: what cannot be leaves no folder behind.
     run = Finetuning(model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out)
     with writing(out):
         folder = opened(plan, rows, out)
+        write_remarks(rows.remarks, out)
         if not folder.finished:
             try:
                 complete(run, plan, folder)
@@ -84,17 +86,16 @@ def writing(out: Path) -> Iterator[None]:
         raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.") from error
 
 
-def opened(plan: Plan, rows: Rows, out: Path) -> RunFolder:
+def opened(plan: Settings, rows: Lessons, out: Path) -> RunFolder:
     """Return the folder of a run, begun now or before; UserError when it holds another one."""
     facts = {
         "osbert": __version__,
         "command": "finetune",
         "rows": rows.fingerprint,
-        "tokenizer": rows.packer.tokenizer.fingerprint,
+        "tokenizer": rows.tokenizer.fingerprint,
     }
     folder = RunFolder(out)
     folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"))
-    write_remarks(rows.remarks, out)
     return folder
 
 
@@ -106,7 +107,7 @@ def write_remarks(remarked: Iterable[str], out: Path) -> None:
         print(f"{len(remarks):,} records were mended or cannot be used; they are listed in {out / REMARKS}")
 
 
-def complete(run: Finetuning, plan: Plan, folder: RunFolder) -> None:
+def complete(run: Finetuning, plan: Settings, folder: RunFolder) -> None:
     """Train to the end and write the model and the report; that it is finished is noted last."""
     if share := learning(run.learner.backbone):
         print(share)
@@ -115,15 +116,28 @@ def complete(run: Finetuning, plan: Plan, folder: RunFolder) -> None:
     if run.trainer.resume():
         print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
     follow(run, plan)
+    # A folder is begun before anything is written into it: else it would be taken for somebody else's.
+    folders = {
+        part.folder: opened(plan.of(part.task), run.rows, run.folder / part.folder) for part in run.parts if part.folder
+    }
     run.finish()
-    folder.write_recipe(dataclasses.replace(plan, task=run.tuned).table())
-    best = dataclasses.asdict(run.best)
-    calibration = {"calibration": run.calibration.as_dict()} if run.calibration else {}
-    finetuning_report(run.folder, name=plan.path, best=best, calibration=run.calibration)
-    folder.finish({"best": best, **calibration, "processor": str(run.trainer.processor)})
+    ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
+    calibrations = {part.task.name: part.calibration for part in run.parts if part.calibration}
+    finetuning_report(run.folder, name=plan.path, best=ended["best"], calibrations=calibrations)
+    for part in run.parts:
+        close(part, folders.get(part.folder, folder), plan, ended)
+    if folders:
+        folder.finish(ended)
 
 
-def follow(run: Finetuning, plan: Plan) -> None:
+def close(part: Part, folder: RunFolder, plan: Settings, ended: Mapping[str, Any]) -> None:
+    """Note that the run of a task is finished: its recipe with what it has learnt, and its facts."""
+    folder.write_recipe(plan.of(part.task).table())
+    calibration = {"calibration": part.calibration.as_dict()} if part.calibration else {}
+    folder.finish({**ended, "best": part.scores(ended["best"]), **calibration})
+
+
+def follow(run: Finetuning, plan: Settings) -> None:
     """Train, showing progress and each epoch's scores; a signal stops after a checkpoint has been written.
 
     SIGTERM then ends the process with status 0, as it does in pretraining; Ctrl-C is a KeyboardInterrupt.
@@ -160,7 +174,7 @@ def row(epoch: Epoch) -> str:
     return f"epoch {epoch.epoch}  training loss {epoch.loss:.4f}  dev {scores}"
 
 
-def tell_model(plan: Plan, model: Model) -> None:
+def tell_model(plan: Settings, model: Model) -> None:
     """Print what is fine-tuned, and what was odd about it."""
     sizes = model.backbone.architecture
     start = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
