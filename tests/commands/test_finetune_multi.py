@@ -11,6 +11,7 @@ import torch
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
+from osbert.commands.finetune_multi import own_settings, read_tasks
 from osbert.errors import UserError
 from osbert.serving.engine import load
 from osbert.training.tracking import ProgressLine, read_lines
@@ -111,9 +112,13 @@ def test_what_cannot_be_is_told_before_training(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_is_found_by_the_tasks_name(tmp_path: Path) -> None:
-    from osbert.commands.finetune_multi import read_tasks
+def test_a_tasks_own_settings_are_its_own() -> None:
+    words = ["--epochs", "2", "--rte.length", "64", "--mrpc.length=32", "--merge", "--my.own.task", "x"]
+    assert own_settings(words, "rte", ["rte", "mrpc"]) == [*words[:4], *words[5:]]
+    assert own_settings(words, "mrpc", ["rte", "mrpc"]) == [*words[:2], *words[4:]]
 
+
+def test_a_folder_is_found_by_the_tasks_name(tmp_path: Path) -> None:
     (tmp_path / "SST-2").mkdir()
     tasks, others = read_tasks(("--epochs", "1", "--tasks", "sst2,classify=a.csv"), tmp_path)
     assert tasks == {"sst2": tmp_path / "SST-2", "classify": tmp_path / "a.csv"} and others == ["--epochs", "1"]

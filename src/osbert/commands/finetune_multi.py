@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ def finetune_multi(settings: Sequence[str], *, model: Path, data: Path, out: Pat
     plans, found = [], []
     for name, path in tasks.items():
         try:
-            plan = read_plan(name, others, model=model, data=path, from_scratch=from_scratch)
+            plan = read_plan(name, own_settings(others, name, tasks), model=model, data=path, from_scratch=from_scratch)
             if plan.comparison.wanted:
                 raise UserError("several runs (--seeds, --search) are of one task: compare each by itself.")
             task, records = load(plan.task, ("train", "dev"))
@@ -204,6 +204,19 @@ def read_tasks(settings: Sequence[str], data: Path) -> tuple[dict[str, Path], li
     if len(pairs) < 2:
         raise UserError(f"{OPTION} names {len(pairs)} task; two or more are learnt together.")
     return {name: data / path for name, path in pairs}, words[:place] + words[place + 2 :]
+
+
+def own_settings(settings: Sequence[str], task: str, tasks: Iterable[str]) -> list[str]:
+    """Return the settings without those that are another task's, "--mrpc.length 256" where `task` is "rte"."""
+    foreign = tuple(f"--{name.rpartition('.')[2]}." for name in tasks if name != task)
+    kept: list[str] = []
+    skipping = False
+    for word in settings:
+        if word.startswith("--"):
+            skipping = word.startswith(foreign)
+        if not skipping:
+            kept.append(word)
+    return kept
 
 
 def tell_end(best: Epoch, plan: SharedPlan, out: Path) -> None:
