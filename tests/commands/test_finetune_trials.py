@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,9 @@ def test_more_seeds_are_added_and_finished_ones_not_repeated(
     said = capsys.readouterr().out
     assert "finished before" in said and "accuracy: median" in said and "over the seeds, 3 runs" in said
     assert (out / "model.safetensors").read_bytes() == (compared / "model.safetensors").read_bytes()
+    shutil.rmtree(out / "trials")
+    finetune("classify", *QUICK, "--seeds", "3", model=encoder, data=table, out=out)
+    assert ran == [0, 1, 1, 2] and f"best of all: {best(out)['trial']}" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"training\.epochs: 3 -> 2"):
         finetune("classify", *QUICK, "--epochs", "2", "--seeds", "3", model=encoder, data=table, out=out)
 

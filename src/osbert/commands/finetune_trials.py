@@ -19,7 +19,7 @@ from osbert.commands import finetune_train
 from osbert.commands.finetune_plan import Plan
 from osbert.commands.finetune_rows import Rows
 from osbert.commands.finetune_run import Epoch
-from osbert.commands.finetune_search import Candidate, Comparison, Tried, candidates
+from osbert.commands.finetune_search import Candidate, Candidates, Comparison, Tried, candidates
 from osbert.commands.finetune_trials_report import trials_report
 from osbert.errors import UserError
 from osbert.evaluation.compare import summaries
@@ -100,15 +100,12 @@ class Trials:
     rows: Rows
     out: Path
 
-    def run(self) -> list[Result]:
+    def run(self, wanted: Candidates) -> list[Result]:
         """Return the results of all trials, of which those finished before are only read."""
         first, seeds = self.plan.training.seed, max(1, self.plan.comparison.seeds)
-        chosen = candidates(
-            self.plan.comparison, tuning=self.plan.training.tuning, seed=first, folder=self.out / TRIALS
-        )
         tried: list[Tried] = []
         results: list[Result] = []
-        for candidate in chosen.after(tried):
+        for candidate in wanted.after(tried):
             found = [
                 result
                 for seed in range(first, first + seeds)
@@ -153,26 +150,37 @@ class Trials:
 
 def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:
     """Run a comparison to its end, write the folder of the best run and the report, and return its best epoch."""
+    wanted, asked = plan.comparison, recipe.as_table(plan.comparison)
+    training = plan.training
+    settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
     model = finetune_train.start(plan)
     finetune_train.tell_model(plan, model)
     rows = finetune_train.lay_out(plan, records, model)
     del model  # every trial reads its own
     with finetune_train.writing(out):
         folder = finetune_train.opened(plan, rows, out)
-        wanted = recipe.as_table(plan.comparison)
-        results = Trials(plan=plan, rows=rows, out=out).run()
-        best = chosen(results, rows.task.criterion)
-        assert best.best is not None
-        if not folder.finished or folder.facts["finished"]["comparison"] != wanted:
-            adopt(out / TRIALS / best.trial.name, out)
-            folder.write_recipe(recipe.read(out / TRIALS / best.trial.name / RECIPE) | {"comparison": wanted})
-            trials_report(out, name=plan.path, criterion=rows.task.criterion, results=results, best=best)
-            ended = RunFolder(out / TRIALS / best.trial.name).facts["finished"]
-            folder.finish({**ended, "trial": best.trial.name, "comparison": wanted})
-    tell(results, rows.task.criterion)
-    print(f"best: {best.trial.describe()}")
-    finetune_train.tell_end(best.best, out, plan.task.sample)
-    return best.best
+        finetune_train.write_remarks(rows.remarks, out)
+        if not folder.finished or folder.facts["finished"]["comparison"] != asked:
+            trials = Trials(plan=plan, rows=dataclasses.replace(rows, remarks=()), out=out)
+            finish(trials, trials.run(settings), folder)
+        ended = folder.facts["finished"]
+    best = Epoch(**ended["best"])
+    print(f"best of all: {ended['trial']}")
+    finetune_train.tell_end(best, out, plan.task.sample)
+    return best
+
+
+def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None:
+    """Write the folder of a comparison whose trials have ended: the best one's files, the report, the facts."""
+    out, criterion, plan = trials.out, trials.rows.task.criterion, trials.plan
+    best = chosen(results, criterion)
+    own = out / TRIALS / best.trial.name
+    asked = recipe.as_table(plan.comparison)
+    adopt(own, out)
+    folder.write_recipe(recipe.read(own / RECIPE) | {"comparison": asked})
+    trials_report(out, name=plan.path, criterion=criterion, results=results, best=best)
+    folder.finish({**RunFolder(own).facts["finished"], "trial": best.trial.name, "comparison": asked})
+    tell(results)
 
 
 def chosen(results: Sequence[Result], criterion: str) -> Result:
@@ -183,8 +191,8 @@ def chosen(results: Sequence[Result], criterion: str) -> Result:
     ended = [result for result in results if result.counts]
     if not ended:
         raise UserError("No run came to its end: their losses became infinite. A lower learning rate may help.")
-    settings = max((one.trial.candidate for one in ended), key=lambda one: mean(of(ended, one), criterion))
-    return max(of(ended, settings), key=lambda one: mean([one], criterion))
+    settings = max((one.trial.candidate for one in ended), key=lambda one: rank(of(ended, one), criterion))
+    return max(of(ended, settings), key=lambda one: rank([one], criterion))
 
 
 def of(results: Sequence[Result], candidate: Candidate) -> list[Result]:
@@ -198,6 +206,12 @@ def mean(results: Sequence[Result], criterion: str) -> float:
     return statistics.fmean(scores) if scores else math.nan
 
 
+def rank(results: Sequence[Result], criterion: str) -> float:
+    """Return the mean of the criterion, the lowest number where it is not one."""
+    found = mean(results, criterion)
+    return -math.inf if math.isnan(found) else found
+
+
 def adopt(trial: Path, out: Path) -> None:
     """Copy the files of a finished trial, apart from what tells of the run, so that `out` stands alone."""
     for path in sorted(trial.iterdir()):
@@ -205,7 +219,7 @@ def adopt(trial: Path, out: Path) -> None:
             replace_file(out / path.name, lambda aside, path=path: shutil.copyfile(path, aside))  # type: ignore[misc]
 
 
-def tell(results: Sequence[Result], criterion: str) -> None:
+def tell(results: Sequence[Result]) -> None:
     """Print every run, and of each candidate with several the median, mean and deviation of all metrics."""
     print(f"\n{len(results)} runs, development rows, best epoch of each:")
     for result in results:
