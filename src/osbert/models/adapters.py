@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from osbert.models.linear import Linear
+
 if TYPE_CHECKING:
     from osbert.models.transformer import Architecture, Transformer
 
@@ -22,9 +24,9 @@ class Adapter(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         """Make it as wide as an architecture asks for, with torch's own first weights and nothing to say yet."""
         super().__init__()
-        self.down = nn.Linear(architecture.width, architecture.adapters)
+        self.down = Linear(architecture.width, architecture.adapters)
         self.activation = nn.GELU()
-        self.up = nn.Linear(architecture.adapters, architecture.width)
+        self.up = Linear(architecture.adapters, architecture.width)
         self.silence()
 
     def forward(self, hidden: Tensor) -> Tensor:

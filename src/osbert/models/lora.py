@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from osbert.models.attention import Attention
+from osbert.models.linear import Linear
+from osbert.models.linear import linear as product
 from osbert.models.transformer import Transformer
 
 SCALE = 2.0
@@ -39,7 +40,7 @@ class Factors:
 class LowRank(nn.Module):
     """Stands in for `Attention.inward`: a linear layer from D to 3 D whose queries and values have a change."""
 
-    def __init__(self, linear: nn.Linear, rank: int) -> None:
+    def __init__(self, linear: Linear, rank: int) -> None:
         """Change `linear`, which itself does not learn from now on."""
         super().__init__()
         width = linear.in_features
@@ -64,8 +65,8 @@ class LowRank(nn.Module):
         """Return queries, keys and values side by side, (N, 3 D), for `hidden` (N, D)."""
         parts = list(self.linear(hidden).chunk(len(PLACES), dim=-1))
         for name, factors in self.factors().items():
-            low = functional.linear(hidden, factors.down)  # (N, r)
-            parts[PLACES[name]] = parts[PLACES[name]] + functional.linear(low, factors.up)
+            low = product(hidden, factors.down)  # (N, r)
+            parts[PLACES[name]] = parts[PLACES[name]] + product(low, factors.up)
         return torch.cat(parts, dim=-1)
 
     def factors(self) -> dict[str, Factors]:
@@ -77,7 +78,7 @@ def add_low_rank(backbone: Transformer, rank: int) -> list[nn.Module]:
     """Put changes of a rank into every block, with random numbers from torch's global generator; return what learns."""
     added: list[nn.Module] = []
     for attention in _attentions(backbone):
-        assert isinstance(attention.inward, nn.Linear)
+        assert isinstance(attention.inward, Linear)
         changed = LowRank(attention.inward, rank)
         attention.inward = changed  # type: ignore[assignment]
         added += [changed.downs, changed.ups]
