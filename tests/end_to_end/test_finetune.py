@@ -80,7 +80,7 @@ def test_killed_it_ends_in_the_same_bits_and_the_run_is_complete(inputs: Path, t
 def test_killed_a_comparison_loses_no_finished_trial(inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "compared"
     words = ("finetune", "classify", "--model", inputs / "encoder", "--data", inputs / "reviews.csv", "--out", out)
-    seeds = ("--seeds", "2", "--epochs", "6", "--learning-rate", "1e-2", "--checkpoint-every", "7", "--device", "cpu")
+    seeds = ("--seeds", "2", "--epochs", "3", "--learning-rate", "1e-2", "--checkpoint-every", "7", "--device", "cpu")
     first, second = out / "trials" / "seed-0", out / "trials" / "seed-1"
     process = command(*words, *seeds)
     deadline = time.monotonic() + 120
