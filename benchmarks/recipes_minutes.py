@@ -35,10 +35,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from osbert.commands.finetune_rows import Rows
 from osbert.commands.finetune_run import Epoch, FinetuneOptimizer, FinetuneSettings, Finetuning, read_model
 from osbert.commands.pretrain_budget import within_minutes
 from osbert.commands.pretrain_run import Run, build_learner
 from osbert.commands.pretrain_settings import Plan, read_plan
+from osbert.data.pack import Packer
 from osbert.interop.huggingface import read_learner_weights
 from osbert.models.heads import Loss
 from osbert.tasks import Prediction, Record
@@ -174,10 +176,11 @@ def finetune(side: Side, splits: dict[str, list[Record]], seed: int, options: ar
         epochs=options.epochs, seed=seed, device=options.device, checkpoint_every=NEVER, log_every=NEVER
     )
     with tempfile.TemporaryDirectory() as folder:
+        model = read_model(side.run, from_scratch=options.from_scratch, seed=seed, dropout=wanted.dropout)
+        packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
         run = Finetuning(
-            model=read_model(side.run, from_scratch=options.from_scratch, seed=seed, dropout=wanted.dropout),
-            task=task.fitted(splits["train"]),
-            records=splits,
+            model=model,
+            rows=Rows.of(task.fitted(splits["train"]), splits, packer),
             settings=wanted,
             optimizer=FinetuneOptimizer(learning_rate=options.rate),
             folder=Path(folder),

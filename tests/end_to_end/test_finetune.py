@@ -77,6 +77,25 @@ def test_killed_it_ends_in_the_same_bits_and_the_run_is_complete(inputs: Path, t
     opened_by_transformers(calm)
 
 
+def test_killed_a_comparison_loses_no_finished_trial(inputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "compared"
+    words = ("finetune", "classify", "--model", inputs / "encoder", "--data", inputs / "reviews.csv", "--out", out)
+    seeds = ("--seeds", "2", "--epochs", "3", "--learning-rate", "1e-2", "--checkpoint-every", "7", "--device", "cpu")
+    first, second = out / "trials" / "seed-0", out / "trials" / "seed-1"
+    process = command(*words, *seeds)
+    deadline = time.monotonic() + 120
+    while not checkpoints(second) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL and not (out / "model.safetensors").exists()
+    written = (first / "model.safetensors").stat().st_mtime_ns
+    said, _ = (again := command(*words, *seeds)).communicate(timeout=120)
+    assert again.returncode == 0 and "finished before" in said and "going on from step" in said, said
+    assert (first / "model.safetensors").stat().st_mtime_ns == written
+    assert (second / "model.safetensors").exists() and osbert.load(out).predict(["good"])
+
+
 def opened_by_transformers(run: Path) -> None:
     """Their classifier and tokenizer, from our folder, give our probabilities under our labels' names."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer

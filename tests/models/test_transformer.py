@@ -74,6 +74,7 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"feedforward": -1}, "feedforward is -1"),
         ({"epsilon": 0.0}, "epsilon is 0.0"),
         ({"recurrent": -1}, "recurrent is -1"),
+        ({"adapters": -1}, "adapters is -1"),
         ({"recurrent": 1, "width": 9, "heads": 3}, "directions cannot share the width 9 evenly"),
         ({"positions": "rotary", "neighbours": 1.0, "biases": False}, "face their neighbours by biases"),
     ],
@@ -112,6 +113,7 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"biases": False},
         {"direction": "left_to_right"},
         {"recurrent": 1},
+        {"adapters": 3},
     ],
     ids=lambda change: "-".join(f"{key}={value}" for key, value in change.items()),
 )

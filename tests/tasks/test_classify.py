@@ -186,3 +186,14 @@ def test_missing_json_keys_and_files(tmp_path: Path) -> None:
     assert "line 2: there is no 'label' in it" in str(error.value)
     assert "line 3: there is no 'text' in it" in str(error.value)
     assert "has no file for test; it has train" in str(error.value)
+
+
+def test_one_answer_to_different_labels_is_a_collapse() -> None:
+    task = Classify(labels=("a", "b"))
+    records = [Record(number=place, texts=("x",), label=label) for place, label in enumerate("aba")]
+
+    def said(answers: str) -> str:
+        return task.collapsed([Prediction(value=answer) for answer in answers], records)
+
+    assert said("aaa") == "'a'" and said("aab") == ""
+    assert task.collapsed([Prediction(value="a")], records[:1]) == "" == task.collapsed([], [])

@@ -23,7 +23,7 @@ STYLE = """
 body { background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 800px;
   margin: 2.5rem auto; padding: 0 1.2rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
-.lead { font-size: 1.05rem; } .soft { color: var(--soft); }
+a { color: var(--c0); } .lead { font-size: 1.05rem; } .soft { color: var(--soft); }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; } td, th { padding: .3rem .8rem .3rem 0;
   border-bottom: 1px solid var(--grid); text-align: left; vertical-align: top; } td + td { font-variant-numeric:
   tabular-nums; } pre { overflow-x: auto; font-size: .85rem; padding: .8rem; border: 1px solid var(--grid); }
@@ -32,8 +32,9 @@ svg.plot { width: 100%; height: auto; display: block; margin: 1rem 0 1.6rem; } s
   fill: var(--soft); } svg .note { text-anchor: middle; } svg .end { text-anchor: end; } svg .middle { text-anchor:
   middle; } svg .grid { stroke: var(--grid); } svg .mark { stroke: var(--mark); stroke-dasharray: 5 4; }
 svg .words { fill: var(--mark); } svg .line, svg .dots, svg .faint { fill: none; stroke-width: 2; }
-svg .faint { stroke-width: 1; opacity: .35; } svg .aim { fill: transparent; } svg .aim:hover { fill: var(--soft);
-  fill-opacity: .35; }
+svg .median { stroke: var(--ink); stroke-width: 1.5; }
+svg .hollow { fill: none; stroke-width: 1.5; } svg .faint { stroke-width: 1; opacity: .35; }
+svg .aim { fill: transparent; } svg .aim:hover { fill: var(--soft); fill-opacity: .35; }
 """ + "".join(f"svg .c{n} {{ stroke: var(--c{n}); }} svg .dot.c{n} {{ fill: var(--c{n}); }}\n" for n in range(6))
 
 PIECES = ("mlm", "left_to_right")
@@ -72,15 +73,29 @@ def paragraph(text: str) -> str:
 
 
 def table(rows: Iterable[Sequence[object]], *, head: Sequence[str] = ()) -> str:
-    """Return a table of plain values."""
+    """Return a table of plain values and Links."""
     top = "<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>" if head else ""
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table>{top}{body}</table>"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cell of a table that leads to a page beside this one."""
+
+    target: str
+    text: str
 
 
 def code(text: str) -> str:
     """Return text in a fixed-width font, line by line as it is."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, Link):
+        return f'<a href="{escape(value.target)}">{escape(value.text)}</a>'
+    return escape(str(value))
 
 
 def pretraining_report(folder: Path) -> Path:

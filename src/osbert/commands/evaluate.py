@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from osbert.data.table_format import Choice
 from osbert.errors import UserError
 from osbert.tasks import Prediction, Record, Task, load
+from osbert.tasks.calibration import columns, expected_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,8 @@ def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction
     for name, value in metrics.items():
         scores.add_row(escape(name), f"{value:.4f}")
     console.print(scores)
+    if shares := columns(predictions, records):
+        print(f"expected calibration error of the probabilities: {expected_error(*shares):.4f}")
     details = task.details(predictions, records)
     if details:
         table = Table(*map(escape, details[0]), box=None)

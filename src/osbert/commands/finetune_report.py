@@ -8,14 +8,17 @@ from typing import Any
 
 from osbert import recipe
 from osbert.analysis.plot import Series, line_plot, smooth
-from osbert.analysis.report import Section, code, curve, table, write_report
+from osbert.analysis.report import Section, code, curve, paragraph, table, write_report
+from osbert.tasks.calibration import Calibration
 from osbert.training.tracking import NAME, duration, read_lines
 
 
-def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any]) -> Path:
+def finetuning_report(
+    folder: Path, *, name: str, best: Mapping[str, Any], calibrations: Mapping[str, Calibration]
+) -> Path:
     """Write report.html into the folder of a fine-tuning of the task `name`, `best` being its best epoch's facts.
 
-    Returns its path.
+    `calibrations`: how probabilities were mended, by the task's name, if they were. Returns its path.
     """
     lines = read_lines(folder / NAME)
     epochs = [line for line in lines if "epoch" in line]
@@ -29,6 +32,7 @@ def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any]) -> Pa
         Section(heading="Curves", parts=_curves(lines, epochs, shown)),
         Section(heading="Epochs", parts=[_epochs(epochs, shown, best["epoch"])]),
         *([Section(heading="F1 of each class, best epoch", parts=[table(classes)])] if classes else []),
+        *(Section(heading=f"Probabilities: {task}", parts=_calibration(one)) for task, one in calibrations.items()),
         Section(heading="Settings", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
     ]
     lead = (
@@ -65,6 +69,15 @@ def _epochs(epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], best: int
         for line in epochs
     ]
     return table(rows, head=head)
+
+
+def _calibration(found: Calibration) -> list[str]:
+    rows = [("before", found.error_before), ("after", found.error_after)]
+    said = f"{found.describe()}. The scores above were taken on the same rows; a temperature changes none of them."
+    return [
+        table([(when, f"{error:.4f}") for when, error in rows], head=("", "expected calibration error")),
+        paragraph(said[0].upper() + said[1:]),
+    ]
 
 
 def _seconds(lines: Sequence[Mapping[str, Any]]) -> float:

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import itertools
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from osbert import recipe
-from osbert.commands.finetune_long import long_texts
-from osbert.data.encoded import Encoded, OnDemand, Ready
-from osbert.data.example import Example
-from osbert.data.pack import Packer
-from osbert.data.record_loader import RecordLoader
+from osbert.commands.finetune_rows import Lessons, Part
+from osbert.commands.finetune_tuning import RANKS, Kind, changes, prepare
 from osbert.errors import UserError
-from osbert.evaluation.score import refuse_long, score
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import read_file, write_tensors
+from osbert.models.adapters import Adapter
 from osbert.models.heads import Head, Learner
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
-from osbert.tasks import Record, Task
 from osbert.text.tokenizer import Tokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import Precision
@@ -51,6 +45,16 @@ class FinetuneSettings:
     recurrent: int = 0
     """Layers of a bidirectional LSTM put on top of the encoder (Table 5, + BiLSTM), with fresh weights where it has not
     as many; 0 leaves it as it is. Give them a higher learning rate than 3e-5, or many epochs."""
+    tuning: Kind = "full"
+    """What learns besides the task's layer: the full encoder; adapters put into its blocks (Houlsby et al. 2019); or
+    changes of low rank of its query and value matrices (lora, Hu et al. 2021). Of adapters and lora only what was tuned
+    is kept, a few megabytes; the run folder then needs the model that it was tuned on."""
+    rank: int = 0
+    """Width of the adapters, or rank of the changes; 0 for 64 and 8."""
+    merge: bool = False
+    """Write a whole model, which needs no other folder, also where adapters or lora were tuned."""
+    frozen: int = 0
+    """Lowest layers that do not learn, nor do the embeddings; 0 for none."""
     precision: Precision = "auto"
     """Precision of matrix products in training; auto is bf16 where the processor has it. Scores are always fp32."""
     device: str = "auto"
@@ -63,11 +67,21 @@ class FinetuneSettings:
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
         counts = ("epochs", "batch", "micro_tokens", "log_every", "checkpoint_every")
-        for name, least in (*((count, 1) for count in counts), ("seed", 0), ("recurrent", 0)):
+        none = ("seed", "recurrent", "rank", "frozen")
+        for name, least in (*((count, 1) for count in counts), *((count, 0) for count in none)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        idle = ("rank", "merge") if self.tuning == "full" else ("frozen",)
+        for name in idle:
+            if getattr(self, name):
+                raise ValueError(f"{name} = {getattr(self, name)} does nothing with tuning = {self.tuning}")
+
+    @property
+    def adapters(self) -> int:
+        """Return the width of the adapters that are tuned, 0 where none are."""
+        return (self.rank or RANKS["adapters"]) if self.tuning == "adapters" else 0
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:
         """Return the trainer's settings."""
@@ -95,7 +109,10 @@ class FinetuneOptimizer(OptimizerSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """How an epoch ended: mean training loss, scores on the development rows, and whether it is the best so far."""
+    """How an epoch ended: mean training loss, scores on the development rows, and whether it is the best so far.
+
+    `collapsed`: the one answer that all these rows got although their labels differ; "" where all is well.
+    """
 
     epoch: int
     step: int
@@ -103,78 +120,84 @@ class Epoch:
     metrics: dict[str, float]
     best: bool
     seconds: float
+    collapsed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """Where fine-tuning starts from, and what was odd about it."""
 
+    folder: Path
     backbone: Transformer
     tokenizer: Tokenizer
     remarks: tuple[str, ...] = ()
 
 
-def read_model(folder: Path, *, from_scratch: bool, seed: int, dropout: float, recurrent: int = 0) -> Model:
+def read_model(
+    folder: Path, *, from_scratch: bool, seed: int, dropout: float, recurrent: int = 0, adapters: int = 0
+) -> Model:
     """Return the encoder in a folder, with this dropout; `from_scratch` keeps its sizes and draws fresh weights.
 
-    `recurrent`: layers of a bidirectional LSTM on top, which are fresh unless the encoder has as many; 0 for its own.
-    Raises UserError when the folder is no encoder, its vocabulary does not fit, or it cannot bear such layers.
+    `recurrent`: layers of a bidirectional LSTM on top; `adapters`: width of adapters in its blocks. They are fresh
+    unless the encoder has such; 0 for its own. Raises UserError when the folder is no encoder, its vocabulary does not
+    fit, or it cannot bear such layers.
     """
     with seeded(seed + 1):  # a pooler that has to be new must not have the first numbers of the head, drawn from `seed`
         encoder = read_encoder(folder)
     own = encoder.backbone.architecture
-    sizes = replace(own, dropout=dropout, attention_dropout=dropout, recurrent=recurrent or own.recurrent)
+    sizes = replace(
+        own,
+        dropout=dropout,
+        attention_dropout=dropout,
+        recurrent=recurrent or own.recurrent,
+        adapters=adapters or own.adapters,
+    )
     try:
         backbone = sizes.empty()
     except ValueError as error:
         raise UserError(f"{folder} cannot be fine-tuned so: {error}.") from error
     if from_scratch:
         with seeded(seed):
-            return Model(backbone=sizes.build(), tokenizer=encoder.tokenizer)
+            return Model(folder=folder, backbone=sizes.build(), tokenizer=encoder.tokenizer)
     remarks = encoder.report.remarks
     if sizes.recurrent != own.recurrent:
         with seeded(seed + 2):  # the head's and the pooler's seeds are others
             encoder.backbone.recurrent = Recurrent(sizes)
         remarks += (f"the bidirectional LSTM on top starts afresh (recurrent = {sizes.recurrent})",)
+    if sizes.adapters != own.adapters:
+        with seeded(seed + 3):
+            for block in encoder.backbone.blocks:
+                block.attention_adapter, block.feedforward_adapter = Adapter(sizes), Adapter(sizes)
+        remarks += (f"adapters of width {sizes.adapters} in its blocks start afresh",)
     backbone.load_state_dict(encoder.backbone.state_dict(), assign=True)
-    return Model(backbone=backbone, tokenizer=encoder.tokenizer, remarks=remarks)
+    return Model(folder=folder, backbone=backbone, tokenizer=encoder.tokenizer, remarks=remarks)
 
 
 class Finetuning:
     """One run: `for event in run()` trains, yielding Progress after a step and Epoch after an epoch; `finish` saves."""
 
     def __init__(
-        self,
-        *,
-        model: Model,
-        task: Task,
-        records: dict[str, list[Record]],
-        settings: FinetuneSettings,
-        optimizer: OptimizerSettings,
-        folder: Path,
+        self, *, model: Model, rows: Lessons, settings: FinetuneSettings, optimizer: OptimizerSettings, folder: Path
     ) -> None:
-        """Encode the training rows and make the learner; `task` is fitted, `records` has "train" and "dev"."""
-        self.task = task
+        """Make the learner. Raises UserError when the rows are pairs and the model has but one segment."""
+        self.rows = rows
         self.folder = folder
-        self.tokenizer = model.tokenizer
-        self.development = records["dev"]
-        self.packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
-        self.training = [record for record in records["train"] if task.teaches(record)]
-        refuse_long(task, [*self.training, *self.development], self.packer)
-        self.encoded = self._encode(model.backbone.architecture.segments)
+        if model.backbone.architecture.segments < 2 and rows.pairs:
+            raise UserError(
+                "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
+                "another model, or put both texts into one column."
+            )
         with seeded(settings.seed):
-            head = task.head(model.backbone)
-        self.learner = Learner(model.backbone, {task.name: head})
-        self.loader = RecordLoader(
-            self.encoded,
-            batch=settings.batch,
-            micro_tokens=settings.micro_tokens,
-            seed=settings.seed,
-            together=task.together,
-        )
+            heads = rows.heads(model.backbone)
+            rank = settings.rank or RANKS[settings.tuning]
+            prepare(model.backbone, settings.tuning, rank=rank, frozen=settings.frozen)
+        self.settings = settings
+        self.start = model.folder
+        self.learner = Learner(model.backbone, heads)
+        self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
-        self.trainer.memory |= {"epochs": [], "losses": [], "tuned": {}}
+        self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}}
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -187,24 +210,16 @@ class Finetuning:
         return [epoch for epoch in self.epochs if epoch.best][-1]
 
     @property
-    def tuned(self) -> Task:
-        """Return the task with what it learned from the best epoch's predictions for the development rows."""
-        return recipe.build(type(self.task), self.trainer.memory["tuned"], where="The checkpoint")
+    def parts(self) -> list[Part]:
+        """Return the task, or the tasks, with what was learnt from the best epoch's predictions."""
+        return self.rows.parts(self.trainer.memory["learnt"])
 
     def prepare(self) -> str:
-        """Work out what is worked out once, the vectors of a frozen encoder, and return in words what was; "" if none.
+        """Work out what is worked out once, in the run's folder, and return in words what was; `tidy` removes it.
 
-        They go into a file of the run's folder, which `tidy` removes. Raises OSError when the disk is full.
+        Raises OSError when the disk is full.
         """
-        head = self.learner.heads[self.task.name]
-        assert isinstance(head, Head)
-        if head.frozen is None:
-            return ""
-        held = (replace(record, label=None) for record in self.development)
-        encoded = (example for record in held for example in self.task.encode(record, self.packer))
-        training = self.encoded.take(np.arange(len(self.encoded)))
-        path = head.frozen.keep(self.folder, itertools.chain(training, encoded))
-        return f"the encoder does not learn: its vectors are kept in {path} ({path.stat().st_size / 1e6:,.0f} MB)"
+        return self.rows.prepare(self.learner, self.folder)
 
     def run(self) -> Iterator[Progress | Epoch]:
         """Train to the end, yielding what happened."""
@@ -228,25 +243,33 @@ class Finetuning:
         path = self._weights(self.best.epoch)
         self.learner.load_state_dict(read_file(path))
         self.learner.to("cpu")
-        write_tokenizer(self.tokenizer, self.folder, length=self.learner.backbone.architecture.length)
-        write_model(self.learner, self.folder, **self.tuned.published())
+        backbone = self.learner.backbone
+        low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
+        for part in self.parts:
+            folder, head = self.folder / part.folder, self.learner.heads[part.task.name]
+            assert isinstance(head, Head)
+            write_model(Learner(backbone, {part.task.name: head}), folder, **part.task.published())
+            write_tokenizer(self.rows.tokenizer, folder, length=backbone.architecture.length)
+            if self.settings.tuning != "full" and not self.settings.merge:
+                keep_tuned(folder, self.start, low_rank)
 
     def tidy(self) -> None:
-        """Remove the epochs' weights and a frozen encoder's vectors, once the run is noted as finished."""
+        """Remove what only training needs, checkpoints included, once the run is noted as finished."""
         for pattern in ("best-epoch-*.safetensors", "features-*.f16"):
             for path in self.folder.glob(pattern):
                 path.unlink()
+        shutil.rmtree(self.trainer.checkpoints.folder, ignore_errors=True)
 
     def _evaluate(self, progress: Progress) -> Epoch:
         losses = self.trainer.memory["losses"]
-        result = score(self.learner, self.task, self.development, self.packer)
+        result = self.rows.score(self.learner)
         metrics = result.metrics
-        wanted = self.task.criterion
+        wanted = self.rows.criterion
         before = [epoch for epoch in self.epochs if epoch.best]
         number = progress.step // self.loader.steps_per_epoch
         best = not before or metrics[wanted] >= before[-1].metrics[wanted]
         if best:
-            self.trainer.memory["tuned"] = recipe.as_table(self.task.tuned(result.predictions, self.development))
+            self.trainer.memory["learnt"] = self.rows.learnt(result.predictions)
             write_tensors(self.learner.state_dict(), self._weights(number))
             # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.
             saved = max(self.trainer.checkpoints.steps(), default=0)
@@ -255,39 +278,18 @@ class Finetuning:
                 if earlier not in needed:
                     self._weights(earlier.epoch).unlink(missing_ok=True)
         loss = sum(losses) / max(len(losses), 1)
-        return Epoch(epoch=number, step=progress.step, loss=loss, metrics=metrics, best=best, seconds=progress.seconds)
-
-    def _encode(self, segments: int) -> Encoded:
-        """Return the training records' sequences; UserError when they are pairs and there is but one segment."""
-
-        def encode(record: Record) -> list[Example]:
-            return self.task.encode(record, self.packer)
-
-        encoded = OnDemand(self.training, encode) if self.task.lazy else Ready(map(encode, self.training))
-        if segments < 2 and len(encoded) and encoded.take(np.zeros(1, np.int64)).segments.any():
-            raise UserError(
-                "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
-                "another model, or put both texts into one column."
-            )
-        return encoded
+        return Epoch(
+            epoch=number,
+            step=progress.step,
+            loss=loss,
+            metrics=metrics,
+            best=best,
+            seconds=progress.seconds,
+            collapsed=self.rows.collapsed(result.predictions),
+        )
 
     def _weights(self, epoch: int) -> Path:
         return self.folder / f"best-epoch-{epoch}.safetensors"
-
-
-def truncation(run: Finetuning) -> str:
-    """Return in words how much of the texts does not fit and what becomes of it, "" when everything fits."""
-    return long_texts(run.task, run.packer, training=run.encoded, records=run.training, development=run.development)
-
-
-def fingerprint(records: dict[str, list[Record]]) -> str:
-    """Return a hash of the texts and labels of all records."""
-    digest = hashlib.sha256()
-    for split, found in sorted(records.items()):
-        digest.update(split.encode())
-        for record in found:
-            digest.update(repr((record.texts, record.label)).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,7 +16,8 @@ from osbert.errors import UserError
 from osbert.interop.huggingface import read_learner_weights
 from osbert.interop.huggingface_names import architecture
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.interop.weight_files import read_json, read_tensors
+from osbert.interop.tuned_files import read_whole
+from osbert.interop.weight_files import fingerprint, read_json
 from osbert.models.heads import Head, Learner
 from osbert.models.transformer import Architecture
 from osbert.models.vocabulary import add_pieces
@@ -53,11 +53,7 @@ class Origin:
     @property
     def fingerprint(self) -> str:
         """Return a hash of the weights, in whichever files they are."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(read_tensors(self.folder).items()):
-            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        return fingerprint(read_whole(self.folder))
 
     def recipe(self) -> str:
         """Return the path of the recipe that the encoder was trained by. Raises UserError when there is none."""

@@ -21,7 +21,8 @@ from osbert.errors import Problems, UserError
 from osbert.files import write_json
 from osbert.interop import huggingface_names as names
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.interop.weight_files import SAFE, read_json, read_tensors, write_tensors
+from osbert.interop.tuned_files import read_whole
+from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.grouped import ChoiceHead
 from osbert.models.heads import Head, Learner
 from osbert.models.positions import rotation
@@ -131,7 +132,7 @@ def load(folder: str | Path) -> Loaded:
         backbone = architecture.empty()
     except ValueError as error:
         raise UserError(f"{folder / 'config.json'}: {error}.") from error
-    tensors = _named(read_tensors(folder))
+    tensors = _named(read_whole(folder))
     state, rows = _backbone_state(backbone, tensors, where=folder)
     if any(row.status == "new" for row in rows):
         backbone.pooler.to_empty(device="cpu")
@@ -146,12 +147,12 @@ def read_heads(folder: str | Path, learner: Learner) -> Report:
     A head whose tensors are not there, or are of other shapes (another number of labels), keeps its fresh weights and
     is reported as new; `Report.require_complete` makes that an error.
     """
-    return Report(rows=tuple(_fill_heads(_named(read_tensors(Path(folder))), learner)))
+    return Report(rows=tuple(_fill_heads(_named(read_whole(Path(folder))), learner)))
 
 
 def read_learner_weights(folder: str | Path, learner: Learner) -> Report:
     """Fill a whole learner from a folder: the backbone, which must fit (else UserError), then heads as `read_heads`."""
-    tensors = _named(read_tensors(Path(folder)))
+    tensors = _named(read_whole(Path(folder)))
     state, rows = _backbone_state(learner.backbone, tensors, where=Path(folder))
     learner.backbone.load_state_dict(state, strict=False)
     return Report(rows=tuple(rows + _fill_heads(tensors, learner)))
@@ -168,8 +169,9 @@ def write_model(
     """Write config.json and model.safetensors so that Hugging Face's AutoModel classes open them with equal outputs.
 
     `labels` name the outputs of the classification head, in order; None for Hugging Face's own LABEL_0, LABEL_1, ...
-    A regression head's number y stands for `center` + `scale` * y, which is what their model gives; the head's own
-    weights are then kept beside. Each file is replaced in one step. Tied weights are stored once, as Hugging Face does.
+    A regression head's number y stands for `center` + `scale` * y, which is what their model gives, and so are a
+    classification head's scores, whose temperature is 1 / `scale`; the head's own weights are then kept beside. Each
+    file is replaced in one step. Tied weights are stored once, as Hugging Face does.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +188,7 @@ def write_model(
     for name, head in _heads(learner):
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
-            if head.kind == "regress" and in_units and ours in published[name]:
+            if head.kind in ("regress", "classify") and in_units and ours in published[name]:
                 tensors[own] = tensor
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor

@@ -50,6 +50,9 @@ NEIGHBOURS = "osbert_neighbours"
 DECODER_FIELD = "is_decoder"
 """Their config field that makes every token see only what is before it, in all three model types."""
 
+ADAPTERS = "osbert_adapters"
+"""A config field of our own, where it is not 0: how wide the adapters in each block are."""
+
 RECURRENT = "osbert_recurrent"
 """A config field of our own, where it is not 0: how many recurrent layers stand on top."""
 
@@ -114,6 +117,13 @@ _BLOCK = {
     "feedforward_norm": ("output.LayerNorm",),
 }
 
+_ADAPTERS = {
+    f"{ours}.{part}": (f"{theirs}.{part}",)
+    for ours, theirs in (("attention_adapter", "attention.output.adapter"), ("feedforward_adapter", "output.adapter"))
+    for part in ("down", "up")
+}
+"""Our adapters -> the names that their tensors get, after those of the first implementations."""
+
 
 def backbone(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     """Return our backbone's tensors -> theirs without prefix; of several, ours holds the rows of all in turn."""
@@ -131,6 +141,9 @@ def backbone(architecture: Architecture) -> dict[str, tuple[str, ...]]:
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     if not architecture.biases:
         names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias")}
+    for layer in range(architecture.layers) if architecture.adapters else ():
+        for ours, theirs in _ADAPTERS.items():
+            names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
     return names | _both("pooler", ("pooler.dense",))
 
@@ -161,7 +174,7 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
         if not isinstance(config.get(theirs), int):
             problems.add(f"{theirs} must be a whole number, but is {config.get(theirs, 'missing')!r}.")
         settings[ours] = config.get(theirs)
-    for theirs, ours in {**NUMBERS, NEIGHBOURS: "neighbours", RECURRENT: "recurrent"}.items():
+    for theirs, ours in {**NUMBERS, NEIGHBOURS: "neighbours", RECURRENT: "recurrent", ADAPTERS: "adapters"}.items():
         value = config.get(theirs, getattr(Architecture, ours))
         if not isinstance(value, float | int):
             problems.add(f"{theirs} must be a number, but is {value!r}.")
@@ -184,6 +197,7 @@ def config(architecture: Architecture) -> dict[str, Any]:
     fields |= {theirs: getattr(architecture, ours) for theirs, ours in names.items()}
     fields |= {NEIGHBOURS: architecture.neighbours} if architecture.neighbours else {}
     fields |= {RECURRENT: architecture.recurrent} if architecture.recurrent else {}
+    fields |= {ADAPTERS: architecture.adapters} if architecture.adapters else {}
     fields |= {DECODER_FIELD: True} if architecture.direction == "left_to_right" else {}
     if kind == OWN:
         return fields | {theirs: getattr(architecture, ours) for theirs, (ours, _) in CHOICES.items()}
@@ -199,7 +213,7 @@ def model_type(architecture: Architecture) -> str:
 
 def ours_alone(architecture: Architecture) -> tuple[str, ...]:
     """Return what of an Architecture they have no model for, as settings: "biases = False"."""
-    known = {"normalization": "post", "biases": True, "recurrent": 0}
+    known = {"normalization": "post", "biases": True, "recurrent": 0, "adapters": 0}
     return tuple(
         f"{name} = {getattr(architecture, name)}"
         for name, value in known.items()

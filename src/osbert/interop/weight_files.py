@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 from collections.abc import Mapping
@@ -70,6 +71,15 @@ def read_file(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{path}: expected a dictionary of tensors.")
     return dict(state)
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """Return a hash of tensors with their names, in whichever files they were."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:

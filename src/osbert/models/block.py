@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from osbert.models.adapters import adapter
 from osbert.models.attention import Attention
 from osbert.models.dropout import Dropout
 from osbert.models.layout import Layout
@@ -39,16 +40,18 @@ class Block(nn.Module):
         self.activation = ACTIVATIONS[architecture.activation]
         self.down = Linear(feedforward, width, bias=biases)
         self.feedforward_norm = norm(architecture)
+        self.attention_adapter = adapter(architecture)
+        self.feedforward_adapter = adapter(architecture)
         self.dropout = Dropout(architecture.dropout)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Return the layer's output for `hidden` (N, D): (N, D), or (R, D) where the layout says what is read."""
         mixed = self.attention(self.attention_norm(hidden) if self.before else hidden, layout)
-        hidden = layout.read_of(hidden) + self.dropout(mixed)
+        hidden = layout.read_of(hidden) + self.attention_adapter(self.dropout(mixed))
         if self.before:
-            return hidden + self.dropout(self._feed(self.feedforward_norm(hidden)))
+            return hidden + self._feed(self.feedforward_norm(hidden))
         hidden = self.attention_norm(hidden)
-        return self.feedforward_norm(hidden + self.dropout(self._feed(hidden)))
+        return self.feedforward_norm(hidden + self._feed(hidden))
 
     def compile(self, **options: Any) -> None:
         """Compile the layer by torch.compile with `options`, apart from its kernel, which reads Python's integers."""
@@ -61,7 +64,7 @@ class Block(nn.Module):
         return self.attention.weights(self.attention_norm(hidden) if self.before else hidden, layout)
 
     def _feed(self, hidden: Tensor) -> Tensor:
-        return self.down(self.activation(self.up(hidden)))
+        return self.feedforward_adapter(self.dropout(self.down(self.activation(self.up(hidden)))))
 
 
 def norm(architecture: Architecture) -> nn.LayerNorm:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch
+from osbert.models.adapters import Adapter
 from osbert.models.block import Block, norm
 from osbert.models.embeddings import Embeddings
 from osbert.models.layout import Layout, lay_out
@@ -56,6 +57,8 @@ class Architecture:
     """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
     direction: Literal["both", "left_to_right"] = "both"
     """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
+    adapters: int = 0
+    """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
     """Layers of a bidirectional LSTM above the last block, as the paper adds in fine-tuning (Table 5, + BiLSTM)."""
 
@@ -67,6 +70,9 @@ class Architecture:
         model = self.empty()
         model.to_empty(device="cpu")
         initialise(model, self.deviation)
+        for part in model.modules():
+            if isinstance(part, Adapter):
+                part.silence()
         if self.neighbours:
             for block in model.blocks:
                 block.attention.face_neighbours(self.neighbours)  # type: ignore[operator, union-attr]
@@ -200,7 +206,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
     bounds = {
         "at least 1": (1, ("layers", "heads", "width", "length", "segments")),
         "at least 1, or 0 for four times the width": (0, ("feedforward",)),
-        "at least 1, or 0 for none": (0, ("recurrent",)),
+        "at least 1, or 0 for none": (0, ("recurrent", "adapters")),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
     for wanted, (least, names) in bounds.items():

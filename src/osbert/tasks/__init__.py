@@ -24,6 +24,7 @@ from osbert.objectives import Objective
 
 if TYPE_CHECKING:
     from osbert.models.heads import Head
+    from osbert.tasks.calibration import Calibration
 
 __all__ = ["Inputs", "Prediction", "Record", "Task", "load"]
 
@@ -227,6 +228,18 @@ class Task(Objective):
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the scores of predictions against the labels of their records."""
         raise NotImplementedError
+
+    def collapsed(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return the one answer that all records get although their labels differ, "" where the answers differ, too.
+
+        Fine-tuning on small sets ends so now and then; a task that answers all records alike on purpose says "".
+        """
+        answers = {repr(prediction.value) for prediction in predictions}
+        return answers.pop() if len(answers) == 1 < len({repr(record.label) for record in records}) else ""
+
+    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
+        """Return the temperature that the development records want, None where there are no probabilities to mend."""
+        return None
 
     def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Self:
         """Return the task with what it learns from the predictions for the development records, such as a threshold.

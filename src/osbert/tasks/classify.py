@@ -16,6 +16,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record
+from osbert.tasks.calibration import Calibration, calibrate, columns
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
@@ -42,10 +43,15 @@ class Classify(TextTask):
     """balanced: every class weighs the same in the loss, however rare it is."""
     weights: tuple[float, ...] = ()
     """The classes' weights in the loss, one a label; with balanced they are found in the training rows."""
+    temperature: float = 0.0
+    """What scores are divided by before the softmax, so that probabilities are as sure as they are right; 0 for the one
+    that suits the development rows best, 1 for the softmax as it is."""
 
     def __post_init__(self) -> None:
-        """Refuse weights that are not above 0."""
+        """Refuse weights that are not above 0, and a temperature below 0."""
         super().__post_init__()
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature must be above 0, or 0 to have it fitted, not {self.temperature:g}")
         wrong = [weight for weight in self.weights if not 0 < weight < math.inf]
         if wrong:
             raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
@@ -119,10 +125,10 @@ class Classify(TextTask):
     ) -> Prediction:
         """Return the likeliest label and the softmax over all, by the mean scores of a record's windows.
 
-        That mean is what the layer would say of the windows' mean state.
+        That mean is what the layer would say of the windows' mean state; it is taken at the task's temperature.
         """
         scores = np.mean(outputs, axis=0, dtype=np.float64)
-        shares = np.exp(scores - scores.max())
+        shares = np.exp((scores - scores.max()) / (self.temperature or 1))
         shares /= shares.sum()
         probabilities = dict(zip(self.labels, shares.tolist()))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
@@ -160,9 +166,19 @@ class Classify(TextTask):
             said = [prediction.value, *shares, prediction.truncated]
         return dict(zip(("prediction", *(f"probability of {label}" for label in self.labels), "truncated"), said))
 
+    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
+        """Return the temperature that the records want; None where one was given, or there are too few rows."""
+        found = None if self.temperature else columns(predictions, records)
+        return calibrate(*found) if found else None
+
+    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Self:
+        """Return the task with its temperature."""
+        found = self.calibration(predictions, records)
+        return dataclasses.replace(self, temperature=found.temperature if found else self.temperature or 1.0)
+
     def published(self) -> dict[str, Any]:
-        """Return the labels' names."""
-        return {"labels": self.labels}
+        """Return the labels' names, and what the scores are multiplied by for others."""
+        return {"labels": self.labels, "scale": 1 / (self.temperature or 1)}
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:

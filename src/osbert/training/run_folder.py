@@ -13,7 +13,10 @@ from osbert.files import write_json, write_text
 
 RECIPE = "recipe.toml"
 FACTS = "run.json"
-OURS = ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "metrics.jsonl", "corpus.json", RECIPE)
+OURS = (
+    *("config.json", "model.safetensors", "tuned.safetensors", "tokenizer.json", "vocab.txt", "metrics.jsonl"),
+    *("corpus.json", RECIPE),
+)
 HARMLESS = (
     "training.log_every",
     "training.checkpoint_every",
@@ -22,8 +25,10 @@ HARMLESS = (
     "training.parallel",
     "data.micro_tokens",
     "data.workers",
+    "comparison.seeds",
+    "comparison.trials",
 )
-"""Settings that do not change the mathematics, so that a run may go on with others."""
+"""Settings that do not change the mathematics of a run, so that it may go on with others; a comparison can grow."""
 REMEDIES = (
     *("optimizer.learning_rate", "optimizer.muon_rate", "optimizer.warmup", "optimizer.clip"),
     *("training.precision", "training.seed"),

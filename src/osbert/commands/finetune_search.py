@@ -1,0 +1,182 @@
+"""Which settings a comparison tries: the paper's grids, or proposals by optuna that learn from the results so far."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from osbert.errors import Problems, UserError
+from osbert.files import write_json
+
+GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "paper": {
+        "training.batch": (16, 32),
+        "optimizer.learning_rate": (5e-5, 3e-5, 2e-5),
+        "training.epochs": (2, 3, 4),
+    },
+    "glue": {
+        "training.batch": (32,),
+        "optimizer.learning_rate": (5e-5, 4e-5, 3e-5, 2e-5),
+        "training.epochs": (3,),
+    },
+}
+"""What a search tries, every setting's values with every other's: appendix A.3, and section 4.1 for GLUE."""
+
+RATES = {"full": (1e-5, 1e-4), "adapters": (1e-4, 1e-2), "lora": (1e-4, 1e-2)}
+"""The learning rates among which optuna searches, by what is tuned."""
+BATCHES, EPOCHS = (8, 16, 32), (2, 4)
+"""The batches, and the fewest and most epochs, among which optuna searches."""
+PROPOSALS = "proposals.json"
+"""What optuna has proposed so far, in the folder of the trials."""
+
+Search = Literal["none", "paper", "glue", "optuna"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Several runs in place of one; the best on the development rows is the run folder's model."""
+
+    seeds: int = 0
+    """Runs with so many seeds, --seed and those after it: their median, mean and deviation are told; 0 for one run."""
+    search: Search = "none"
+    """Settings to try, with every seed: paper (batch 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue
+    (batch 32, 3 epochs, learning rate 5e-5, 4e-5, 3e-5, 2e-5) or optuna (as many as --trials, each proposed from the
+    results before it)."""
+    trials: int = 0
+    """How many settings optuna tries."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no comparison."""
+        for name in ("seeds", "trials"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.search == "optuna" and not self.trials:
+            raise ValueError("optuna must be told how many settings to try: --trials 20")
+        if self.search != "optuna" and self.trials:
+            raise ValueError(f"trials = {self.trials} does nothing without --search optuna (several runs: --seeds N)")
+
+    @property
+    def wanted(self) -> bool:
+        """Return whether there is more than one run."""
+        return self.search != "none" or self.seeds > 1
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """Return the dotted names of the settings that the search decides."""
+        return () if self.search == "none" else tuple(GRIDS["paper"])
+
+    def check(self, given: Iterable[str]) -> None:
+        """Raise UserError when settings were `given` that the search decides."""
+        problems = Problems(heading=f"--search {self.search} tries settings that are given as well")
+        for name in sorted({*given} & {*self.varied}):
+            problems.add(f"--{name}: leave it out, or leave out --search.")
+        problems.stop_if_any()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """Settings that a comparison tries, by their dotted names; none where only the seeds differ."""
+
+    name: str
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """Return the settings in words, "" for none."""
+        leaves = {key.rpartition(".")[2].replace("_", " "): value for key, value in self.settings.items()}
+        return ", ".join(f"{name} {value:g}" for name, value in leaves.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A candidate, and the mean of the criterion over its seeds: NaN where no run of it came to an end."""
+
+    candidate: Candidate
+    score: float
+
+
+class Candidates(Protocol):
+    """What a comparison tries."""
+
+    def after(self, tried: Sequence[Tried]) -> Iterator[Candidate]:
+        """Yield one candidate after the other; `tried` grows by each before the next one is asked for."""
+        ...
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every value of each setting with every value of the others."""
+
+    values: Mapping[str, tuple[float, ...]]
+
+    def after(self, tried: Sequence[Tried]) -> Iterator[Candidate]:
+        """Yield every point of the grid."""
+        for point in itertools.product(*self.values.values()):
+            yield _named(dict(zip(self.values, point)))
+
+
+class Optuna:
+    """Proposals of optuna's TPE sampler, each a function of the seed, its number and the results before it.
+
+    Proposals are written down before they are tried, so that a search that was stopped goes on with the same ones.
+    """
+
+    def __init__(self, *, trials: int, rates: tuple[float, float], seed: int, folder: Path) -> None:
+        """Propose `trials` settings. Raises UserError when optuna is not installed."""
+        try:
+            import optuna
+        except ImportError as error:
+            raise UserError('--search optuna needs optuna: pip install "osbert[search]"') from error
+        self.optuna = optuna
+        self.trials = trials
+        self.seed = seed
+        self.path = folder / PROPOSALS
+        spaces = optuna.distributions
+        self.space: dict[str, Any] = {
+            "training.batch": spaces.CategoricalDistribution(BATCHES),
+            "optimizer.learning_rate": spaces.FloatDistribution(*rates, log=True),
+            "training.epochs": spaces.IntDistribution(*EPOCHS),
+        }
+
+    def after(self, tried: Sequence[Tried]) -> Iterator[Candidate]:
+        """Yield what was proposed before a stop, then new proposals."""
+        written = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else []
+        for number in range(self.trials):
+            if number == len(written):
+                written.append(self.proposed(number, tried))
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(self.path, written)
+            yield _named(written[number], f"{number:03}")
+
+    def proposed(self, number: int, tried: Sequence[Tried]) -> dict[str, float]:
+        """Return the settings that optuna proposes as the `number`th, counted from 0."""
+        optuna = self.optuna
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        sampler = optuna.samplers.TPESampler(seed=self.seed + number, n_startup_trials=min(10, self.trials // 2 + 1))
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for one in tried:
+            if math.isfinite(one.score):
+                study.add_trial(
+                    optuna.trial.create_trial(
+                        params=dict(one.candidate.settings), distributions=self.space, value=one.score
+                    )
+                )
+        found = dict(study.ask(self.space).params)
+        found["optimizer.learning_rate"] = float(f"{found['optimizer.learning_rate']:.3g}")
+        return found
+
+
+def candidates(comparison: Comparison, *, tuning: str, seed: int, folder: Path) -> Candidates:
+    """Return what a comparison tries; `tuning` and `seed` are those of its runs, `folder` that of the trials."""
+    if comparison.search == "optuna":
+        return Optuna(trials=comparison.trials, rates=RATES[tuning], seed=seed, folder=folder)
+    return Grid(GRIDS.get(comparison.search, {}))
+
+
+def _named(settings: Mapping[str, float], *number: str) -> Candidate:
+    parts = [f"{key.rpartition('.')[2]}-{value:g}" for key, value in settings.items()]
+    return Candidate(name="-".join([*number, *parts]), settings=dict(settings))

@@ -1,0 +1,213 @@
+"""One fine-tuning into its run folder: begun or gone on with, shown as it goes, and its end noted last."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from osbert import __version__, recipe
+from osbert.commands.finetune_plan import Plan, Settings
+from osbert.commands.finetune_report import finetuning_report
+from osbert.commands.finetune_rows import Lessons, Part, Rows
+from osbert.commands.finetune_run import Epoch, Finetuning, Model, read_model
+from osbert.commands.finetune_tuning import describe as learning
+from osbert.data.pack import Packer
+from osbert.errors import UserError
+from osbert.files import disk_full, write_text
+from osbert.interop.huggingface import closed_to_others
+from osbert.interop.tuned_files import BASE, TUNED
+from osbert.interop.weight_files import read_json
+from osbert.lock import locked
+from osbert.tasks import Record
+from osbert.tasks.calibration import Calibration
+from osbert.training.checkpoint import reason
+from osbert.training.interruption import Interruption
+from osbert.training.progress import Progress
+from osbert.training.run_folder import RECIPE, RunFolder
+from osbert.training.tracking import Metrics, ProgressLine
+
+REMARKS = "remarks.txt"
+"""The list of what was mended or is amiss in the data, in a run's folder."""
+
+
+def start(plan: Settings) -> Model:
+    """Return the encoder that a run starts from."""
+    wanted = plan.training
+    return read_model(
+        plan.model,
+        from_scratch=plan.from_scratch,
+        seed=wanted.seed,
+        dropout=wanted.dropout,
+        recurrent=wanted.recurrent,
+        adapters=wanted.adapters,
+    )
+
+
+def lay_out(plan: Plan, records: Mapping[str, Sequence[Record]], model: Model) -> Rows:
+    """Return the rows as a model reads them."""
+    length = min(plan.task.length, model.backbone.architecture.length)
+    return Rows.of(plan.task, records, Packer(tokenizer=model.tokenizer, length=length))
+
+
+def train(plan: Settings, rows: Lessons, model: Model, out: Path) -> Epoch:
+    """Fine-tune to the end, write the run folder, and return the best epoch."""
+    # Made before anything is written: what cannot be leaves no folder behind.
+    run = Finetuning(model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out)
+    with writing(out):
+        folder = opened(plan, rows, out)
+        write_remarks(rows.remarks, out)
+        if not folder.finished:
+            try:
+                complete(run, plan, folder)
+            except UserError:
+                if run.trainer.hopeless:
+                    folder.fail(run.trainer.step)
+                raise
+        run.tidy()
+        return Epoch(**folder.facts["finished"]["best"])
+
+
+@contextlib.contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Hold the run folder; a full disk is told with what to do."""
+    try:
+        with locked(out):
+            yield
+    except OSError as error:
+        if not disk_full(error):
+            raise
+        again = "Make room and give the same command again; it goes on from the last checkpoint"
+        raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.") from error
+
+
+def opened(plan: Settings, rows: Lessons, out: Path) -> RunFolder:
+    """Return the folder of a run, begun now or before; UserError when it holds another one."""
+    facts = {
+        "osbert": __version__,
+        "command": "finetune",
+        "rows": rows.fingerprint,
+        "tokenizer": rows.tokenizer.fingerprint,
+    }
+    folder = RunFolder(out)
+    folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"))
+    return folder
+
+
+def write_remarks(remarked: Iterable[str], out: Path) -> None:
+    """Write what was mended or is amiss in the data into the run folder, one record a line, and say how many."""
+    remarks = list(remarked)
+    if remarks:
+        write_text(out / REMARKS, "\n".join(remarks) + "\n")
+        print(f"{len(remarks):,} records were mended or cannot be used; they are listed in {out / REMARKS}")
+
+
+def complete(run: Finetuning, plan: Settings, folder: RunFolder) -> None:
+    """Train to the end and write the model and the report; that it is finished is noted last."""
+    if share := learning(run.learner.backbone):
+        print(share)
+    if cut := run.rows.truncation:
+        print(cut)
+    if kept := run.prepare():
+        print(kept, flush=True)
+    if run.trainer.resume():
+        print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
+    follow(run, plan)
+    # A folder is begun before anything is written into it: else it would be taken for somebody else's.
+    folders = {
+        part.folder: opened(plan.of(part.task), run.rows, run.folder / part.folder) for part in run.parts if part.folder
+    }
+    run.finish()
+    ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
+    calibrations = {part.task.name: part.calibration for part in run.parts if part.calibration}
+    finetuning_report(run.folder, name=plan.path, best=ended["best"], calibrations=calibrations)
+    for part in run.parts:
+        close(part, folders.get(part.folder, folder), plan, ended)
+    if folders:
+        folder.finish(ended)
+
+
+def close(part: Part, folder: RunFolder, plan: Settings, ended: Mapping[str, Any]) -> None:
+    """Note that the run of a task is finished: its recipe with what it has learnt, and its facts."""
+    folder.write_recipe(plan.of(part.task).table())
+    calibration = {"calibration": part.calibration.as_dict()} if part.calibration else {}
+    folder.finish({**ended, "best": part.scores(ended["best"]), **calibration})
+
+
+def follow(run: Finetuning, plan: Settings) -> None:
+    """Train, showing progress and each epoch's scores; a signal stops after a checkpoint has been written.
+
+    SIGTERM then ends the process with status 0, as it does in pretraining; Ctrl-C is a KeyboardInterrupt.
+    """
+    trainer = run.trainer
+    metrics = Metrics(run.folder, every=plan.training.log_every, memory=trainer.memory)
+    metrics.go_back(trainer.step)
+    console, processor = Console(), str(trainer.processor)
+    line = ProgressLine(console, processor=processor, done=trainer.step, steps=trainer.settings.steps)
+    with Interruption() as wish, line:
+        for event in run.run():
+            if isinstance(event, Progress):
+                line.step(event, metrics.step(event))
+            else:
+                metrics.write({"step": event.step, "epoch": event.epoch, "train.loss": event.loss} | named(event))
+                line.say(row(event) + ("  best so far" if event.best else ""))
+            while trainer.notices:
+                line.say(trainer.notices.pop(0))
+            between = not isinstance(event, Progress) or not run.ends_epoch(event)
+            if wish.signal and between and not trainer.finished:
+                trainer.save()
+                line.say(f"stopped after step {trainer.step:,}; the same command goes on from there")
+                raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(0)
+
+
+def named(epoch: Epoch) -> dict[str, float]:
+    """Return the scores under the names they have in metrics.jsonl."""
+    return {f"dev.{name}": value for name, value in epoch.metrics.items()}
+
+
+def row(epoch: Epoch) -> str:
+    """Return one line on an epoch; scores of single classes ("f1/label") are left for the end."""
+    scores = "  ".join(f"{name} {value:.4f}" for name, value in epoch.metrics.items() if "/" not in name)
+    return f"epoch {epoch.epoch}  training loss {epoch.loss:.4f}  dev {scores}"
+
+
+def tell_model(plan: Settings, model: Model) -> None:
+    """Print what is fine-tuned, and what was odd about it."""
+    sizes = model.backbone.architecture
+    start = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
+    above = f" and {sizes.recurrent} recurrent" if sizes.recurrent else ""
+    print(f"model: {plan.model}, {sizes.layers} layers{above} of {sizes.width}, {start}")
+    if closed := closed_to_others(sizes):
+        print(f"  {closed}")
+    for remark in model.remarks:
+        print(f"  {remark}")
+    if before := stage_before(plan.model):
+        print(f"  it was fine-tuned for {before}: its encoder goes on from there, the task's own layer is a new one")
+
+
+def stage_before(model: Path) -> str:
+    """Return the task that the model itself was fine-tuned for, "" for none: then this is the second stage."""
+    path = model / RECIPE
+    return str(recipe.read(path).get("task", "")) if path.is_file() else ""
+
+
+def tell_end(best: Epoch, out: Path, sample: str) -> None:
+    """Print the best epoch, with the scores of every class, and what to do with the run: `sample` is a text to try."""
+    print(f"best: {row(best)}; its weights are in {out}")
+    if best.collapsed:
+        print(f"it has collapsed: every development row is {best.collapsed}; another --seed, or several (--seeds 5),")
+        print("a lower --learning-rate or more --epochs may help")
+    classes = {name.partition("/")[2]: value for name, value in best.metrics.items() if name.startswith("f1/")}
+    if classes:
+        print("F1 of each class: " + ", ".join(f"{name} {value:.4f}" for name, value in classes.items()))
+    if calibration := RunFolder(out).facts["finished"].get("calibration"):
+        print(Calibration(**calibration).describe())
+    if (out / TUNED).is_file():
+        size, base = (out / TUNED).stat().st_size / 1e6, read_json(out / BASE)["path"]
+        print(f"{out} holds only what was tuned ({size:.1f} MB) and needs {base}; --merge writes a whole model")
+    print(f"try: osbert predict {out} {sample}", flush=True)

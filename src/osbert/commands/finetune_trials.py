@@ -1,0 +1,237 @@
+"""Several runs of one fine-tuning, compared: each a run folder of its own in trials/, finished ones not run again.
+
+A run that has collapsed to one answer is kept, named, and run once more with another seed. Settings are chosen by their
+mean over the seeds, and of the chosen settings the best run becomes the folder's model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from osbert import recipe
+from osbert.commands import finetune_train
+from osbert.commands.finetune_plan import Plan
+from osbert.commands.finetune_rows import Rows
+from osbert.commands.finetune_run import Epoch
+from osbert.commands.finetune_search import Candidate, Candidates, Comparison, Tried, candidates
+from osbert.commands.finetune_trials_report import trials_report
+from osbert.errors import UserError
+from osbert.evaluation.compare import summaries
+from osbert.files import replace_file
+from osbert.tasks import Record
+from osbert.training.run_folder import FACTS, RECIPE, RunFolder
+
+TRIALS = "trials"
+"""The folder of the runs, in the folder of the comparison."""
+RESTART = 1000
+"""What is added to the seed of a run that has collapsed, for the run in its place."""
+OWN = (FACTS, RECIPE, "report.html", finetune_train.REMARKS)
+"""Files that the folder of a comparison has of its own; the others are the best run's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One run of a comparison: its settings and its seed, and the name of the collapsed run that it stands in for."""
+
+    candidate: Candidate
+    seed: int
+    replaces: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder."""
+        return "-".join(filter(None, (self.candidate.name, f"seed-{self.seed}")))
+
+    def describe(self) -> str:
+        """Return its settings and its seed in words."""
+        return ", ".join(filter(None, (self.candidate.describe(), f"seed {self.seed}")))
+
+    def plan(self, plan: Plan) -> Plan:
+        """Return the settings of this one run."""
+        values: dict[str, dict[str, float]] = {"training": {"seed": self.seed}, "optimizer": {}}
+        for key, value in self.candidate.settings.items():
+            table, _, leaf = key.partition(".")
+            values[table][leaf] = value
+        return dataclasses.replace(
+            plan,
+            training=dataclasses.replace(plan.training, **values["training"]),
+            optimizer=dataclasses.replace(plan.optimizer, **values["optimizer"]),
+            comparison=Comparison(),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a trial ended.
+
+    `best`: its best epoch, None where its losses became infinite. `replaced`: another stands in for it.
+    """
+
+    trial: Trial
+    best: Epoch | None
+    replaced: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Return whether it is among the runs that medians and means are taken over."""
+        return self.best is not None and not self.replaced
+
+    def remark(self) -> str:
+        """Return what is to be said of it, "" for nothing."""
+        if self.best is None:
+            return "its losses became infinite"
+        parts = [f"stands in for {self.trial.replaces}"] if self.trial.replaces else []
+        if self.best.collapsed:
+            parts.append(f"collapsed: every development row is {self.best.collapsed}")
+        return "; ".join([*parts, *(["not counted"] if self.replaced else [])])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """Runs the trials of a comparison on the same rows."""
+
+    plan: Plan
+    rows: Rows
+    out: Path
+
+    def run(self, wanted: Candidates) -> list[Result]:
+        """Return the results of all trials, of which those finished before are only read."""
+        first, seeds = self.plan.training.seed, max(1, self.plan.comparison.seeds)
+        tried: list[Tried] = []
+        results: list[Result] = []
+        for candidate in wanted.after(tried):
+            found = [
+                result
+                for seed in range(first, first + seeds)
+                for result in self.restarted(Trial(candidate=candidate, seed=seed))
+            ]
+            results += found
+            tried.append(Tried(candidate=candidate, score=mean(found, self.rows.task.criterion)))
+        return results
+
+    def restarted(self, trial: Trial) -> Iterator[Result]:
+        """Yield a trial's result and, if it has collapsed, that of one in its place, which counts however it ends."""
+        result = self.one(trial)
+        collapsed = bool(result.best and result.best.collapsed)
+        yield dataclasses.replace(result, replaced=collapsed)
+        if collapsed:
+            again = dataclasses.replace(trial, seed=trial.seed + RESTART, replaces=trial.name)
+            print(f"{trial.describe()} has collapsed and is not counted; in its place: {again.describe()}")
+            yield self.one(again)
+
+    def one(self, trial: Trial) -> Result:
+        """Run a trial, unless it has come to its end before."""
+        folder = RunFolder(self.out / TRIALS / trial.name)
+        print(f"\n{trial.describe()}", flush=True)
+        if folder.finished:
+            best = Epoch(**folder.facts["finished"]["best"])
+            print(f"finished before: {finetune_train.row(best)}")
+            return Result(trial=trial, best=best)
+        plan = trial.plan(self.plan)
+        try:
+            if "failed" not in folder.facts:
+                return Result(
+                    trial=trial,
+                    best=finetune_train.train(plan, self.rows, finetune_train.start(plan), folder.folder),
+                )
+        except UserError as error:
+            if "failed" not in folder.facts:
+                raise
+            print(error)
+        print("this run counts as failed; the others go on")
+        return Result(trial=trial, best=None)
+
+
+def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:
+    """Run a comparison to its end, write the folder of the best run and the report, and return its best epoch."""
+    wanted, asked = plan.comparison, recipe.as_table(plan.comparison)
+    training = plan.training
+    settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
+    model = finetune_train.start(plan)
+    finetune_train.tell_model(plan, model)
+    rows = finetune_train.lay_out(plan, records, model)
+    del model  # every trial reads its own
+    with finetune_train.writing(out):
+        folder = finetune_train.opened(plan, rows, out)
+        finetune_train.write_remarks(rows.remarks, out)
+        if not folder.finished or folder.facts["finished"]["comparison"] != asked:
+            trials = Trials(plan=plan, rows=dataclasses.replace(rows, remarks=()), out=out)
+            finish(trials, trials.run(settings), folder)
+        ended = folder.facts["finished"]
+    best = Epoch(**ended["best"])
+    print(f"best of all: {ended['trial']}")
+    finetune_train.tell_end(best, out, plan.task.sample)
+    return best
+
+
+def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None:
+    """Write the folder of a comparison whose trials have ended: the best one's files, the report, the facts."""
+    out, criterion, plan = trials.out, trials.rows.task.criterion, trials.plan
+    best = chosen(results, criterion)
+    own = out / TRIALS / best.trial.name
+    asked = recipe.as_table(plan.comparison)
+    adopt(own, out)
+    folder.write_recipe(recipe.read(own / RECIPE) | {"comparison": asked})
+    trials_report(out, name=plan.path, criterion=criterion, results=results, best=best)
+    folder.finish({**RunFolder(own).facts["finished"], "trial": best.trial.name, "comparison": asked})
+    tell(results)
+
+
+def chosen(results: Sequence[Result], criterion: str) -> Result:
+    """Return the best run of the settings whose runs are best in the mean.
+
+    Raises UserError when no run has come to its end.
+    """
+    ended = [result for result in results if result.counts]
+    if not ended:
+        raise UserError("No run came to its end: their losses became infinite. A lower learning rate may help.")
+    settings = max((one.trial.candidate for one in ended), key=lambda one: rank(of(ended, one), criterion))
+    return max(of(ended, settings), key=lambda one: rank([one], criterion))
+
+
+def of(results: Sequence[Result], candidate: Candidate) -> list[Result]:
+    """Return the results of a candidate."""
+    return [result for result in results if result.trial.candidate == candidate]
+
+
+def mean(results: Sequence[Result], criterion: str) -> float:
+    """Return the mean of the criterion over the results that count, NaN without any."""
+    scores = [result.best.metrics[criterion] for result in results if result.counts and result.best]
+    return statistics.fmean(scores) if scores else math.nan
+
+
+def rank(results: Sequence[Result], criterion: str) -> float:
+    """Return the mean of the criterion, the lowest number where it is not one."""
+    found = mean(results, criterion)
+    return -math.inf if math.isnan(found) else found
+
+
+def adopt(trial: Path, out: Path) -> None:
+    """Copy the files of a finished trial, apart from what tells of the run, so that `out` stands alone."""
+    for path in sorted(trial.iterdir()):
+        if path.is_file() and not path.name.startswith(".") and path.name not in OWN:
+            replace_file(out / path.name, lambda aside, path=path: shutil.copyfile(path, aside))  # type: ignore[misc]
+
+
+def tell(results: Sequence[Result]) -> None:
+    """Print every run, and of each candidate with several the median, mean and deviation of all metrics."""
+    print(f"\n{len(results)} runs, development rows, best epoch of each:")
+    for result in results:
+        scores = finetune_train.row(result.best).partition("dev ")[2] if result.best else ""
+        remark = result.remark()
+        print(f"  {result.trial.describe()}  {scores}{f'  ({remark})' if remark else ''}")
+    for candidate in dict.fromkeys(candidate.name for candidate in (one.trial.candidate for one in results)):
+        counted = [one for one in results if one.counts and one.trial.candidate.name == candidate]
+        if len(counted) < 2:
+            continue
+        words = counted[0].trial.candidate.describe()
+        print(f"{words or 'over the seeds'}, {len(counted)} runs:")
+        for name, summary in summaries([one.best.metrics for one in counted if one.best]).items():
+            if "/" not in name:
+                print(f"  {name}: {summary.describe()}")

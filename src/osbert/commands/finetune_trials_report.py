@@ -1,0 +1,105 @@
+"""The report of a comparison: every run in a table, the numbers over them, and where they lie, as a strip plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from osbert import recipe
+from osbert.analysis.report import Link, Section, code, paragraph, table, write_report
+from osbert.analysis.strip import Dot, Strip, strip_plot
+from osbert.evaluation.compare import Summary, summaries
+
+if TYPE_CHECKING:
+    from osbert.commands.finetune_trials import Result
+
+PROTOCOL = (
+    "Every run is told with the best of its epochs on the development rows, by which the epoch, the settings and the "
+    "run were chosen as well: these scores flatter a little, the more runs there are. For a number to publish, score "
+    "the chosen run on rows that had no part in this: osbert evaluate."
+)
+
+
+def trials_report(folder: Path, *, name: str, criterion: str, results: Sequence[Result], best: Result) -> Path:
+    """Write report.html into the folder of a comparison of the task `name`; returns its path."""
+    groups = _groups(results)
+    shown = [key for key in best.best.metrics if "/" not in key] if best.best else []
+    numbers = {group: summaries([one.best.metrics for one in found if one.best]) for group, found in groups.items()}
+    overall = numbers[_group(best)][criterion]
+    sections = [
+        Section(heading=f"Where the runs lie: {criterion}", parts=[_strips(groups, results, criterion, best)]),
+        Section(heading="Over the runs", parts=[_summaries(numbers, shown), paragraph(_explained(results))]),
+        Section(heading="Every run", parts=[_runs(results, shown, best)]),
+        Section(heading="How to read this", parts=[paragraph(PROTOCOL)]),
+        Section(heading="Settings of the best run", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
+    ]
+    lead = f"{len(results)} runs. The best is {best.trial.describe()}: its weights are this folder's model. "
+    lead += f"{criterion[0].upper()}{criterion[1:]} over the runs with its settings: {overall.describe()}."
+    return write_report(folder / "report.html", f"Fine-tuning, compared: {name}", sections, lead=lead)
+
+
+def _group(result: Result) -> str:
+    return result.trial.candidate.describe() or "all seeds"
+
+
+def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        if result.counts:
+            groups.setdefault(_group(result), []).append(result)
+    return groups
+
+
+def _strips(groups: Mapping[str, Sequence[Result]], results: Sequence[Result], criterion: str, best: Result) -> str:
+    strips = []
+    for name in groups:
+        own = [result for result in results if result.best and _group(result) == name]
+        dots = [
+            Dot(
+                value=result.best.metrics[criterion],
+                label=result.trial.describe(),
+                look="best" if result == best else "dot" if result.counts else "hollow",
+            )
+            for result in own
+            if result.best
+        ]
+        strips.append(Strip(name=name, dots=dots))
+    return strip_plot(strips, title=f"{criterion}, a dot a run; the line is the median, hollow dots do not count")
+
+
+def _summaries(numbers: Mapping[str, Mapping[str, Summary]], shown: Sequence[str]) -> str:
+    head = ("settings", "score", "runs", "median", "mean", "deviation", "lowest", "highest", "95% interval of the mean")
+    rows = []
+    for group, found in numbers.items():
+        for name in shown:
+            one = found[name]
+            figures = (one.median, one.mean, one.deviation, one.lowest, one.highest)
+            several = one.count > 1
+            cells = [f"{value:.4f}" if value == value else "" for value in figures]
+            interval = f"{one.interval[0]:.4f} to {one.interval[1]:.4f}" if several else ""
+            rows.append((group, name, one.count, *cells, interval))
+    return table(rows, head=head)
+
+
+def _explained(results: Sequence[Result]) -> str:
+    said = ["Deviation: the standard deviation over runs (n - 1). Interval: Student's t."]
+    replaced = [result for result in results if result.replaced]
+    if replaced:
+        names = ", ".join(result.trial.name for result in replaced)
+        said.append(f"Collapsed runs are not among them: {names}; each was run once more with another seed.")
+    failed = [result.trial.name for result in results if result.best is None]
+    if failed:
+        said.append(f"Without a score, for their losses became infinite: {', '.join(failed)}.")
+    return " ".join(said)
+
+
+def _runs(results: Sequence[Result], shown: Sequence[str], best: Result) -> str:
+    rows = []
+    for result in results:
+        scores = [f"{result.best.metrics[name]:.4f}" if result.best else "" for name in shown]
+        remarks = ["best: this folder's model" if result == best else "", result.remark()]
+        name = Link(f"trials/{result.trial.name}/report.html", result.trial.describe())
+        epoch = result.best.epoch if result.best else ""
+        rows.append((name, epoch, *scores, "; ".join(filter(None, remarks))))
+    return table(rows, head=("run", "epoch", *shown, ""))

@@ -1,0 +1,52 @@
+"""What of the encoder learns in a fine-tuning: made ready before, and written afterwards as it was learnt."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from osbert.errors import UserError
+from osbert.interop import huggingface_names as names
+from osbert.models.adapters import adapted
+from osbert.models.frozen import freeze_lowest, learn_only
+from osbert.models.lora import CHANGED, PLACES, Factors, add_low_rank, merge
+from osbert.models.transformer import Transformer
+
+Kind = Literal["full", "adapters", "lora"]
+
+RANKS = {"full": 0, "adapters": 64, "lora": 8}
+"""The width of a bottleneck, and the rank of a change, where none is given."""
+
+
+def prepare(backbone: Transformer, kind: Kind, *, rank: int, frozen: int) -> None:
+    """Decide what of the encoder learns; changes of low rank, if these, get random numbers from torch's generator.
+
+    Raises UserError when more layers are to be frozen than there are.
+    """
+    if kind == "adapters":
+        learn_only(backbone, adapted(backbone))
+    elif kind == "lora":
+        learn_only(backbone, add_low_rank(backbone, rank))
+    else:
+        try:
+            freeze_lowest(backbone, frozen)
+        except ValueError as error:
+            raise UserError(f"--frozen {frozen}: {error}.") from error
+
+
+def describe(backbone: Transformer) -> str:
+    """Return in words how much of the encoder learns, "" for all of it."""
+    weights = [(weight.numel(), weight.requires_grad) for weight in backbone.parameters()]
+    whole, learning = sum(count for count, _ in weights), sum(count for count, learns in weights if learns)
+    return (
+        "" if learning == whole else f"{learning:,} of the encoder's {whole:,} weights learn ({learning / whole:.1%})"
+    )
+
+
+def changes(backbone: Transformer) -> dict[str, Factors]:
+    """Add the changes of low rank to the matrices for good; return them by the names that the tensors get."""
+    theirs = names.backbone(backbone.architecture)
+    found = {}
+    for layer, factors in enumerate(merge(backbone)):
+        for name in CHANGED:
+            found[theirs[f"blocks.{layer}.attention.inward.weight"][PLACES[name]]] = factors[name]
+    return found

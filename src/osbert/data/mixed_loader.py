@@ -1,0 +1,66 @@
+"""Feeds several tasks that share an encoder: each step is of one task, drawn by its size to the power of 0.7.
+
+Drawn by sizes as they are, small tasks would hardly be seen; drawn evenly, they would be seen far too often (Stickland
+and Murray 2019; the survey, section 5.2, on multi-task learning).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.loader import Purpose, seed_of
+from osbert.data.record_loader import RecordLoader
+from osbert.data.step import Cursor, Step
+
+EXPONENT = 0.7
+"""The power of its size by which a task is drawn."""
+
+
+class MixedLoader:
+    """An endless stream of steps, each of one of several loaders; within a loader in that one's own order.
+
+    An epoch is as many steps as the loaders' epochs have together. What is drawn is a function of the seed and the
+    epoch, so that a cursor finds its place again.
+    """
+
+    def __init__(self, loaders: Mapping[str, RecordLoader], *, exponent: float = EXPONENT, seed: int = 0) -> None:
+        """Draw from `loaders`, by name; `exponent` 1 is by size, 0 is evenly."""
+        self.loaders = dict(loaders)
+        self.seed = seed
+        sizes = np.array([len(loader.encoded) for loader in self.loaders.values()], np.float64) ** exponent
+        self.shares: NDArray[np.float64] = sizes / sizes.sum()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of steps in which as many records are seen as there are, by and large."""
+        return sum(loader.steps_per_epoch for loader in self.loaders.values())
+
+    def drawn(self, epoch: int) -> NDArray[np.int64]:
+        """Return the place of the loader that each step of an epoch is of."""
+        rng = np.random.Generator(np.random.PCG64(seed_of(self.seed, Purpose.REPETITION, epoch)))
+        return rng.choice(len(self.loaders), self.steps_per_epoch, p=self.shares)
+
+    def steps(self, cursor: Cursor) -> Iterator[Step]:
+        """Yield steps from `cursor` on, without end."""
+        before = np.concatenate([*(self.drawn(epoch) for epoch in range(cursor.epoch)), np.empty(0, np.int64)])
+        before = np.concatenate([before, self.drawn(cursor.epoch)[: cursor.index]])
+        counts = np.bincount(before.astype(np.int64), minlength=len(self.loaders)).tolist()
+        streams = [loader.steps(_place(loader, count)) for loader, count in zip(self.loaders.values(), counts)]
+        first = cursor.index
+        for epoch in itertools.count(cursor.epoch):
+            drawn = self.drawn(epoch)
+            for place in range(first, len(drawn)):
+                over = place + 1 == len(drawn)
+                after = Cursor(epoch=epoch + 1) if over else Cursor(epoch=epoch, index=place + 1)
+                yield Step(batches=next(streams[drawn[place]]).batches, cursor=after)
+            first = 0
+
+
+def _place(loader: RecordLoader, steps: int) -> Cursor:
+    """Return where a loader is after some steps."""
+    epoch, step = divmod(steps, loader.steps_per_epoch)
+    return Cursor(epoch=epoch, index=step * loader.batch)

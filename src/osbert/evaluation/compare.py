@@ -1,0 +1,71 @@
+"""Many runs as a few honest numbers: median, mean, deviation and the interval of the mean, for every metric."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+CONFIDENCE = 0.95
+"""How sure the interval of a mean is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What several runs say of one metric.
+
+    `deviation`: the standard deviation over runs (n - 1). `interval`: where the mean of very many such runs lies, at
+    95%, by Student's t, which takes the runs for draws of a normal. Both are NaN for a single run.
+    """
+
+    count: int
+    median: float
+    mean: float
+    deviation: float
+    lowest: float
+    highest: float
+    interval: tuple[float, float]
+
+    def describe(self) -> str:
+        """Return it in words, for one line."""
+        if self.count == 1:
+            return f"{self.mean:.4f} (one run: no deviation)"
+        low, high = self.interval
+        return (
+            f"median {self.median:.4f}, mean {self.mean:.4f}, deviation {self.deviation:.4f} "
+            f"(95% interval of the mean {low:.4f} to {high:.4f})"
+        )
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Return the summary of one metric's values, one a run. Raises ValueError without any."""
+    if not values:
+        raise ValueError("no run, no summary")
+    mean = statistics.fmean(values)
+    deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+    return Summary(
+        count=len(values),
+        median=statistics.median(values),
+        mean=mean,
+        deviation=deviation,
+        lowest=min(values),
+        highest=max(values),
+        interval=_interval(mean, deviation, len(values)),
+    )
+
+
+def summaries(scores: Iterable[Mapping[str, float]]) -> dict[str, Summary]:
+    """Return the summary of every metric that all of some runs have, in the first one's order."""
+    runs = list(scores)
+    names = [name for name in runs[0] if all(name in run for run in runs)]
+    return {name: summarise([run[name] for run in runs]) for name in names}
+
+
+def _interval(mean: float, deviation: float, count: int) -> tuple[float, float]:
+    if count < 2:
+        return math.nan, math.nan
+    from scipy.stats import t
+
+    half = float(t.ppf((1 + CONFIDENCE) / 2, count - 1)) * deviation / math.sqrt(count)
+    return mean - half, mean + half

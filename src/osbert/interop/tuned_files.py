@@ -1,0 +1,80 @@
+"""Folders that hold only what was tuned, a few megabytes, and say which model it belongs to.
+
+tuned.safetensors has the tensors that differ from the base model's, by their Hugging Face names without prefix, and
+changes of low rank as "<name>.lora_up" (D, r) and "<name>.lora_down" (r, D). base.json has the path of the base model's
+folder and a hash of its tensors. `read_whole` gives the tensors that the whole model would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from osbert.errors import UserError
+from osbert.files import write_json
+from osbert.interop import huggingface_names as names
+from osbert.interop.weight_files import SAFE, fingerprint, read_file, read_json, read_tensors, write_tensors
+from osbert.models.lora import Factors
+
+TUNED = "tuned.safetensors"
+BASE = "base.json"
+UP, DOWN = ".lora_up", ".lora_down"
+
+
+def read_whole(folder: Path) -> dict[str, Tensor]:
+    """Return all tensors of a model's folder, of a tuned one with those of its base.
+
+    Raises UserError as `read_tensors`, and when the base is not where it was or is another model by now.
+    """
+    if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
+        return read_tensors(folder)
+    whole = {name: tensor for name, tensor in _base(folder).items() if not name.startswith(names.HEAD_PREFIXES)}
+    own = read_file(folder / TUNED)
+    for name, tensor in own.items():
+        if name.endswith(UP):
+            changed = name.removesuffix(UP)
+            whole[changed] = Factors(up=tensor, down=own[changed + DOWN]).added(whole[changed].float())
+        elif not name.endswith(DOWN):
+            whole[name] = tensor
+    return whole
+
+
+def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None:
+    """Replace the whole model in a folder by what differs from the model in `base`.
+
+    `changes`: those of low rank by the name of the tensor that they were added to.
+    """
+    before = read_whole(base)
+    known = {names.plain(name): tensor for name, tensor in before.items()}
+    whole = {names.plain(name): tensor for name, tensor in read_file(folder / SAFE).items()}
+    tuned = {
+        name: tensor
+        for name, tensor in whole.items()
+        if name not in changes
+        and (name.startswith(names.HEAD_PREFIXES) or name not in known or not torch.equal(known[name].float(), tensor))
+    }
+    for name, factors in changes.items():
+        tuned |= {name + UP: factors.up, name + DOWN: factors.down}
+    write_tensors(tuned, folder / TUNED)
+    write_json(folder / BASE, {"path": str(base.resolve()), "fingerprint": fingerprint(before)})
+    (folder / SAFE).unlink()
+
+
+def _base(folder: Path) -> dict[str, Tensor]:
+    facts = read_json(folder / BASE)
+    path = Path(facts["path"])
+    if not path.is_dir():
+        raise UserError(
+            f"{folder} holds only what was tuned; the model that it belongs to, {path}, is not there. Put it back, or "
+            f'write where it is now as "path" in {folder / BASE}.'
+        )
+    tensors = read_whole(path)
+    if fingerprint(tensors) != facts["fingerprint"]:
+        raise UserError(
+            f"{path} holds another model than the one that {folder} was tuned on. Put that one back, or write where it "
+            f'is now as "path" in {folder / BASE}.'
+        )
+    return {names.plain(name): tensor for name, tensor in tensors.items()}

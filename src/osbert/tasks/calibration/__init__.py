@@ -1,0 +1,137 @@
+"""Probabilities that mean what they say: one temperature for all of a model's scores (Guo et al. 2017).
+
+softmax(scores / T) has the same ranking for every T > 0; the T of least cross-entropy on labelled rows makes the shares
+as sure as the model is right. In 1/T the cross-entropy is convex, so there is one best T.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.tasks import Prediction, Record
+
+BINS = 15
+"""Equal widths of confidence over which the calibration error is taken (Guo et al., section 2)."""
+BOUNDS = (0.01, 100.0)
+"""The temperatures that are looked at."""
+LEAST = 40
+"""Fewer rows say nothing on a temperature that is fitted on one half and measured on the other."""
+
+Shares = NDArray[np.floating]
+Labels = NDArray[np.integer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A temperature, and the expected calibration error before and after.
+
+    The temperature is fitted on all `rows`. The error after it is measured across: with the temperature of one half on
+    the other half and the other way round, so that no row is judged by a temperature that it helped to fit.
+    """
+
+    temperature: float
+    error_before: float
+    error_after: float
+    rows: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, ready for JSON."""
+        return asdict(self)
+
+    def describe(self) -> str:
+        """Return it in one sentence for the user."""
+        return (
+            f"probabilities: temperature {self.temperature:.3f}, fitted on the {self.rows:,} development rows; "
+            f"expected calibration error {self.error_before:.4f} before, {self.error_after:.4f} after (fitted on one "
+            "half of these rows and measured on the other, both ways)"
+        )
+
+
+def columns(predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Shares, Labels] | None:
+    """Return the shares (n, K) of predictions and the places (n,) of their records' labels among them.
+
+    Where records have fewer labels to choose from than others the rest are 0. None where there are no probabilities.
+    """
+    if not all(record.label in prediction.probabilities for prediction, record in zip(predictions, records)):
+        return None
+    most = max((len(prediction.probabilities) for prediction in predictions), default=0)
+    shares = np.zeros((len(predictions), most))
+    labels = np.zeros(len(predictions), np.int64)
+    for row, (prediction, record) in enumerate(zip(predictions, records)):
+        shares[row, : len(prediction.probabilities)] = list(prediction.probabilities.values())
+        labels[row] = list(prediction.probabilities).index(record.label)
+    return shares, labels
+
+
+def calibrate(shares: Shares, labels: Labels, *, seed: int = 0) -> Calibration | None:
+    """Return the calibration of shares (n, K) against labels (n,), or None where there are fewer than LEAST rows.
+
+    `seed` decides which rows make the halves.
+    """
+    rows = len(labels)
+    if rows < LEAST:
+        return None
+    halves = np.array_split(np.random.Generator(np.random.PCG64(seed)).permutation(rows), 2)
+    across = np.empty_like(shares, dtype=np.float64)
+    for fitted, measured in (halves, halves[::-1]):
+        across[measured] = cooled(shares[measured], temperature(shares[fitted], labels[fitted]))
+    return Calibration(
+        temperature=temperature(shares, labels),
+        error_before=expected_error(shares, labels),
+        error_after=expected_error(across, labels),
+        rows=rows,
+    )
+
+
+def temperature(shares: Shares, labels: Labels) -> float:
+    """Return the T for which softmax(log shares / T) has the least cross-entropy; shares (n, K), labels (n,).
+
+    The true label's target is (n + 1) / (n + 2) instead of 1, as Platt (1999, section 2.2) has it: where every row is
+    right the best T would be 0, and every share 0 or 1.
+    """
+    from scipy.optimize import minimize_scalar
+
+    scores = _logarithms(shares)
+    rows, count = scores.shape
+    targets = np.full((rows, count), 1 / (rows + 2) / max(count - 1, 1))
+    targets[np.arange(rows), labels] = (rows + 1) / (rows + 2)
+    wanted = (targets * scores).sum()
+
+    def loss(logarithm: float) -> float:
+        inverse = math.exp(-logarithm)
+        scaled = scores * inverse
+        top = scaled.max(axis=1)
+        return float((top + np.log(np.exp(scaled - top[:, None]).sum(axis=1))).sum() - inverse * wanted) / rows
+
+    low, high = map(math.log, BOUNDS)
+    return math.exp(minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-6}).x)
+
+
+def cooled(shares: Shares, temperature: float) -> NDArray[np.float64]:
+    """Return the shares (n, K) that scores divided by `temperature` have."""
+    scores = _logarithms(shares) / temperature
+    found = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return found / found.sum(axis=1, keepdims=True)
+
+
+def expected_error(shares: Shares, labels: Labels, *, bins: int = BINS) -> float:
+    """Return the expected calibration error of shares (n, K): 0 where the model is as often right as it is sure.
+
+    Rows go into bins of equal width by the share of their likeliest label; the error is the mean over rows of
+    |share of right ones - mean share| of their bin (Guo et al. 2017, equation 3).
+    """
+    sure = shares.max(axis=1).astype(np.float64)
+    right = (shares.argmax(axis=1) == labels).astype(np.float64)
+    places = np.clip(np.ceil(sure * bins).astype(np.int64) - 1, 0, bins - 1)  # a bin has its upper edge
+    gaps = np.bincount(places, weights=right - sure, minlength=bins)
+    return float(np.abs(gaps).sum() / len(labels))
+
+
+def _logarithms(shares: Shares) -> NDArray[np.float64]:
+    return np.log(np.maximum(shares.astype(np.float64), 1e-300))

@@ -1,0 +1,254 @@
+"""Several runs compared: seeds, grids and searches; each trial once, collapsed ones named, the best one the model."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osbert import recipe
+from osbert.commands import finetune_train
+from osbert.commands.finetune import finetune
+from osbert.commands.finetune_plan import read_plan
+from osbert.commands.finetune_search import GRIDS, Candidate, Grid, Optuna, Tried
+from osbert.errors import UserError
+from osbert.serving.engine import load
+from osbert.tasks.classify import Classify
+from osbert.training.run_folder import RunFolder
+from osbert.training.trainer import Trainer
+
+QUICK = ("--epochs", "3", "--batch", "8", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu")
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing is written after it."""
+
+
+def best(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run.json").read_text())["finished"]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory, encoder: Path, table: Path) -> Path:
+    folder = tmp_path_factory.mktemp("compared") / "run"
+    finetune("classify", *QUICK, "--seeds", "3", model=encoder, data=table, out=folder)
+    return folder
+
+
+def test_every_seed_is_a_run_and_the_best_is_the_model(compared: Path) -> None:
+    trials = {path.name: best(path)["best"] for path in (compared / "trials").iterdir()}
+    assert set(trials) == {"seed-0", "seed-1", "seed-2"}
+    assert len({json.dumps(one["metrics"]) + str(one["loss"]) for one in trials.values()}) == 3
+    found = best(compared)
+    highest = max(one["metrics"]["accuracy"] for one in trials.values())
+    assert found["best"]["metrics"]["accuracy"] == highest and found["best"] == trials[found["trial"]]
+    chosen = compared / "trials" / found["trial"]
+    for name in ("model.safetensors", "config.json", "vocab.txt", "metrics.jsonl"):
+        assert (compared / name).read_bytes() == (chosen / name).read_bytes()
+    texts = ["the good film", "a bad film"]
+    assert load(compared).predict(texts) == load(chosen).predict(texts)
+    settings = recipe.read(compared / "recipe.toml")
+    assert settings["comparison"]["seeds"] == 3 and f"seed-{settings['training']['seed']}" == found["trial"]
+    assert not list(compared.rglob("checkpoints")) and not list(compared.rglob("best-epoch-*"))
+
+
+def test_the_report_has_every_seed_and_the_numbers_over_them(compared: Path) -> None:
+    page = (compared / "report.html").read_text()
+    scores = [best(compared / "trials" / f"seed-{seed}")["best"]["metrics"]["accuracy"] for seed in range(3)]
+    for seed in range(3):
+        assert f'<a href="trials/seed-{seed}/report.html">seed {seed}</a>' in page
+    assert f"<td>{sum(scores) / 3:.4f}</td>" in page and f"<td>{sorted(scores)[1]:.4f}</td>" in page
+    assert page.count("<circle") >= 3 and "flatter" in page and "95% interval" in page
+
+
+def test_more_seeds_are_added_and_finished_ones_not_repeated(
+    compared: Path,
+    encoder: Path,
+    table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out, ran = tmp_path / "run", []
+    real = finetune_train.train
+
+    def counted(plan: Any, *rest: Any) -> Any:
+        ran.append(plan.training.seed)
+        if plan.training.seed == 1 and ran.count(1) == 1:
+            monkeypatch.setattr(Trainer, "save", lambda self: kill())  # at the end of its training
+        return real(plan, *rest)
+
+    def kill() -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(finetune_train, "train", counted)
+        raise Killed
+
+    monkeypatch.setattr(finetune_train, "train", counted)
+    with pytest.raises(Killed):
+        finetune("classify", *QUICK, "--seeds", "2", model=encoder, data=table, out=out)
+    assert ran == [0, 1] and not RunFolder(out).finished
+    finetune("classify", *QUICK, "--seeds", "2", model=encoder, data=table, out=out)
+    assert ran == [0, 1, 1]
+    finetune("classify", *QUICK, "--seeds", "3", model=encoder, data=table, out=out)
+    assert ran == [0, 1, 1, 2]
+    said = capsys.readouterr().out
+    assert "finished before" in said and "accuracy: median" in said and "over the seeds, 3 runs" in said
+    assert (out / "model.safetensors").read_bytes() == (compared / "model.safetensors").read_bytes()
+    shutil.rmtree(out / "trials")
+    finetune("classify", *QUICK, "--seeds", "3", model=encoder, data=table, out=out)
+    assert ran == [0, 1, 1, 2] and f"best of all: {best(out)['trial']}" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"training\.epochs: 3 -> 2"):
+        finetune("classify", *QUICK, "--epochs", "2", "--seeds", "3", model=encoder, data=table, out=out)
+
+
+def test_a_collapsed_run_is_named_and_restarted_once(
+    encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rate so low that nothing is learnt leaves one answer for all, whatever the seed."""
+    still = (*QUICK, "--learning-rate", "1e-12", "--seeds", "2")
+    seen = Classify.collapsed
+    monkeypatch.setattr(
+        Classify, "collapsed", lambda self, said, records: "'neg'" if not ran else seen(self, said, records)
+    )
+    ran: list[int] = []
+    finish = RunFolder.finish
+
+    def counted(self: RunFolder, results: Mapping[str, Any]) -> None:
+        ran.append(1)
+        finish(self, results)
+
+    monkeypatch.setattr(RunFolder, "finish", counted)
+    monkeypatch.setattr(Classify, "metrics", lambda self, said, records: {"accuracy": 0.5})
+    finetune("classify", *still, model=encoder, data=table, out=tmp_path / "run")
+    said = capsys.readouterr().out
+    assert "seed 0 has collapsed and is not counted; in its place: seed 1000" in said
+    assert "collapsed: every development row is 'neg'; not counted" in said
+    folders = {path.name for path in (tmp_path / "run" / "trials").iterdir()}
+    assert {"seed-0", "seed-1", "seed-1000"} <= folders <= {"seed-0", "seed-1", "seed-1000", "seed-1001"}
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert 'class="hollow' in page and "stands in for seed-0" in page
+    assert best(tmp_path / "run")["trial"] != "seed-0"
+
+
+def test_a_run_that_breaks_is_kept_and_the_others_go_on(
+    encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from osbert.training import trainer
+
+    real, steps = trainer.limit, []
+
+    def broken(weights: Any, clip: float) -> Any:
+        steps.append(1)
+        return real(weights, clip) * (math.nan if len(steps) <= 3 else 1)
+
+    monkeypatch.setattr(trainer, "limit", broken)
+    finetune("classify", *QUICK, "--seeds", "2", model=encoder, data=table, out=tmp_path / "run")
+    said = capsys.readouterr().out
+    assert "not finite in 3 steps" in said and "the others go on" in said
+    assert best(tmp_path / "run")["trial"] == "seed-1"
+    assert "losses became infinite" in (tmp_path / "run" / "report.html").read_text()
+    count = len(steps)
+    finetune("classify", *QUICK, "--seeds", "2", model=encoder, data=table, out=tmp_path / "run")
+    assert len(steps) == count
+
+
+def test_the_papers_grids() -> None:
+    paper, glue = ([one.settings for one in Grid(GRIDS[name]).after([])] for name in ("paper", "glue"))
+    assert len(paper) == 18 and len(glue) == 4
+    assert {one["training.batch"] for one in paper} == {16, 32}
+    assert {one["training.epochs"] for one in paper} == {2, 3, 4}
+    assert {one["optimizer.learning_rate"] for one in paper} == {5e-5, 3e-5, 2e-5}
+    assert [one["optimizer.learning_rate"] for one in glue] == [5e-5, 4e-5, 3e-5, 2e-5]
+    assert {(one["training.batch"], one["training.epochs"]) for one in glue} == {(32, 3)}
+    names = [one.name for one in Grid(GRIDS["paper"]).after([])]
+    assert len(set(names)) == 18 and names[0] == "batch-16-learning_rate-5e-05-epochs-2"
+    (alone,) = Grid({}).after([])
+    assert alone == Candidate(name="") and alone.describe() == ""
+
+
+def test_a_search_chooses_settings_by_their_mean_and_shares_the_rows(
+    encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = {"training.batch": (16, 32), "optimizer.learning_rate": (1e-2, 1e-9)}
+    monkeypatch.setitem(GRIDS, "glue", grid)  # type: ignore[index]
+    encoded = []
+    monkeypatch.setattr(Classify, "encode", counting(Classify.encode, encoded))
+    few = ("--epochs", "1", "--precision", "fp32", "--log-every", "50", "--search", "glue", "--seeds", "2")
+    with pytest.raises(UserError, match=r"--training\.epochs: leave it out"):
+        finetune("classify", *few, model=encoder, data=table, out=tmp_path / "run")
+    finetune("classify", *few[2:], model=encoder, data=table, out=tmp_path / "run")
+    settings = recipe.read(tmp_path / "run" / "recipe.toml")
+    assert settings["optimizer"]["learning_rate"] == 1e-2
+    assert len(list((tmp_path / "run" / "trials").glob("*-seed-*"))) >= 8
+    assert encoded.count(True) == 180
+    assert best(tmp_path / "run")["trial"].startswith("batch-16-learning_rate-0.01-seed-")
+
+
+def counting(encode: Any, seen: list[bool]) -> Any:
+    def counted(self: Classify, record: Any, packer: Any) -> Any:
+        seen.append(record.label is not None)
+        return encode(self, record, packer)
+
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("--search", "optuna"), "how many settings to try: --trials 20"),
+        (("--trials", "3"), "does nothing without --search optuna"),
+        (("--seeds", "-1"), "seeds must be 0 or more"),
+        (("--search", "papers"), "Did you mean 'paper'"),
+        (
+            ("--search", "paper", "--batch", "8", "--epochs", "1"),
+            r"--training.batch: leave it out.*\n.*training.epochs",
+        ),
+    ],
+)
+def test_what_makes_no_comparison_is_told(table: Path, tmp_path: Path, settings: Sequence[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_plan("classify", settings, model=tmp_path, data=table, from_scratch=False)
+
+
+def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
+    with pytest.raises(UserError, match=r'pip install "osbert\[search\]"'):
+        Optuna(trials=3, rates=(1e-5, 1e-4), seed=0, folder=tmp_path)
+
+
+def proposed(folder: Path, *, trials: int, seed: int = 0) -> list[Candidate]:
+    """Return proposals where the score is the better, the nearer the learning rate is to 3e-5."""
+    tried: list[Tried] = []
+    for candidate in Optuna(trials=trials, rates=(1e-5, 1e-3), seed=seed, folder=folder).after(tried):
+        rate = candidate.settings["optimizer.learning_rate"]
+        tried.append(Tried(candidate=candidate, score=-abs(math.log(rate / 3e-5))))
+    return [one.candidate for one in tried]
+
+
+def test_optuna_learns_and_goes_on_with_what_it_has_proposed(tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="needs the extra search")
+    folders = [tmp_path / name for name in ("one", "two", "other")]
+    for folder in folders:
+        folder.mkdir()
+    whole = proposed(folders[0], trials=24)
+    proposed(folders[1], trials=24)
+    (folders[1] / "proposals.json").write_text(json.dumps(json.loads((folders[1] / "proposals.json").read_text())[:9]))
+    assert proposed(folders[1], trials=24) == whole
+    assert proposed(folders[2], trials=24, seed=5) != whole
+    away = [abs(math.log(one.settings["optimizer.learning_rate"] / 3e-5)) for one in whole]
+    assert sum(away[12:]) < sum(away[:12])
+    assert all(8 <= one.settings["training.batch"] <= 32 and 2 <= one.settings["training.epochs"] <= 4 for one in whole)
+    assert whole[0].name.startswith("000-batch-")
+
+
+def test_optuna_searches_in_a_comparison(encoder: Path, table: Path, tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="needs the extra search")
+    few = ("--precision", "fp32", "--log-every", "50", "--search", "optuna", "--trials", "2")
+    finetune("classify", *few, model=encoder, data=table, out=tmp_path / "run")
+    assert len(json.loads((tmp_path / "run" / "trials" / "proposals.json").read_text())) == 2
+    load(tmp_path / "run").predict(["good"])

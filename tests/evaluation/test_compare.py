@@ -1,0 +1,43 @@
+"""The numbers of a comparison, against numpy and scipy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from osbert.evaluation.compare import summaries, summarise
+
+SCORES = st.lists(st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 4)), min_size=2, max_size=9)
+
+
+@given(values=SCORES)
+def test_a_summary_is_what_numpy_and_scipy_say(values: list[float]) -> None:
+    found = summarise(values)
+    assert found.count == len(values)
+    assert found.median == pytest.approx(np.median(values))
+    assert found.mean == pytest.approx(np.mean(values), abs=1e-12)
+    assert found.deviation == pytest.approx(np.std(values, ddof=1), abs=1e-12)
+    assert (found.lowest, found.highest) == (min(values), max(values))
+    if found.deviation > 1e-9:
+        theirs = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
+        assert found.interval == pytest.approx(theirs)
+    assert found.interval[0] <= found.mean <= found.interval[1]
+
+
+def test_one_run_has_no_deviation_and_says_so() -> None:
+    found = summarise([0.5])
+    assert math.isnan(found.deviation) and all(map(math.isnan, found.interval))
+    assert (found.median, found.mean) == (0.5, 0.5)
+    assert "one run" in found.describe() and "nan" not in found.describe()
+    with pytest.raises(ValueError, match="no run"):
+        summarise([])
+
+
+def test_metrics_that_all_runs_have_are_summarised() -> None:
+    found = summaries([{"accuracy": 0.5, "f1/rare": 0.0}, {"accuracy": 0.7}])
+    assert list(found) == ["accuracy"] and found["accuracy"].mean == pytest.approx(0.6)
