@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -217,9 +218,9 @@ class Rows:
             example.segments.any() for record in self.training[:1] for example in self.task.encode(record, self.packer)
         )
 
-    @property
+    @cached_property
     def truncation(self) -> str:
-        """Return in words how much of the texts does not fit and what becomes of it, "" when everything fits."""
+        """How much of the texts does not fit and what becomes of it, in words; counted once for all trials."""
         return long_texts(
             self.task, self.packer, training=self.encoded, records=self.training, development=self.development
         )
