@@ -18,6 +18,7 @@ from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import read_file, write_tensors
 from osbert.models.adapters import Adapter
+from osbert.models.features import VECTORS
 from osbert.models.heads import Head, Learner
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
@@ -260,7 +261,7 @@ class Finetuning:
 
     def tidy(self) -> None:
         """Remove what only training needs, checkpoints included, once the run is noted as finished."""
-        for pattern in ("best-epoch-*.safetensors", "features-*.f16"):
+        for pattern in ("best-epoch-*.safetensors", VECTORS):
             for path in self.folder.glob(pattern):
                 path.unlink()
         shutil.rmtree(self.trainer.checkpoints.folder, ignore_errors=True)
