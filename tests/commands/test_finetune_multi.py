@@ -84,12 +84,16 @@ def test_a_stopped_run_ends_in_the_same_weights(together: Path, encoder: Path, d
         assert (tmp_path / "run" / path).read_bytes() == (together / path).read_bytes()
 
 
-def test_adapters_can_be_shared(encoder: Path, data: Path, tmp_path: Path) -> None:
+def test_adapters_can_be_shared_and_what_was_found_in_the_data_is_told(
+    encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     few = (*QUICK, *TASKS, "--epochs", "1", "--tuning", "adapters")
     finetune("multi", *few, model=encoder, data=data, out=tmp_path / "run")
     for name in ("classify", "regress"):
         assert (tmp_path / "run" / name / "tuned.safetensors").is_file()
         load(tmp_path / "run" / name).predict(["good"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "regress: no file for development: 10% of the training rows" in said and "label from 'score'" in said
 
 
 @pytest.mark.parametrize(

@@ -129,3 +129,32 @@ def test_features_are_worked_out_once_and_a_crf_learns_on_them(
     evaluate(out, data=data)
     assert f"{best['f1']:.4f}" in capsys.readouterr().out
     assert 0 < sum(encoded) - tokens < tokens / 3  # development rows alone; in two epochs each row was encoded once
+    encoded.clear()
+    finetune("tag", *QUICK, *settings, "--seeds", "2", model=encoder, data=data, out=tmp_path / "seeds")
+    assert sum(encoded) == tokens and not list((tmp_path / "seeds").rglob("features-*"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("--tuning", "lora"), "--tuning lora does nothing there"),
+        (("--tuning", "adapters"), "--tuning adapters does nothing there"),
+        (("--frozen", "1"), "--frozen 1 does nothing there"),
+        (("--recurrent", "1"), "--recurrent 1 does nothing there"),
+    ],
+)
+def test_features_are_of_an_encoder_that_does_not_learn(
+    encoder: Path, data: Path, tmp_path: Path, settings: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        finetune("tag", *QUICK, "--features", "last", *settings, model=encoder, data=data, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_other_task_can_share_an_encoder_that_does_not_learn(
+    encoder: Path, data: Path, table: Path, tmp_path: Path
+) -> None:
+    tasks = ("--tasks", f"tag={data},classify={table}", "--tag.features", "last")
+    with pytest.raises(UserError, match=r"Others \(classify\) cannot share it: fine-tune tag by itself"):
+        finetune("multi", *QUICK, *tasks, model=encoder, data=data, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

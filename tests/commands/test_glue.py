@@ -170,3 +170,17 @@ def test_a_set_that_fails_leaves_the_others_finished(
     assert "No data for MNLI, QQP, QNLI, CoLA, STS-B, MRPC, WNLI" in told
     assert list(json.loads((tmp_path / "runs" / "glue.json").read_text())) == ["RTE"]
     assert "average" in told and "of 1 of the 9 columns" in told and "Not measured: MNLI-m, " in told
+
+
+def test_of_several_runs_the_table_says_that_it_has_the_best(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = write(tmp_path / "data"), tmp_path / "runs"
+    for name in ("MNLI", "QQP", "QNLI", "STS-B", "MRPC", "CoLA", "SST-2"):
+        shutil.rmtree(data / name)
+    finetune("glue", *SETTINGS, "--seeds", "2", model=encoder, data=data, out=out)
+    assert "The best of several runs, chosen on the same rows: RTE, WNLI." in (out / "glue.txt").read_text()
+    runs = {path.name for path in (out / "wnli" / "trials").iterdir()}
+    assert runs == {"seed-0", "seed-1"}  # by the majority rule all answers are alike: nothing has collapsed
+    submit(out, out=tmp_path / "glue.zip")
+    assert "2 of 11 files" in capsys.readouterr().out

@@ -63,7 +63,9 @@ def test_what_becomes_of_long_texts_is_told_and_kept(
     assert cut == (["8", "0"] if later else ["0", "0"])
 
 
-def test_no_text_may_be_long_under_error(encoder: Path, long_table: Path, tmp_path: Path) -> None:
+def test_no_text_may_be_long_under_error(
+    encoder: Path, long_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UserError) as error:
         finetune("classify", *SETTINGS, "--long", "error", model=encoder, data=long_table, out=tmp_path / "run")
     message = str(error.value)
@@ -76,6 +78,7 @@ def test_no_text_may_be_long_under_error(encoder: Path, long_table: Path, tmp_pa
     with pytest.raises(UserError, match="record 0: 8 pieces more than fit into 24 tokens"):
         predict(tmp_path / "run", "film " * 30)
     (tmp_path / "new.csv").write_text(f"text,label\n{'film ' * 30},pos\ngood,neg\n{'film ' * 40},neg\n")
+    monkeypatch.setattr("osbert.commands.predict.ROWS", 1)  # all are told, however few are in memory at a time
     for command in (evaluate, None):
         with pytest.raises(UserError) as error:
             if command:

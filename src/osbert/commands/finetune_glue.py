@@ -75,11 +75,17 @@ def report(found: list[Found], out: Path) -> str:
     from osbert.training.run_folder import RunFolder
 
     scores: dict[str, float] = {}
+    compared: list[str] = []
     for one in found:
         facts: Mapping[str, Any] = RunFolder(out / one.glue.task).facts
         metrics = facts["finished"]["best"]["metrics"] if "finished" in facts else {}
         scores |= {column: 100 * metrics[name] for column, name in one.glue.scores.items() if name in metrics}
+        compared += [one.glue.name] if "comparison" in facts.get("finished", {}) else []
     text = table(scores, starred={column for one in found if one.alone for column in one.glue.scores})
+    if compared:
+        text += (
+            f"The best of several runs, chosen on the same rows: {', '.join(compared)}. Medians: report.html of each.\n"
+        )
     write_json(out / RESULTS, scores)
     write_text(out / TABLE, text)
     return text

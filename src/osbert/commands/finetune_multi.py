@@ -179,6 +179,8 @@ def finetune_multi(settings: Sequence[str], *, model: Path, data: Path, out: Pat
     shared = SharedPlan(plans=plans)
     start = finetune_train.start(shared)
     for plan, records in zip(plans, found):
+        for line in plan.task.findings():
+            print(f"{plan.task.name}: {line}")
         print(f"{plan.task.name}: " + "; ".join(f"{split} {plan.task.describe(records[split])}" for split in records))
     finetune_train.tell_model(shared, start)
     rows = Together(rows=[finetune_train.lay_out(plan, records, start) for plan, records in zip(plans, found)])

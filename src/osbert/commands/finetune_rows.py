@@ -121,7 +121,8 @@ class Rows:
 
     `task` is fitted. `training`: the records that have a label; `encoded`: their sequences. `development`: the records
     that every epoch is scored on. `fingerprint`: a hash of all texts and labels. `remarks`: what was mended or is amiss
-    in the data, a line a record.
+    in the data, a line a record. `kept`: the folder in which several runs share what is worked out once; None for the
+    run's own.
     """
 
     task: Task
@@ -131,6 +132,7 @@ class Rows:
     encoded: Encoded
     fingerprint: str
     remarks: Sequence[str]
+    kept: Path | None = None
 
     @classmethod
     def of(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer) -> Self:
@@ -172,7 +174,7 @@ class Rows:
         )
 
     def prepare(self, learner: Learner, folder: Path) -> str:
-        """Keep the vectors of a frozen encoder in a file of the folder, if the task's head stands on one."""
+        """Keep the vectors of a frozen encoder in a file of `kept` or the folder, if the task's head stands on one."""
         head = learner.heads[self.task.name]
         assert isinstance(head, Head)
         if head.frozen is None:
@@ -180,7 +182,7 @@ class Rows:
         held = (replace(record, label=None) for record in self.development)
         encoded = (example for record in held for example in self.task.encode(record, self.packer))
         training = self.encoded.take(np.arange(len(self.encoded)))
-        path = head.frozen.keep(folder, itertools.chain(training, encoded))
+        path = head.frozen.keep(self.kept or folder, itertools.chain(training, encoded))
         return f"the encoder does not learn: its vectors are kept in {path} ({path.stat().st_size / 1e6:,.0f} MB)"
 
     def score(self, learner: Learner) -> Score:

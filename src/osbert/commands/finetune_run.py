@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -12,12 +12,13 @@ import torch
 
 from osbert.commands.finetune_rows import Lessons, Part
 from osbert.commands.finetune_tuning import RANKS, Kind, changes, prepare
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import read_file, write_tensors
 from osbert.models.adapters import Adapter
+from osbert.models.features import VECTORS
 from osbert.models.heads import Head, Learner
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
@@ -179,7 +180,11 @@ class Finetuning:
     def __init__(
         self, *, model: Model, rows: Lessons, settings: FinetuneSettings, optimizer: OptimizerSettings, folder: Path
     ) -> None:
-        """Make the learner. Raises UserError when the rows are pairs and the model has but one segment."""
+        """Make the learner.
+
+        Raises UserError when the rows are pairs and the model has but one segment, and when a head on a frozen encoder
+        does not go with the settings or with other tasks.
+        """
         self.rows = rows
         self.folder = folder
         if model.backbone.architecture.segments < 2 and rows.pairs:
@@ -189,6 +194,7 @@ class Finetuning:
             )
         with seeded(settings.seed):
             heads = rows.heads(model.backbone)
+            check_frozen(heads, settings)
             rank = settings.rank or RANKS[settings.tuning]
             prepare(model.backbone, settings.tuning, rank=rank, frozen=settings.frozen)
         self.settings = settings
@@ -255,7 +261,7 @@ class Finetuning:
 
     def tidy(self) -> None:
         """Remove what only training needs, checkpoints included, once the run is noted as finished."""
-        for pattern in ("best-epoch-*.safetensors", "features-*.f16"):
+        for pattern in ("best-epoch-*.safetensors", VECTORS):
             for path in self.folder.glob(pattern):
                 path.unlink()
         shutil.rmtree(self.trainer.checkpoints.folder, ignore_errors=True)
@@ -290,6 +296,21 @@ class Finetuning:
 
     def _weights(self, epoch: int) -> Path:
         return self.folder / f"best-epoch-{epoch}.safetensors"
+
+
+def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:
+    """Raise UserError when a head on a frozen encoder (`Head.frozen`) has company that would have it learn."""
+    name = next((name for name, head in heads.items() if head.frozen), None)
+    if name is None:
+        return
+    problems = Problems(heading=f"{name} stands on an encoder that does not learn (--features)")
+    if len(heads) > 1:
+        others = ", ".join(other for other in heads if other != name)
+        problems.add(f"Others ({others}) cannot share it: fine-tune {name} by itself, or leave --features out.")
+    idle = {"tuning": settings.tuning != "full", "frozen": settings.frozen, "recurrent": settings.recurrent}
+    for setting in (setting for setting, given in idle.items() if given):
+        problems.add(f"--{setting} {getattr(settings, setting)} does nothing there: leave it out.")
+    problems.stop_if_any()
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from osbert.commands.finetune_trials_report import trials_report
 from osbert.errors import UserError
 from osbert.evaluation.compare import summaries
 from osbert.files import replace_file
+from osbert.models.features import VECTORS
 from osbert.tasks import Record
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
@@ -161,8 +162,10 @@ def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> E
         folder = finetune_train.opened(plan, rows, out)
         finetune_train.write_remarks(rows.remarks, out)
         if not folder.finished or folder.facts["finished"]["comparison"] != asked:
-            trials = Trials(plan=plan, rows=dataclasses.replace(rows, remarks=()), out=out)
+            trials = Trials(plan=plan, rows=dataclasses.replace(rows, remarks=(), kept=out / TRIALS), out=out)
             finish(trials, trials.run(settings), folder)
+        for path in (out / TRIALS).glob(VECTORS):
+            path.unlink()
         ended = folder.facts["finished"]
     best = Epoch(**ended["best"])
     print(f"best of all: {ended['trial']}")

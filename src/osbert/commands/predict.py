@@ -88,7 +88,7 @@ def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOpti
     tell_remarks(engine)
     inputs = task.inputs(file)
     print(inputs.describe, file=sys.stderr)
-    check(inputs, file)
+    check(engine, inputs, file)
     count = empty = cut = 0
     with writing(out) as stream:
         writer = open_writer(out, stream, task, inputs)
@@ -104,11 +104,12 @@ def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOpti
     print(f"{', '.join(notes)}{f' -> {out}' if out else ''}", file=sys.stderr)
 
 
-def check(inputs: Inputs, file: Path) -> None:
-    """Read the whole file and raise one UserError with every row that cannot be used."""
+def check(engine: Engine, inputs: Inputs, file: Path) -> None:
+    """Read the whole file and raise one UserError with every row that cannot be used or may not be cut."""
     problems = Problems(heading=f"{file} cannot be used")
-    for _ in inputs.rows(problems):
-        pass
+    for _, record in inputs.rows(problems):
+        if record is not None:
+            engine.fine_tuned.refuse_long([record], engine.packer, problems)
     problems.stop_if_any()
 
 

@@ -28,6 +28,8 @@ WIDTH = 768
 """Width of the bidirectional LSTM, half of it in each direction."""
 TOKENS = 4096
 """Most tokens that are encoded at a time."""
+VECTORS = "features-*.f16"
+"""The names of the files that vectors are kept in."""
 
 
 class Frozen:
@@ -60,7 +62,7 @@ class Frozen:
         From then on they are read from it, by a memory map. Raises OSError when the disk is full.
         """
         ordered = list({_key(example.ids, example.segments): example for example in examples}.items())
-        path = folder / f"features-{self._fingerprint([key for key, _ in ordered])}.f16"
+        path = folder / VECTORS.replace("*", self._fingerprint([key for key, _ in ordered]))
         if not path.is_file():
             folder.mkdir(parents=True, exist_ok=True)
             # By ordinary writes: to write into a map of a file for which the disk has no room ends the process.
@@ -93,12 +95,13 @@ class Frozen:
         return torch.cat(states, dim=1).half()
 
     def _fingerprint(self, keys: Sequence[bytes]) -> str:
-        """Return a name for the vectors: of the sequences, the layers and the encoder's weights."""
+        """Return a name for the vectors: of the sequences, the layers and the encoder's weights but its pooler's."""
         digest = hashlib.blake2b(repr(self.layers).encode(), digest_size=8)
         for key in keys:
             digest.update(key)
-        for weight in self.backbone.state_dict().values():
-            digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
+        for name, weight in self.backbone.state_dict().items():
+            if not name.startswith("pooler."):  # it is not read, and a new one is another with each seed
+                digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
 
