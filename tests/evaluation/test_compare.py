@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from osbert.evaluation.compare import summaries, summarise
+from osbert.evaluation.compare import sortable, summaries, summarise
 
 SCORES = st.lists(st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 4)), min_size=2, max_size=9)
 
@@ -41,3 +41,8 @@ def test_one_run_has_no_deviation_and_says_so() -> None:
 def test_metrics_that_all_runs_have_are_summarised() -> None:
     found = summaries([{"accuracy": 0.5, "f1/rare": 0.0}, {"accuracy": 0.7}])
     assert list(found) == ["accuracy"] and found["accuracy"].mean == pytest.approx(0.6)
+
+
+def test_what_is_no_number_is_the_lowest_score() -> None:
+    assert sorted([0.1, math.nan, -2.0], key=sortable)[1:] == [-2.0, 0.1]
+    assert sortable(math.nan) < sortable(-1e300)

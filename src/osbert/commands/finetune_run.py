@@ -13,6 +13,7 @@ import torch
 from osbert.commands.finetune_rows import Lessons, Part
 from osbert.commands.finetune_tuning import RANKS, Kind, changes, prepare
 from osbert.errors import Problems, UserError
+from osbert.evaluation.compare import sortable
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
@@ -273,7 +274,7 @@ class Finetuning:
         wanted = self.rows.criterion
         before = [epoch for epoch in self.epochs if epoch.best]
         number = progress.step // self.loader.steps_per_epoch
-        best = not before or metrics[wanted] >= before[-1].metrics[wanted]
+        best = not before or sortable(metrics[wanted]) >= sortable(before[-1].metrics[wanted])
         if best:
             self.trainer.memory["learnt"] = self.rows.learnt(result.predictions)
             write_tensors(self.learner.state_dict(), self._weights(number))

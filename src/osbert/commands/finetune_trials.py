@@ -22,7 +22,7 @@ from osbert.commands.finetune_run import Epoch
 from osbert.commands.finetune_search import Candidate, Candidates, Comparison, Tried, candidates
 from osbert.commands.finetune_trials_report import trials_report
 from osbert.errors import UserError
-from osbert.evaluation.compare import summaries
+from osbert.evaluation.compare import sortable, summaries
 from osbert.files import replace_file
 from osbert.models.features import VECTORS
 from osbert.tasks import Record
@@ -211,8 +211,7 @@ def mean(results: Sequence[Result], criterion: str) -> float:
 
 def rank(results: Sequence[Result], criterion: str) -> float:
     """Return the mean of the criterion, the lowest number where it is not one."""
-    found = mean(results, criterion)
-    return -math.inf if math.isnan(found) else found
+    return sortable(mean(results, criterion))
 
 
 def adopt(trial: Path, out: Path) -> None:

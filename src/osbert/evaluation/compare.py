@@ -69,3 +69,8 @@ def _interval(mean: float, deviation: float, count: int) -> tuple[float, float]:
 
     half = float(t.ppf((1 + CONFIDENCE) / 2, count - 1)) * deviation / math.sqrt(count)
     return mean - half, mean + half
+
+
+def sortable(score: float) -> float:
+    """Return a score that is higher the better, the lowest of all where it is not a number."""
+    return -math.inf if math.isnan(score) else score
