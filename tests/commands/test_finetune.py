@@ -80,8 +80,11 @@ def test_it_says_what_it_found(
 def test_the_best_epoch_is_kept(
     encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With scores that fall after the third epoch, the model is the third epoch's, though the second was as good."""
-    scores = iter([0.5, 0.9, 0.9, 0.4, 0.3, 0.2])
+    """With scores that fall after the third epoch, the model is the third epoch's, though the second was as good.
+
+    An epoch whose score is no number is never the best.
+    """
+    scores = iter([float("nan"), 0.9, 0.9, 0.4, 0.3, float("nan")])
     states: list[dict[str, torch.Tensor]] = []
 
     def metrics(self: Classify, predictions: object, records: object) -> dict[str, float]:

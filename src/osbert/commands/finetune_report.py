@@ -63,7 +63,7 @@ def _epochs(epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], best: int
             line["epoch"],
             f"{line['step']:,}",
             f"{line['train.loss']:.4f}",
-            *(f"{line[key]:.4f}" for key in shown),
+            *("not a number" if line[key] is None else f"{line[key]:.4f}" for key in shown),
             "best: its weights are the model" if line["epoch"] == best else "",
         )
         for line in epochs
