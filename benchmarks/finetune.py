@@ -43,6 +43,7 @@ import transformers
 from torch.utils.data import DataLoader
 
 from finetune_features import Feature, Texts, collate, kind_of
+from osbert.commands import finetune_train, finetune_trials  # noqa: F401 (`train` imports them late: not timed)
 from osbert.commands.finetune import SPLITS, read_plan, train
 from osbert.commands.finetune_plan import Plan
 from osbert.tasks import Record, load
@@ -117,7 +118,7 @@ def run(asked: Run) -> Result:
     data = asked.data / case.folder
     plan = read_plan(case.task, [*tokens, *case.settings], model=asked.model, data=data, from_scratch=False)
     task, records = load(plan.task, SPLITS)
-    records["train"] = drawn(records["train"], asked.rows)
+    records["train"] = drawn([record for record in records["train"] if task.teaches(record)], asked.rows)
     plan = dataclasses.replace(plan, task=task)
     return ours(plan, records) if asked.side == "osbert" else theirs(plan, records, padded=asked.side == "padded")
 
