@@ -12,7 +12,7 @@ help:
 	@echo "make install   make $(VENV) and install osbert into it"
 	@echo "make demo      install, then run the whole chain on text that this installation has (about 4 minutes)"
 	@echo "make test      install what the tests need, then run all of them"
-	@echo "make faults    kill, starve and damage real runs in every way (15 minutes); tally in build/faults.md"
+	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
 	@echo "make map       write the code map of both READMEs anew"
 	@echo "make clean     remove $(VENV), caches and build outputs (demo/ stays)"
