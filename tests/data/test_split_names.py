@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from osbert.data.split_names import find_named
+from osbert.data.split_names import find_named, find_splits
 from osbert.errors import UserError
 
 
@@ -14,6 +14,21 @@ def folder(path: Path, *names: str) -> Path:
     for name in names:
         (path / name).write_text("x")
     return path
+
+
+def test_splits_of_a_folder(tmp_path: Path) -> None:
+    folder(tmp_path, "train.tsv", "valid.csv.gz", "test.jsonl", "README.md")
+    found = {split: path.name for split, path in find_splits(tmp_path).items()}
+    assert found == {"train": "train.tsv", "dev": "valid.csv.gz", "test": "test.jsonl"}
+    assert find_splits(tmp_path / "train.tsv") == {"all": tmp_path / "train.tsv"}
+    folder(tmp_path, "dev.tsv")
+    with pytest.raises(UserError, match=r"several files for dev: dev\.tsv, valid\.csv\.gz"):
+        find_splits(tmp_path)
+    with pytest.raises(UserError, match="no such file or folder"):
+        find_splits(tmp_path / "absent")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match="it has no tables at all"):
+        find_splits(tmp_path / "other")
 
 
 def test_words_in_names(tmp_path: Path) -> None:

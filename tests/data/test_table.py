@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from osbert.data.split_names import find_splits
 from osbert.data.table import Reading, open_table
 from osbert.data.table_columns import Columns, choose
 from osbert.data.table_rows import parse
-from osbert.data.table_splits import find_splits, hold_out
 from osbert.errors import Problems, UserError
 
 
@@ -246,32 +246,6 @@ def test_columns_in_doubt_are_listed(columns: tuple[str, ...], asked: Columns, m
     with pytest.raises(UserError) as error:
         choose(columns, asked=asked, path="a.csv")
     assert message in str(error.value) and f"a.csv has the columns {', '.join(map(repr, columns))}" in str(error.value)
-
-
-def test_splits_of_a_folder(tmp_path: Path) -> None:
-    for name in ("train.tsv", "valid.csv.gz", "test.jsonl", "README.md"):
-        write(tmp_path, name, "x")
-    found = {split: path.name for split, path in find_splits(tmp_path).items()}
-    assert found == {"train": "train.tsv", "dev": "valid.csv.gz", "test": "test.jsonl"}
-    assert find_splits(tmp_path / "train.tsv") == {"all": tmp_path / "train.tsv"}
-    write(tmp_path, "dev.tsv", "x")
-    with pytest.raises(UserError, match=r"several files for dev: dev\.tsv, valid\.csv\.gz"):
-        find_splits(tmp_path)
-    with pytest.raises(UserError, match="no such file or folder"):
-        find_splits(tmp_path / "absent")
-    (tmp_path / "other").mkdir()
-    with pytest.raises(UserError, match="it has no tables at all"):
-        find_splits(tmp_path / "other")
-
-
-@given(labels=st.lists(st.sampled_from("aaaaab"), max_size=60), share=st.floats(0.05, 0.5))
-def test_held_out_rows_are_a_stratified_share(labels: list[str], share: float) -> None:
-    held = hold_out(labels, share)
-    assert (held == hold_out(labels, share)).all()
-    for label in set(labels):
-        count = labels.count(label)
-        out = sum(out for out, one in zip(held, labels) if one == label)
-        assert out == (min(max(round(share * count), 1), count - 1))
 
 
 def test_labelled_reviews(data: Path) -> None:

@@ -1,43 +1,127 @@
-"""Files of a folder whose names say more than their split: train-v1.1.json, story-cloze-dev.csv."""
+"""Which files of a folder are for training, development and test: by their names, or by a word in them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from osbert.data.table_format import SUFFIXES, plain_suffix
-from osbert.data.table_splits import find_splits
 from osbert.errors import UserError
 
-_WORDS = {"train": {"train", "training"}, "dev": {"dev", "devel", "val", "valid", "validation"}, "test": {"test"}}
+Names = Mapping[str, tuple[str, ...]]
+
+USUAL: Names = {
+    "train": ("train", "training"),
+    "dev": ("dev", "valid", "validation", "val", "devel", "development"),
+    "test": ("test",),
+}
+"""What the files of each split are called, apart from their suffixes, or the word that their names hold."""
+
+
+def find_splits(
+    path: Path, names: Names = USUAL, *, instead: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Path]:
+    """Return the table of each split: of a folder those named train.*, dev.* (valid.*, validation.*), test.*.
+
+    `names`: what the files of a split are called, in small letters. "train-00000-of-00001.parquet" is called train.
+    `instead`: what the file of a split may be called where there is none of these.
+    One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
+    """
+    if path.is_file():
+        return {"all": path}
+    tables = _tables(path)
+    found: dict[str, Path] = {}
+    for split, called in names.items():
+        files = [file for file in tables if plain_name(file) in called]
+        found |= _only(path, split, files or [file for file in tables if plain_name(file) == instead.get(split)])
+    if not found:
+        wanted = _either([f"{called[0]}.*" for called in names.values()])
+        listed = _listed(tables) or "no tables at all"
+        raise UserError(f"{path} has no file called {wanted} ({', '.join(SUFFIXES)}); it has {listed}.")
+    return found
 
 
 def find_named(path: Path, *, release: str = "") -> dict[str, Path]:
-    """Return the file of each split as `find_splits`; where none is called so, those with such a word in their names.
+    """Return the table of each split as `find_splits`; where none is called so, those with such a word in their names.
 
-    `release`: of several releases side by side ("train-v1.1.json"), the one to take.
+    These are called train-v1.1.json or story-cloze-dev.csv. `release`: of several releases side by side, the one to
+    take ("1.1").
 
     Raises UserError when there is nothing, or two files for one split.
     """
-    files = sorted(path.iterdir()) if path.is_dir() else []
-    tables = [file for file in files if file.is_file() and plain_suffix(file) in SUFFIXES]
-    if any(file.name.split(".")[0].lower() in words for file in tables for words in _WORDS.values()):
+    if path.is_file():
+        return {"all": path}
+    tables = _tables(path)
+    if any(_stem(file) in words for file in tables for words in USUAL.values()):
         return find_splits(path)
     found: dict[str, Path] = {}
-    for split, words in _WORDS.items():
-        matches = [file for file in tables if words & set(re.findall("[a-z]+", file.name.lower()))]
-        releases = sorted({_release(file) for file in matches} - {""})
-        matches = [file for file in matches if not release or _release(file) in ("", release)]
-        if len(matches) > 1:
-            asked = f"--release {' or '.join(releases)}, or one file" if len(releases) > 1 else "one file"
-            listed = ", ".join(file.name for file in matches)
-            raise UserError(f"{path} has several files for {split}: {listed}. Give {asked}.")
-        if matches:
-            found[split] = matches[0]
+    for split, words in USUAL.items():
+        files = _with_word(tables, words)
+        releases = sorted({_release(file) for file in files} - {""})
+        files = [file for file in files if not release or _release(file) in ("", release)]
+        asked = f"--release {' or '.join(releases)}, or one file" if len(releases) > 1 else "one file"
+        found |= _only(path, split, files, advice=f" Give {asked}.")
     return found or find_splits(path)
+
+
+def find_words(path: Path, names: Names) -> dict[str, Path]:
+    """Return the file of each split, of whatever suffix: the one that has such a word in its name.
+
+    One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
+    """
+    if path.is_file():
+        return {"all": path}
+    files = [file for file in _files(path) if not file.name.startswith(".")]
+    found: dict[str, Path] = {}
+    for split, words in names.items():
+        found |= _only(path, split, _with_word(files, words))
+    if not found:
+        listed = _listed(files) or "no files at all"
+        raise UserError(f"{path} has no file with {_either([*names])} in its name; it has {listed}.")
+    return found
+
+
+def plain_name(file: Path) -> str:
+    """Return "train" for Train.tsv.gz and for train-00000-of-00001.parquet, the only part of its split."""
+    return _stem(file).removesuffix("-00000-of-00001")
+
+
+def _stem(file: Path) -> str:
+    return file.name.split(".")[0].lower()
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such file or folder.")
+    return sorted(file for file in folder.iterdir() if file.is_file())
+
+
+def _tables(folder: Path) -> list[Path]:
+    return [file for file in _files(folder) if plain_suffix(file) in SUFFIXES]
+
+
+def _with_word(files: Sequence[Path], words: Sequence[str]) -> list[Path]:
+    return [file for file in files if {*words} & {*re.findall("[a-z]+", file.name.lower())}]
+
+
+def _only(path: Path, split: str, files: Sequence[Path], *, advice: str = "") -> dict[str, Path]:
+    """Return the file of a split, if it has one; raises UserError, with `advice`, where it has several."""
+    if len(files) > 1:
+        raise UserError(f"{path} has several files for {split}: {_listed(files)}.{advice}")
+    return {split: files[0]} if files else {}
 
 
 def _release(path: Path) -> str:
     """Return "1.1" for train-v1.1.json, "" where the name tells none."""
     match = re.search(r"v([1-9]\.\d)(?!\d)", path.name)
     return match[1] if match else ""
+
+
+def _listed(files: Sequence[Path]) -> str:
+    return ", ".join(file.name for file in files)
+
+
+def _either(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from osbert.data.split_names import USUAL, find_words
 from osbert.data.table_format import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.data.tag_marks import apart, covered, marks
 from osbert.data.tag_rows import Rows, check_tags, read_columns, words_of
@@ -22,11 +22,8 @@ _TEXTS = ("text", "sentence", "content")
 WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "label")
 _MARKS = ("entities", "spans", "label", "labels")
-_PARTS = {
-    "train": "train|training",
-    "dev": "dev|devel|development|valid|validation|val|testa",
-    "test": "test|testb",
-}
+_CALLED = {**USUAL, "dev": (*USUAL["dev"], "testa"), "test": (*USUAL["test"], "testb")}
+"""The words by which files are found; eng.testa and eng.testb are CoNLL-2003's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,22 +92,7 @@ def tagged_files(folder: Path) -> dict[str, Path]:
 
     One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
     """
-    if folder.is_file():
-        return {"all": folder}
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such file or folder.")
-    files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
-    found: dict[str, Path] = {}
-    for split, parts in _PARTS.items():
-        matches = [file for file in files if re.search(rf"(?<![a-z])({parts})(?![a-z])", file.name.lower())]
-        if len(matches) > 1:
-            raise UserError(f"{folder} has several files for {split}: {', '.join(file.name for file in matches)}.")
-        if matches:
-            found[split] = matches[0]
-    if not found:
-        listed = ", ".join(file.name for file in files) or "no files at all"
-        raise UserError(f"{folder} has no file with train, dev or test in its name; it has {listed}.")
-    return found
+    return find_words(folder, _CALLED)
 
 
 def read_tagged(path: Path, reading: TagReading, problems: Problems, *, labelled: bool) -> Tagged:

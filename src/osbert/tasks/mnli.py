@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
+from osbert.data.split_names import plain_name
 from osbert.data.table_columns import Columns
-from osbert.data.table_splits import plain_name
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record
 from osbert.tasks.classify import Classify

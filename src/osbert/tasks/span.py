@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example, Target
+from osbert.data.held_out import hold_out
 from osbert.data.pack import Packer
 from osbert.data.split_names import find_named
 from osbert.data.table import Row, Table
-from osbert.data.table_splits import hold_out
 from osbert.errors import Problems, UserError
 from osbert.tasks import Inputs, Prediction, Record
 from osbert.tasks.spans import Answer, Question

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
+from osbert.data.held_out import hold_out
 from osbert.data.pack import SINGLE_SPECIALS, Packer, Run
-from osbert.data.table_splits import hold_out
 from osbert.data.tag_scores import entity_scores
 from osbert.data.tagged import Tagged, TagReading, read_tagged, tagged_files
 from osbert.data.tags import Scheme, Span, follows, label_names, read_tags, write_tags

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from osbert.data.example import Booleans
+from osbert.data.held_out import hold_out
 from osbert.data.table import Reading, Row, Table, open_table
 from osbert.data.table_format import Choice
-from osbert.data.table_splits import hold_out
 from osbert.errors import Problems, UserError
 from osbert.tasks import Inputs, Record, Task
 from osbert.tasks.tables.layout import Layout

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from osbert.data.split_names import USUAL, Names, find_splits, plain_name
 from osbert.data.table_columns import Columns
 from osbert.data.table_format import plain_suffix
-from osbert.data.table_splits import USUAL, find_splits, plain_name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """What is known of the files beforehand; of one's own tables nothing but the usual names."""
 
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: USUAL)
+    files: Names = field(default_factory=lambda: USUAL)
     """What the file of each split is called, without suffix and in small letters."""
     instead: Mapping[str, str] = field(default_factory=dict)
     """What it may be called where there is none of that name."""

@@ -1,0 +1,18 @@
+"""Rows held out for development: a share of every label, the same each time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert.data.held_out import hold_out
+
+
+@given(labels=st.lists(st.sampled_from("aaaaab"), max_size=60), share=st.floats(0.05, 0.5))
+def test_held_out_rows_are_a_stratified_share(labels: list[str], share: float) -> None:
+    held = hold_out(labels, share)
+    assert (held == hold_out(labels, share)).all()
+    for label in set(labels):
+        count = labels.count(label)
+        out = sum(out for out, one in zip(held, labels) if one == label)
+        assert out == (min(max(round(share * count), 1), count - 1))
