@@ -72,7 +72,6 @@ def evaluate(
     label
         The column with the label; found by its name when left open.
     """
-    from osbert.evaluation.score import score
     from osbert.serving.engine import load as load_engine
 
     engine = load_engine(run)
@@ -83,7 +82,7 @@ def evaluate(
     (records,) = by_split.values()
     for line in task.left_out(split):
         print(line)
-    result = score(engine.learner, task, records, engine.packer)
+    result = engine.score(task, records)
     tell(task, records, result.predictions, result.metrics)
     cut = sum(prediction.truncated > 0 for prediction in result.predictions)
     if cut:

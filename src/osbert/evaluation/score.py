@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
@@ -30,12 +34,24 @@ def predict(
     """Return a prediction for each record; labels are not needed and not looked at."""
     head = learner.heads[task.name]
     assert isinstance(head, Head)
-    decode = task.decoding(head)
+    computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
+    return decoded(task, records, packer, outputs=computed, decode=task.decoding(head))
+
+
+def decoded(
+    task: Task,
+    records: Sequence[Record],
+    packer: Packer,
+    *,
+    outputs: Callable[[Sequence[Example]], Sequence[NDArray[np.float32]]],
+    decode: Callable[..., Prediction],
+) -> list[Prediction]:
+    """Return a prediction for each record; `outputs` of sequences are given by whatever computes the model."""
     refuse_long(task, records, packer)
     predictions = []
     for chunk in _chunks(task, records, packer):
         examples = [example for _, group in chunk for example in group]
-        rows = iter(outputs(learner, task.name, examples, tokens=tokens, per_token=task.per_token))
+        rows = iter(outputs(examples))
         for record, group in chunk:
             prediction = decode([next(rows) for _ in group], record, group)
             truncated = sum(example.truncated for example in group)
@@ -67,8 +83,13 @@ def _chunks(task: Task, records: Sequence[Record], packer: Packer) -> Iterator[l
 
 def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS) -> Score:
     """Return predictions and metrics; raises UserError when a record has no label to compare with."""
+    require_labels(records)
+    predictions = predict(learner, task, records, packer, tokens=tokens)
+    return Score(metrics=task.metrics(predictions, records), predictions=predictions)
+
+
+def require_labels(records: Sequence[Record]) -> None:
+    """Raise UserError when a record has no label to compare with."""
     unlabelled = next((record for record in records if record.label is None), None)
     if unlabelled is not None:
         raise UserError(f"{unlabelled.place}: there is no label to compare the prediction with.")
-    predictions = predict(learner, task, records, packer, tokens=tokens)
-    return Score(metrics=task.metrics(predictions, records), predictions=predictions)

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from osbert import components, recipe
-from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.data.pack import Packer, Run
 from osbert.errors import UserError
-from osbert.evaluation import score
-from osbert.evaluation.forward import TOKENS, batches, evaluating
-from osbert.interop.huggingface import Report, read_encoder, read_heads
+from osbert.evaluation.forward import TOKENS
+from osbert.evaluation.score import Score, decoded, require_labels
+from osbert.interop.huggingface import read_encoder, read_heads
 from osbert.models.heads import Learner
+from osbert.serving.backend import Backend, Pooling
+from osbert.serving.torch_backend import TorchBackend
 from osbert.tasks import Prediction, Record, Task
 from osbert.text.tokenizer import Tokenizer
 from osbert.training.processor import choose
 
-Pooling = Literal["cls", "mean", "max", "pooler", "tokens"]
 Text = str | tuple[str, ...]
 """One text, or two that make a pair; for a task that reads more, all of them in its order."""
-Vectors = NDArray[np.float32]
 
 
 class Engine:
@@ -37,17 +34,29 @@ class Engine:
     """
 
     def __init__(
-        self, learner: Learner, tokenizer: Tokenizer, *, task: Task | None = None, folder: Path, report: Report
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer,
+        *,
+        task: Task | None = None,
+        folder: Path,
+        remarks: tuple[str, ...] = (),
     ) -> None:
-        """Stand for the model in `folder`; `report` tells what became of its tensors."""
-        self.learner = learner
+        """Stand for the model in `folder`, which `backend` computes."""
+        self.backend = backend
         self.tokenizer = tokenizer
         self.task = task
         self.folder = folder
-        self.remarks = report.remarks
-        self.pooler = not any(name.startswith("pooler.") for name in report.named("new"))
-        longest = learner.backbone.architecture.length
+        self.remarks = remarks
+        longest = backend.architecture.length
         self.packer = Packer(tokenizer=tokenizer, length=min(task.length, longest) if task else longest)
+
+    @property
+    def learner(self) -> Learner:
+        """Return torch's model. Raises UserError where onnxruntime computes."""
+        if isinstance(self.backend, TorchBackend):
+            return self.backend.learner
+        raise UserError(f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.")
 
     def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each text, or pair of texts, or as many texts as it reads together.
@@ -63,7 +72,16 @@ class Engine:
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each record; labels are not looked at."""
-        return score.predict(self.learner, self.fine_tuned, records, self.packer, tokens=tokens)
+        return self._predicted(self.fine_tuned, records, tokens)
+
+    def score(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
+        """Return predictions and metrics for records of `task`, the engine's own on other data (`Task.moved`).
+
+        Raises UserError when a record has no label.
+        """
+        require_labels(records)
+        predictions = self._predicted(task, records, tokens)
+        return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
     @property
     def fine_tuned(self) -> Task:
@@ -108,39 +126,25 @@ class Engine:
     ) -> Any:
         """Return vectors as `embed`, for sequences made by `examples`."""
         chosen = self._layers([layers] if isinstance(layers, int) else layers)
-        if pooling == "pooler" and not self.pooler:
+        if pooling == "pooler" and not self.backend.pooler:
             raise UserError(
                 f"{self.folder} has no pooler (it was trained without one): take --pooling mean, cls, max or tokens."
             )
-        if pooling == "pooler" and chosen != [self.learner.backbone.architecture.layers]:
+        sizes = self.backend.architecture
+        if pooling == "pooler" and chosen != [sizes.layers]:
             raise UserError("The pooler stands on the last layer; other layers cannot be chosen with it.")
-        found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
-        backbone = self.learner.backbone
-        with evaluating(backbone) as device:
-            for batch in batches(examples, tokens=tokens):
-                rows = self._pooled(batch.to(device), pooling, chosen)
-                for place, row in zip(batch.records.tolist(), rows, strict=True):
-                    found[place] = (row.squeeze(-2) if isinstance(layers, int) else row).float().cpu().numpy()
+        found = self.backend.vectors(examples, pooling=pooling, layers=chosen, tokens=tokens)
+        found = [row.squeeze(-2) for row in found] if isinstance(layers, int) else found
         if pooling == "tokens":
             return found
-        return np.stack(found) if found else np.empty((0, backbone.architecture.width), np.float32)
+        return np.stack(found) if found else np.empty((0, sizes.width), np.float32)
 
-    def _pooled(self, batch: Batch, pooling: Pooling, chosen: Sequence[int]) -> list[Tensor]:
-        """Return for each sequence (layers, D), or (n, layers, D) without pooling."""
-        backbone = self.learner.backbone
-        if pooling == "pooler":
-            return list(backbone(batch).pooled.unsqueeze(1).unbind())
-        wanted = {number: state for number, state in enumerate(backbone.layers(batch)) if number in set(chosen)}
-        states = torch.stack([wanted[number] for number in chosen], dim=1)  # (N, layers, D)
-        if pooling == "cls":
-            return list(states[backbone.summaries(batch)].unbind())
-        sequences = states.split(list(batch.lengths))
-        if pooling == "mean":
-            return [sequence.mean(dim=0) for sequence in sequences]
-        return [sequence.amax(dim=0) for sequence in sequences] if pooling == "max" else list(sequences)
+    def _predicted(self, task: Task, records: Sequence[Record], tokens: int) -> list[Prediction]:
+        outputs = partial(self.backend.outputs, task, tokens=tokens)
+        return decoded(task, records, self.packer, outputs=outputs, decode=self.backend.decoding(task))
 
     def _layers(self, layers: Sequence[int]) -> list[int]:
-        top = self.learner.backbone.architecture.layers
+        top = self.backend.architecture.layers
         wrong = [layer for layer in layers if not -top - 1 <= layer <= top]
         if wrong or not layers:
             raise UserError(
@@ -156,7 +160,7 @@ class Engine:
             runs.append(Run(ids, ~self.tokenizer.continuation[ids]))
         if len(runs) == 1:
             return self.packer.single(runs[0].ids, runs[0].words)
-        if len(runs) == 2 and self.learner.backbone.architecture.segments < 2:
+        if len(runs) == 2 and self.backend.architecture.segments < 2:
             raise UserError(
                 f"The model in {self.folder} was trained without a second segment (segments = 1): it reads no pairs."
             )
@@ -180,7 +184,9 @@ def load(folder: str | Path, *, device: str = "auto") -> Engine:
         encoder.report.require_complete(str(folder))
         read_heads(folder, learner).require_complete(str(folder))
     learner.eval().to(choose(device).device)
-    return Engine(learner, encoder.tokenizer, task=task, folder=folder, report=encoder.report)
+    pooler = not any(name.startswith("pooler.") for name in encoder.report.named("new"))
+    backend = TorchBackend(learner, pooler=pooler)
+    return Engine(backend, encoder.tokenizer, task=task, folder=folder, remarks=encoder.report.remarks)
 
 
 def read_task(folder: Path) -> Task | None:
