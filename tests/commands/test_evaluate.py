@@ -13,6 +13,7 @@ from osbert.errors import UserError
 from osbert.serving.engine import load as load_engine
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.classify import Classify
+from osbert.tasks.wnli import Wnli
 
 
 def test_the_development_rows_score_as_in_training(
@@ -94,3 +95,12 @@ def test_the_length_told_is_the_one_read(run: Path, tmp_path: Path, capsys: pyte
     (tmp_path / "new.csv").write_text(f"text,label\n{'film ' * 50},pos\nbad,neg\n")
     evaluate(run, data=tmp_path / "new.csv")
     assert "1 texts are longer than the run reads (24 tokens)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("rule", "told"), [("majority", False), ("model", True)])
+def test_a_rule_has_no_calibration_error(rule: str, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    task = Wnli(rule=rule, majority="entailment")  # type: ignore[arg-type]
+    record = Record(number=0, texts=("a", "b"), label="entailment")
+    said = Prediction(value="entailment", probabilities={"not_entailment": 0.0, "entailment": 1.0})
+    tell(task, [record], [said], task.metrics([said], [record]))
+    assert ("expected calibration error" in capsys.readouterr().out) == told

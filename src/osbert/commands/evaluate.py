@@ -113,7 +113,7 @@ def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction
     for name, value in metrics.items():
         scores.add_row(escape(name), f"{value:.4f}")
     console.print(scores)
-    if shares := columns(predictions, records):
+    if task.weighed and (shares := columns(predictions, records)):
         print(f"expected calibration error of the probabilities: {expected_error(*shares):.4f}")
     details = task.details(predictions, records)
     if details:

@@ -126,6 +126,11 @@ class Task(Objective):
         """Return the metric by which the best epoch is kept; higher is better."""
         raise NotImplementedError
 
+    @property
+    def weighed(self) -> bool:
+        """Return whether its probabilities, if any, are the model's: those of a rule cannot be right or wrong."""
+        return True
+
     # The data: what a command asks before there is a model.
 
     def resolved(self) -> Self:

@@ -167,8 +167,11 @@ class Classify(TextTask):
         return dict(zip(("prediction", *(f"probability of {label}" for label in self.labels), "truncated"), said))
 
     def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
-        """Return the temperature that the records want; None where one was given, or there are too few rows."""
-        found = None if self.temperature else columns(predictions, records)
+        """Return the temperature that the records want.
+
+        None where one was given, there are too few rows, or the probabilities are not the model's.
+        """
+        found = columns(predictions, records) if self.weighed and not self.temperature else None
         return calibrate(*found) if found else None
 
     def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Self:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from osbert.data.table_columns import Columns
 from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration import Calibration
 from osbert.tasks.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue
 
@@ -48,13 +47,14 @@ class Wnli(Classify):
             probabilities={label: float(label == self.majority) for label in self.labels},
         )
 
+    @property
+    def weighed(self) -> bool:
+        """Return whether the model speaks: by the rule there are no probabilities to measure or to mend."""
+        return self.rule == "model"
+
     def collapsed(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
         """Return "": by the rule every prediction is the same."""
         return "" if self.rule == "majority" else super().collapsed(predictions, records)
-
-    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
-        """Return None by the rule, which knows no probabilities."""
-        return None if self.rule == "majority" else super().calibration(predictions, records)
 
     def findings(self) -> list[str]:
         """Return what was found in the data, and what the rule does with it."""
