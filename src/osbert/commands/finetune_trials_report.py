@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from osbert import recipe
 from osbert.analysis.report import Link, Section, code, paragraph, table, write_report
 from osbert.analysis.strip import Dot, Strip, strip_plot
-from osbert.evaluation.compare import Summary, summaries
+from osbert.evaluation.compare import FEWEST, Summary, summaries
 
 if TYPE_CHECKING:
     from osbert.commands.finetune_trials import Result
@@ -75,15 +75,14 @@ def _summaries(numbers: Mapping[str, Mapping[str, Summary]], shown: Sequence[str
         for name in shown:
             one = found[name]
             figures = (one.median, one.mean, one.deviation, one.lowest, one.highest)
-            several = one.count > 1
             cells = [f"{value:.4f}" if value == value else "" for value in figures]
-            interval = f"{one.interval[0]:.4f} to {one.interval[1]:.4f}" if several else ""
+            interval = f"{one.interval[0]:.4f} to {one.interval[1]:.4f}" if one.count >= FEWEST else ""
             rows.append((group, name, one.count, *cells, interval))
     return table(rows, head=head)
 
 
 def _explained(results: Sequence[Result]) -> str:
-    said = ["Deviation: the standard deviation over runs (n - 1). Interval: Student's t."]
+    said = ["Deviation: the standard deviation over runs (n - 1). Interval: Student's t, from three runs on."]
     replaced = [result for result in results if result.replaced]
     if replaced:
         names = ", ".join(result.trial.name for result in replaced)

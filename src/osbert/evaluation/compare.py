@@ -9,14 +9,16 @@ from dataclasses import dataclass
 
 CONFIDENCE = 0.95
 """How sure the interval of a mean is."""
+FEWEST = 3
+"""Runs from which on an interval is told: that of two is twelve times their distance wide, and says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """What several runs say of one metric.
 
-    `deviation`: the standard deviation over runs (n - 1). `interval`: where the mean of very many such runs lies, at
-    95%, by Student's t, which takes the runs for draws of a normal. Both are NaN for a single run.
+    `deviation`: the standard deviation over runs (n - 1), NaN for a single one. `interval`: where the mean of very many
+    such runs lies, at 95%, by Student's t, which takes the runs for draws of a normal; NaN for fewer than three.
     """
 
     count: int
@@ -31,11 +33,12 @@ class Summary:
         """Return it in words, for one line."""
         if self.count == 1:
             return f"{self.mean:.4f} (one run: no deviation)"
+        told = f"median {self.median:.4f}, mean {self.mean:.4f}, deviation {self.deviation:.4f}"
+        told += f", range {self.lowest:.4f} to {self.highest:.4f}"
+        if self.count < FEWEST:
+            return f"{told} ({self.count} runs: too few for an interval)"
         low, high = self.interval
-        return (
-            f"median {self.median:.4f}, mean {self.mean:.4f}, deviation {self.deviation:.4f} "
-            f"(95% interval of the mean {low:.4f} to {high:.4f})"
-        )
+        return f"{told} (95% interval of the mean {low:.4f} to {high:.4f})"
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -63,7 +66,7 @@ def summaries(scores: Iterable[Mapping[str, float]]) -> dict[str, Summary]:
 
 
 def _interval(mean: float, deviation: float, count: int) -> tuple[float, float]:
-    if count < 2:
+    if count < FEWEST:
         return math.nan, math.nan
     from scipy.stats import t
 
