@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from osbert.commands.evaluate import FileOptions
+from osbert.commands.finetune_long import long_texts
+from osbert.data.encoded import Ready
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.tasks import load
@@ -152,6 +154,20 @@ def test_a_sequence_a_choice_and_one_target(packer: Packer) -> None:
     assert not first.targets and second.targets["choose"].labels.tolist() == [1]
     assert first.record == second.record == 5 and second.truncated == 18 + 2 - 5
     assert packer.tokenizer.tokens(first.ids) == ["[CLS]", "good", "film", "[SEP]", "a", "play", "[SEP]"]
+
+
+def test_a_context_that_is_cut_counts_once(packer: Packer) -> None:
+    """Of 5 pieces the context of 12 keeps 4 before one choice and 3 before the other, which lose none."""
+    record = Choices(number=0, texts=("good " * 12, "bad", "bad " * 2), label="1", names=("0", "1"))
+    made = Choose().encode(record, packer)
+    assert [example.truncated for example in made] == [9, 0] and made[1].targets
+    both = Choices(number=0, texts=("good " * 40, "bad " * 40, "bad"), label="1", names=("0", "1"))
+    assert [example.truncated for example in Choose().encode(both, packer)] == [37 + 38, 0]
+    said = long_texts(Choose(), packer, training=Ready([made] * 2), records=[record] * 2, development=[record] * 3)
+    # 8 tokens, and of the second choice 3 that are not the context's.
+    share = f"{9 / (9 + 8 + 3):.1%} of all"
+    assert f"train: 2 of 2 rows (100.0%) are longer than 8 tokens; 18 pieces ({share})" in said
+    assert f"dev: 3 of 3 rows (100.0%) are longer than 8 tokens; 27 pieces ({share})" in said
 
 
 def test_what_is_said(packer: Packer) -> None:

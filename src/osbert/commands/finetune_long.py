@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.encoded import Encoded, Ready
+from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.tasks import Record, Task
 
@@ -17,7 +18,11 @@ Counts = NDArray[np.integer]
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """What is read of some records, (n,) each: `sequences`, pieces that are `cut`; and all `tokens` that are read."""
+    """What is read of some records, (n,) each: `sequences`, pieces that are `cut`; and all `tokens` that are read.
+
+    A text that stands in several sequences of a record that belong together, as a context before each of its choices,
+    counts once.
+    """
 
     sequences: Counts
     cut: Counts
@@ -34,7 +39,8 @@ class Read:
             fate = f"they are read in {self.sequences[long].sum():,} overlapping windows"
         else:
             return ""
-        return f"{long.sum():,} of {len(long):,} texts ({long.mean():.1%}) are longer than {length} tokens; {fate}."
+        what = "rows" if task.together else "texts"  # of a row with choices several texts may be cut
+        return f"{long.sum():,} of {len(long):,} {what} ({long.mean():.1%}) are longer than {length} tokens; {fate}."
 
 
 def long_texts(
@@ -46,7 +52,7 @@ def long_texts(
     """
     if not isinstance(training, Ready):
         return task.cuts(records, packer)
-    parts = {"train": _made(training), "dev": _encoded(task, development, packer)}
+    parts = {"train": _made(training, together=task.together), "dev": _encoded(task, development, packer)}
     told = {split: part.describe(task, packer.length) for split, part in parts.items()}
     lines = [f"{split}: {line}" for split, line in told.items() if line]
     if any(part.cut.any() for part in parts.values()):
@@ -54,16 +60,22 @@ def long_texts(
     return "\n".join(lines)
 
 
-def _made(ready: Ready) -> Read:
+def _made(ready: Ready, *, together: bool) -> Read:
     owners = np.repeat(np.arange(len(ready)), ready.counts)
     cut = np.bincount(owners, weights=ready.examples.truncated, minlength=len(ready)).astype(np.int64)
-    return Read(sequences=ready.counts, cut=cut, tokens=len(ready.examples.ids))
+    return Read(sequences=ready.counts, cut=cut, tokens=_tokens(ready.examples, owners, together=together))
 
 
 def _encoded(task: Task, records: Sequence[Record], packer: Packer) -> Read:
     sequences, cut, tokens = np.ones(len(records), np.int64), np.zeros(len(records), np.int64), 0
     for place, record in enumerate(records):
-        examples = task.encode(record, packer)
-        sequences[place], cut[place] = len(examples), sum(example.truncated for example in examples)
-        tokens += sum(map(len, examples))
+        examples = Examples.of(task.encode(record, packer))
+        sequences[place], cut[place] = len(examples), int(examples.truncated.sum())
+        tokens += _tokens(examples, np.zeros(len(examples), np.int64), together=task.together)
     return Read(sequences=sequences, cut=cut, tokens=tokens)
+
+
+def _tokens(examples: Examples, owners: Counts, *, together: bool) -> int:
+    """Return how many tokens are read; `owners` (B,): the record of each sequence, those of one side by side."""
+    again = np.diff(owners, prepend=-1) == 0 if together else np.zeros(len(owners), np.bool_)
+    return int((~np.repeat(again, examples.lengths) | (examples.segments > 0)).sum())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import PAIR_SPECIALS, Packer, Run
 from osbert.data.split_names import find_named
 from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
@@ -74,9 +73,7 @@ class Choose(TableTask):
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=True)
         counting = self.counting if self.counting != "auto" else _counting(table, columns)
-        return dataclasses.replace(
-            self, context=columns.context, choices=columns.choices, label=columns.label, counting=counting
-        )
+        return replace(self, context=columns.context, choices=columns.choices, label=columns.label, counting=counting)
 
     def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
         """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
@@ -88,7 +85,7 @@ class Choose(TableTask):
             name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= there
         }
         lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in there}
-        return dataclasses.replace(task, **lost)
+        return replace(task, **lost)
 
     def record(self, row: Row, columns: Columns, *, path: str = "") -> Choices:
         """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
@@ -116,14 +113,21 @@ class Choose(TableTask):
     # The model.
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return a sequence for each choice; the right one alone has a target, its number."""
+        """Return a sequence for each choice; the right one alone has a target, its number.
+
+        What is cut of the context is counted once, in the first sequence, however many choices it stands before: as
+        much as is left out before any of them.
+        """
         ids = [packer.tokenizer.encode(text) for text in record.texts]
         context, *choices = (Run(one, ~packer.tokenizer.continuation[one]) for one in ids)
         made = [packer.pair(context, choice, record=record.number) for choice in choices]
+        lost = [len(context.ids) - _read(example) for example in made]
+        made = [replace(example, truncated=example.truncated - less) for example, less in zip(made, lost)]
+        made[0] = replace(made[0], truncated=made[0].truncated + max(lost))
         if record.label is not None:
             right = _names(record, self._counting).index(record.label)
             target = Target(labels=np.array([right], np.int64))
-            made[right] = dataclasses.replace(made[right], targets={self.name: target})
+            made[right] = replace(made[right], targets={self.name: target})
         return made
 
     def head(self, backbone: Transformer) -> Head:
@@ -161,6 +165,11 @@ class Choose(TableTask):
     @property
     def _counting(self) -> Counting:
         return "0" if self.counting == "auto" else self.counting
+
+
+def _read(example: Example) -> int:
+    """Return how many pieces of the context a sequence holds; [CLS] and [SEP] have its segment, too."""
+    return int((example.segments == 0).sum()) - (PAIR_SPECIALS - 1)
 
 
 def _names(record: Record, counting: Counting) -> tuple[str, ...]:
