@@ -18,6 +18,7 @@ from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.errors import UserError
 from osbert.serving.engine import load
+from osbert.training.tracking import read_lines
 
 SETTINGS = ("--learning-rate", "1e-2", "--precision", "fp32", "--log-every", "50", "--batch", "16")
 MARKED = ("good", "fine", "bad", "poor")
@@ -71,7 +72,11 @@ def test_a_run_that_answers_questions(answering: Path, squad: Path, capsys: pyte
     assert table["unanswerable"] == "yes" and table["threshold"] == best["best_f1_threshold"] != 0
     evaluate(answering, data=squad)
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["f1", f"{best['best_f1']:.4f}"] in said  # with the threshold that was tuned, F1 is the best one
+    for name, value in best.items():
+        assert [name, f"{value:.4f}"] in said  # what is told of the run is what it does
+    epochs = [line for line in read_lines(answering / "metrics.jsonl") if "epoch" in line]
+    assert all(line["dev.f1"] == pytest.approx(line["dev.best_f1"]) for line in epochs)
+    assert epochs[0]["dev.f1"] > epochs[0]["dev.untuned_f1"]
 
 
 def test_the_same_command_again_keeps_the_threshold(answering: Path, squad: Path, encoder: Path) -> None:

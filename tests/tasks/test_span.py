@@ -175,7 +175,7 @@ def test_what_is_learnt_from_the_training_questions() -> None:
         return Span().fitted([Question(number=0, texts=("q", "p"), label=label) for label in labels])
 
     assert fitted((Gold("film", 0),), ()).unanswerable == "yes"
-    assert fitted((Gold("film", 0),), ()).criterion == "best_f1"
+    assert fitted((Gold("film", 0),), ()).criterion == "f1"
     assert fitted((Gold("中文", 0),)).scoring == "characters"
     with pytest.raises(UserError, match="none of the training questions has an answer"):
         fitted((Gold("film", -1),), ())
@@ -269,6 +269,8 @@ def test_the_threshold_is_tuned_for_f1() -> None:
     assert [one.value for one in predictions] == ["film", "film"]
     tuned = task.tuned(predictions, records)
     assert 2 < tuned.threshold < 6 and task.metrics(predictions, records)["best_f1"] == 1
+    scores = task.metrics(task.decided(predictions, records), records)
+    assert scores["f1"] == scores["best_f1"] == 1 and scores["untuned_f1"] < 1
     assert Span(unanswerable="no").tuned(predictions, records).threshold == 0
 
 

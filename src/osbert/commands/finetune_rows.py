@@ -186,8 +186,8 @@ class Rows:
         return f"the encoder does not learn: its vectors are kept in {path} ({path.stat().st_size / 1e6:,.0f} MB)"
 
     def score(self, learner: Learner) -> Score:
-        """Return predictions for the development records, and the task's metrics."""
-        return score(learner, self.task, self.development, self.packer)
+        """Return predictions for the development records, and the task's metrics, at the threshold that suits them."""
+        return score(learner, self.task, self.development, self.packer, tune=True)
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
         """Return the one answer that all development records get, as `Task.collapsed`."""

@@ -81,10 +81,15 @@ def _chunks(task: Task, records: Sequence[Record], packer: Packer) -> Iterator[l
         yield chunk
 
 
-def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS) -> Score:
-    """Return predictions and metrics; raises UserError when a record has no label to compare with."""
+def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tune: bool = False) -> Score:
+    """Return predictions and metrics; with `tune` as those of the task tuned on these records (`Task.decided`).
+
+    Raises UserError when a record has no label to compare with.
+    """
     require_labels(records)
-    predictions = predict(learner, task, records, packer, tokens=tokens)
+    predictions = predict(learner, task, records, packer)
+    if tune:
+        predictions = task.decided(predictions, records)
     return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
 

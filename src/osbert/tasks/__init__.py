@@ -253,6 +253,10 @@ class Task(Objective):
         """
         return self
 
+    def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
+        """Return the predictions for the development records as the task tuned on them would have made them."""
+        return [*predictions]
+
     # The results: what commands show and write.
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:

@@ -78,8 +78,8 @@ class Span(TableTask):
 
     @property
     def criterion(self) -> str:
-        """Return F1, with the best threshold where there may be no answer."""
-        return "best_f1" if self.unanswerable == "yes" else "f1"
+        """Return F1: in training, where there may be no answer, at the threshold that is best for these questions."""
+        return "f1"
 
     # The data.
 
@@ -222,9 +222,12 @@ class Span(TableTask):
         return decoder.answer(record.texts[1], windows, outputs)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return exact match and F1; where there may be no answer, of both kinds, and with the best thresholds."""
+        """Return exact match and F1; where there may be no answer, of both kinds, and at other thresholds.
+
+        Those are the best one of each score, and 0 ("untuned").
+        """
         scores = Scores(predictions, records, way=self._way)
-        return scores.means() | (scores.best() if self.unanswerable == "yes" else {})
+        return scores.means() | (scores.best() | scores.untuned() if self.unanswerable == "yes" else {})
 
     def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Self:
         """Return the task with the threshold that gives these questions the highest F1."""
@@ -232,6 +235,11 @@ class Span(TableTask):
             return self
         best = Scores(predictions, records, way=self._way).best()
         return dataclasses.replace(self, threshold=best["best_f1_threshold"])
+
+    def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
+        """Return the answers at the threshold that gives these questions the highest F1."""
+        threshold = self.tuned(predictions, records).threshold
+        return [one.decided(threshold) if isinstance(one, Answer) else one for one in predictions]
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the answer, its probability, and its characters in the paragraph."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 from osbert.tasks import Prediction, Record
 
@@ -68,6 +68,14 @@ class Answer(Prediction):
     def text(self) -> str:
         """Return the likeliest text, whatever is said of there being none."""
         return next((candidate.text for candidate in self.candidates if candidate.start >= 0), "")
+
+    def decided(self, threshold: float) -> Self:
+        """Return the answer at a threshold: the likeliest text where its margin is above, else that there is none."""
+        if self.margin is None:
+            return self
+        answered = self.margin > threshold
+        chosen = next(candidate for candidate in self.candidates if (candidate.start >= 0) == answered)
+        return replace(self, value=chosen.text, chosen=chosen)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, with all candidates."""

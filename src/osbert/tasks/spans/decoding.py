@@ -36,11 +36,9 @@ class Decoder:
         margin = found[0].score - none.score if found and self.unanswerable else None
         listed = found if found and not self.unanswerable else sorted([*found, none], key=lambda one: -one.score)
         candidates = _with_shares(listed)
-        chosen = candidates[0]
-        if margin is not None:
-            answered = margin > self.threshold
-            chosen = next(candidate for candidate in candidates if (candidate.start >= 0) == answered)
-        return Answer(value=chosen.text, chosen=chosen, candidates=tuple(candidates), margin=margin)
+        likeliest = candidates[0]
+        answer = Answer(value=likeliest.text, chosen=likeliest, candidates=tuple(candidates), margin=margin)
+        return answer.decided(self.threshold)
 
     def _spans(self, paragraph: str, window: Window, scores: Scores) -> list[Candidate]:
         """Return the best spans of a window, which begin with a piece that has most context there."""

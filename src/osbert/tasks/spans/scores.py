@@ -51,6 +51,11 @@ class Scores:
             found |= {f"best_{name}": float(total / len(asked)), f"best_{name}_threshold": value}
         return found
 
+    def untuned(self) -> dict[str, float]:
+        """Return exact match and F1 at a threshold of 0: the likeliest text where it outscores that there is none."""
+        said = [one.decided(0.0).value if isinstance(one, Answer) else one.value for one in self.predictions]
+        return {f"untuned_{name}": float(self._each(name, said).mean()) for name in self.measures}
+
     def _each(self, name: str, said: Sequence[str]) -> NDArray[np.float64]:
         """Return each answer's score (n,)."""
         measure = self.measures[name]
