@@ -14,6 +14,7 @@ from osbert.commands.finetune import finetune
 from osbert.commands.finetune_multi import own_settings, read_tasks
 from osbert.errors import UserError
 from osbert.serving.engine import load
+from osbert.tasks.regress import Regress
 from osbert.training.tracking import ProgressLine, read_lines
 
 QUICK = ("--epochs", "5", "--batch", "8", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu")
@@ -82,6 +83,21 @@ def test_a_stopped_run_ends_in_the_same_weights(together: Path, encoder: Path, d
     for name in ("classify", "regress"):
         path = f"{name}/model.safetensors"
         assert (tmp_path / "run" / path).read_bytes() == (together / path).read_bytes()
+
+
+def test_at_the_end_each_task_is_told_as_one_by_itself(
+    encoder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, *rows = (data / "reviews.csv").read_text().splitlines()
+    (tmp_path / "more.csv").write_text("\n".join([header, *rows * 3]) + "\n")  # 60 rows for development
+    monkeypatch.setattr(Regress, "collapsed", lambda *given: "3.0")
+    tasks = ("--tasks", f"classify={tmp_path / 'more.csv'},regress=scores.csv")
+    finetune("multi", *QUICK, "--epochs", "1", *tasks, model=encoder, data=data, out=tmp_path / "run")
+    told = capsys.readouterr().out
+    first, second = told[told.index("best: ") :].split("\nregress:")
+    assert "collapsed" not in first and "F1 of each class: neg " in first and "temperature" in first
+    assert "it has collapsed: every development row is 3.0" in second and "temperature" not in second
+    assert first.count("osbert predict") == second.count("osbert predict") == 1
 
 
 def test_adapters_can_be_shared_and_what_was_found_in_the_data_is_told(

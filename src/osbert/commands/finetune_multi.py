@@ -26,6 +26,7 @@ from osbert.models.heads import Head, Learner
 from osbert.models.transformer import Transformer
 from osbert.tasks import Prediction, Task, load
 from osbert.text.tokenizer import Tokenizer
+from osbert.training.run_folder import RunFolder
 
 OPTION = "--tasks"
 MEAN = "mean"
@@ -226,11 +227,12 @@ def own_settings(settings: Sequence[str], task: str, tasks: Iterable[str]) -> li
 
 
 def tell_end(best: Epoch, plan: SharedPlan, out: Path) -> None:
-    """Print the best epoch and what to do with the runs."""
+    """Print the best epoch, and of each task what is told of one by itself: collapse, classes, probabilities."""
     print(f"best: {finetune_train.row(best)}")
     for one in plan.plans:
         folder = out / one.task.name
-        print(f"{one.task.name}: {folder}; try: osbert predict {folder} {one.task.sample}", flush=True)
+        print(f"\n{one.task.name}:")
+        finetune_train.tell_end(Epoch(**RunFolder(folder).facts["finished"]["best"]), folder, one.task.sample)
 
 
 def _folder(name: str, data: Path) -> str:

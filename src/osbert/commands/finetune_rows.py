@@ -30,18 +30,20 @@ from osbert.text.tokenizer import Tokenizer
 class Part:
     """A task of a run with what it has learnt from the development rows; `calibration` of its probabilities, if any.
 
-    `folder`: the part of the run's folder that its model goes into, "" for the whole of it.
+    `collapsed`: the one answer that it gives all of these rows. `folder`: the part of the run's folder that its model
+    goes into, "" for the whole of it.
     """
 
     task: Task
     calibration: Calibration | None
+    collapsed: str = ""
     folder: str = ""
 
     def scores(self, best: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the facts of the best epoch with this task's own scores alone; of several theirs have its name."""
+        """Return the facts of the best epoch with this task's own results alone; of several theirs have its name."""
         prefix = f"{self.folder}." if self.folder else ""
         own = {name.removeprefix(prefix): value for name, value in best["metrics"].items() if name.startswith(prefix)}
-        return {**best, "metrics": own}
+        return {**best, "metrics": own, "collapsed": self.collapsed}
 
 
 class Lessons(Protocol):
@@ -199,6 +201,7 @@ class Rows:
         return {
             "tuned": recipe.as_table(self.task.tuned(predictions, self.development)),
             "calibration": calibration.as_dict() if calibration else {},
+            "collapsed": self.collapsed(predictions),
         }
 
     def parts(self, learnt: Mapping[str, Any]) -> list[Part]:
@@ -208,6 +211,7 @@ class Rows:
             Part(
                 task=recipe.build(type(self.task), learnt["tuned"], where="The checkpoint"),
                 calibration=Calibration(**calibration) if calibration else None,
+                collapsed=learnt["collapsed"],
             )
         ]
 
