@@ -71,6 +71,15 @@ def test_others_see_the_same_probabilities(folder: Path) -> None:
         np.testing.assert_allclose(shares, list(ours.probabilities.values()), atol=2e-5)
 
 
+def test_the_temperature_is_fitted_once_a_best_epoch(
+    encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted = []
+    monkeypatch.setattr("osbert.tasks.classify.calibrate", lambda *given: fitted.append(1) or calibrate(*given))
+    finetune("classify", "--epochs", "1", "--held-out", "0.3", model=encoder, data=table, out=tmp_path / "run")
+    assert fitted == [1] and "calibration" in json.loads((tmp_path / "run" / "run.json").read_text())["finished"]
+
+
 def test_a_temperature_that_is_given_stays(encoder: Path, table: Path, tmp_path: Path) -> None:
     few = ("--epochs", "1", "--precision", "fp32")
     finetune("classify", *few, "--temperature", "3", model=encoder, data=table, out=tmp_path / "run")

@@ -199,7 +199,7 @@ class Rows:
         """Return what the task learns from the development records, and how its probabilities are to be mended."""
         calibration = self.task.calibration(predictions, self.development)
         return {
-            "tuned": recipe.as_table(self.task.tuned(predictions, self.development)),
+            "tuned": recipe.as_table(self.task.tuned(predictions, self.development, calibration)),
             "calibration": calibration.as_dict() if calibration else {},
             "collapsed": self.collapsed(predictions),
         }

@@ -246,10 +246,13 @@ class Task(Objective):
         """Return the temperature that the development records want, None where there are no probabilities to mend."""
         return None
 
-    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Self:
+    def tuned(
+        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
+    ) -> Self:
         """Return the task with what it learns from the predictions for the development records, such as a threshold.
 
-        Training goes on with the task as it was; the run folder gets the one tuned on the best epoch.
+        `calibration`: what `calibration` found in them, where that was asked for already. Training goes on with the
+        task as it was; the run folder gets the one tuned on the best epoch.
         """
         return self
 

@@ -174,9 +174,11 @@ class Classify(TextTask):
         found = columns(predictions, records) if self.weighed and not self.temperature else None
         return calibrate(*found) if found else None
 
-    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Self:
+    def tuned(
+        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
+    ) -> Self:
         """Return the task with its temperature."""
-        found = self.calibration(predictions, records)
+        found = calibration or self.calibration(predictions, records)
         return dataclasses.replace(self, temperature=found.temperature if found else self.temperature or 1.0)
 
     def published(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from osbert.tasks.tables import TableTask
 if TYPE_CHECKING:
     from osbert.models.heads import Head
     from osbert.models.transformer import Transformer
+    from osbert.tasks.calibration import Calibration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +230,9 @@ class Span(TableTask):
         scores = Scores(predictions, records, way=self._way)
         return scores.means() | (scores.best() | scores.untuned() if self.unanswerable == "yes" else {})
 
-    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Self:
+    def tuned(
+        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
+    ) -> Self:
         """Return the task with the threshold that gives these questions the highest F1."""
         if self.unanswerable != "yes":
             return self
