@@ -66,20 +66,24 @@ def line_plot(
     """
     series = [_clean(curve) for curve in series]
     points = [point for curve in series for point in curve.points]
-    parts = [
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
-        f'<text class="title" x="{LEFT}" y="16">{escape(title)}</text>',
-    ]
     if not points:
-        parts.append(f'<text class="note" x="{WIDTH / 2}" y="{HEIGHT / 2}">nothing was measured</text></svg>')
-        return "\n".join(parts)
+        return picture([], title=title, left=LEFT, height=HEIGHT)
     frame = _frame(points, marks)
-    parts += _axes(frame, x_label=x_label, percent=percent)
-    parts += _marks(frame, marks)
+    parts = _axes(frame, x_label=x_label, percent=percent) + _marks(frame, marks)
     for curve in sorted(series, key=lambda curve: curve.look != "faint"):
         parts += _curve(frame, curve, percent=percent)
     parts += _legend([curve for curve in series if curve.points and curve.name and curve.look != "faint"])
-    return "\n".join([*parts, "</svg>"])
+    return picture(parts, title=title, left=LEFT, height=HEIGHT)
+
+
+def picture(parts: Sequence[str], *, title: str, left: float, height: float) -> str:
+    """Return an <svg> of the parts under its title, which begins at `left`; without any part it says so."""
+    nothing = f'<text class="note" x="{WIDTH / 2}" y="{height / 2}">nothing was measured</text>'
+    head = [
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">',
+        f'<text class="title" x="{left}" y="16">{escape(title)}</text>',
+    ]
+    return "\n".join([*head, *(parts or [nothing]), "</svg>"])
 
 
 def smooth(points: Sequence[Point], *, window: int) -> list[Point]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from osbert.analysis.plot import BOTTOM, RIGHT, TOP, WIDTH, short, ticks
+from osbert.analysis.plot import BOTTOM, RIGHT, TOP, WIDTH, picture, short, ticks
 
 ROW = 26
 """Height of a row."""
@@ -43,13 +43,9 @@ def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
     strips = [Strip(name=one.name, dots=[dot for dot in one.dots if math.isfinite(dot.value)]) for one in strips]
     values = [dot.value for strip in strips for dot in strip.dots]
     height = TOP + BOTTOM + ROW * max(1, len(strips))
-    parts = [
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">',
-        f'<text class="title" x="4" y="16">{escape(title)}</text>',
-    ]
     if not values:
-        parts.append(f'<text class="note" x="{WIDTH / 2}" y="{height / 2}">nothing was measured</text></svg>')
-        return "\n".join(parts)
+        return picture([], title=title, left=4, height=height)
+    parts = []
     scale = _scale(strips, values)
     for value in ticks(*scale.ends):
         x = scale.across(value)
@@ -57,7 +53,7 @@ def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
         parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18}">{short(value)}</text>')
     for place, strip in enumerate(strips):
         parts += _row(strip, scale, TOP + ROW * (place + 0.5))
-    return "\n".join([*parts, "</svg>"])
+    return picture(parts, title=title, left=4, height=height)
 
 
 @dataclass(frozen=True)
