@@ -75,6 +75,9 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"epsilon": 0.0}, "epsilon is 0.0"),
         ({"recurrent": -1}, "recurrent is -1"),
         ({"adapters": -1}, "adapters is -1"),
+        ({"segments": -1}, "segments is -1"),
+        ({"embedding": 8}, "which is the width"),
+        ({"positions": "rotary", "first_position": 2}, "rotary positions are not learned"),
         ({"recurrent": 1, "width": 9, "heads": 3}, "directions cannot share the width 9 evenly"),
         ({"positions": "rotary", "neighbours": 1.0, "biases": False}, "face their neighbours by biases"),
     ],
@@ -101,6 +104,11 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"vocabulary": 60},
         {"length": 50},
         {"segments": 3},
+        {"segments": 0},
+        {"first_position": 2},
+        {"embedding": 6},
+        {"pooling": "relu"},
+        {"pooling": "gelu"},
         {"dropout": 0.5},
         {"attention_dropout": 0.5},
         {"activation": "relu"},
@@ -127,7 +135,8 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
             if name.endswith("bias"):
                 weight.data += 0.1  # they start at 0
         torch.manual_seed(3)
-        return backbone(batch).hidden
+        states = backbone(batch)
+        return torch.cat([states.hidden.flatten(), states.pooled.flatten()])
 
     base = {"positions": "rotary"} if "neighbours" in change else {}
     before, after = run(**base), run(**change)

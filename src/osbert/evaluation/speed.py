@@ -108,12 +108,14 @@ def training_flops(learner: Learner, size: StepSize) -> int:
     forward = 2 * size.tokens * matrix_weights(backbone.blocks) - 2 * (size.tokens - size.read) * spared
     if backbone.recurrent is not None:
         forward += 2 * size.tokens * matrix_weights(backbone.recurrent)
+    if backbone.embeddings.projection is not None:
+        forward += 2 * size.tokens * matrix_weights(backbone.embeddings.projection)
     forward += 4 * (size.pairs * (sizes.layers - 1) + size.read_pairs) * sizes.width
     forward += 2 * size.sequences * matrix_weights(backbone.pooler)
     for name, head in learner.heads.items():
         weights = matrix_weights(head)
         if isinstance(head, MaskedLanguageHead):
-            weights += sizes.width * sizes.vocabulary  # the product with the piece embeddings
+            weights += (sizes.embedding or sizes.width) * sizes.vocabulary  # the product with the piece embeddings
         forward += 2 * size.labels.get(name, 0) * weights
     return 3 * forward
 

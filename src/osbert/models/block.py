@@ -23,6 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "relu": functional.relu,
+    "tanh": torch.tanh,
 }
 
 
@@ -67,6 +68,6 @@ class Block(nn.Module):
         return self.feedforward_adapter(self.dropout(self.down(self.activation(self.up(hidden)))))
 
 
-def norm(architecture: Architecture) -> nn.LayerNorm:
-    """Return a fresh normalisation of states (N, D)."""
-    return nn.LayerNorm(architecture.width, eps=architecture.epsilon, bias=architecture.biases)
+def norm(architecture: Architecture, width: int = 0) -> nn.LayerNorm:
+    """Return a fresh normalisation of states (N, D), or of what is `width` wide."""
+    return nn.LayerNorm(width or architecture.width, eps=architecture.epsilon, bias=architecture.biases)

@@ -34,9 +34,10 @@ class MaskedLanguageHead(Head):
         super().__init__()
         sizes = backbone.architecture
         self.target = target
-        self.dense = Linear(sizes.width, sizes.width)
+        width = sizes.embedding or sizes.width  # a piece's embedding is what its score is a product with
+        self.dense = Linear(sizes.width, width)
         self.activation = ACTIVATIONS[sizes.activation]
-        self.norm = nn.LayerNorm(sizes.width, eps=sizes.epsilon)
+        self.norm = nn.LayerNorm(width, eps=sizes.epsilon)
         self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
         self.tied = (backbone.embeddings.pieces,)

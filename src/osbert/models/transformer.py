@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.models.adapters import Adapter
-from osbert.models.block import Block, norm
+from osbert.models.block import ACTIVATIONS, Block, norm
 from osbert.models.embeddings import Embeddings
 from osbert.models.layout import Layout, lay_out
 from osbert.models.linear import Linear
@@ -36,7 +36,7 @@ class Architecture:
     length: int = 512
     """The most tokens a sequence may have."""
     segments: int = 2
-    """Kinds of segment: 2 for texts A and B."""
+    """Kinds of segment: 2 for texts A and B; 0 for none, as DistilBERT, which tells texts apart by [SEP] alone."""
     dropout: float = 0.1
     """Share of each layer's output dropped in training."""
     attention_dropout: float = 0.1
@@ -45,6 +45,12 @@ class Architecture:
     """The curve between the two feed-forward layers; gelu_tanh is GELU's tanh approximation."""
     positions: Literal["learned", "rotary"] = "learned"
     """How a token's place is told: a learned vector added to the input, or queries and keys turned by angles."""
+    first_position: int = 0
+    """Learned vectors before that of a sequence's first token, which no token has; RoBERTa: 2."""
+    embedding: int = 0
+    """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
+    pooling: Literal["tanh", "gelu", "relu"] = "tanh"
+    """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's."""
     epsilon: float = 1e-12
     """Added to the variance in every normalisation."""
     deviation: float = 0.02
@@ -96,7 +102,7 @@ class States:
 
     `hidden` (N, D): the last layer, every token. `summary` (B, D): the state of the one token that stands for its
     sequence, the first as BERT's C, or the last where each token sees only what is before it. `pooled` (B, D):
-    tanh(dense(summary)), on which next-sentence prediction and classification stand.
+    tanh(dense(summary)), or another curve, on which next-sentence prediction and classification stand.
     """
 
     hidden: Tensor
@@ -116,6 +122,7 @@ class Transformer(nn.Module):
         self.norm = norm(architecture) if architecture.normalization == "pre" else nn.Identity()
         self.recurrent = Recurrent(architecture) if architecture.recurrent else None
         self.pooler = Linear(architecture.width, architecture.width)
+        self.pooling = ACTIVATIONS[architecture.pooling]
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
@@ -129,7 +136,7 @@ class Transformer(nn.Module):
             everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
             hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
         summary = hidden[self.summaries(batch)]  # (B, D)
-        return States(hidden=hidden, summary=summary, pooled=torch.tanh(self.pooler(summary)))
+        return States(hidden=hidden, summary=summary, pooled=self.pooling(self.pooler(summary)))
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
         """Yield layers + 1 states (N, D): the embedding output, then each block's."""
@@ -204,9 +211,9 @@ def _truncated_normal(weight: Tensor, deviation: float) -> None:
 
 def _problems(sizes: Architecture) -> Iterator[str]:
     bounds = {
-        "at least 1": (1, ("layers", "heads", "width", "length", "segments")),
+        "at least 1": (1, ("layers", "heads", "width", "length")),
         "at least 1, or 0 for four times the width": (0, ("feedforward",)),
-        "at least 1, or 0 for none": (0, ("recurrent", "adapters")),
+        "at least 1, or 0 for none": (0, ("segments", "embedding", "first_position", "recurrent", "adapters")),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
     for wanted, (least, names) in bounds.items():
@@ -219,6 +226,10 @@ def _problems(sizes: Architecture) -> Iterator[str]:
     for name in ("epsilon", "deviation"):
         if not getattr(sizes, name) > 0:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
+    if sizes.first_position > 0 and sizes.positions == "rotary":
+        yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
+    if sizes.embedding == sizes.width > 0:
+        yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
         yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
     if sizes.neighbours and not sizes.biases:
