@@ -30,16 +30,15 @@ def plain(states, weight, bias, labels, weights=None) -> tuple[torch.Tensor, tor
     return functional.cross_entropy(scores, labels, reduction="sum"), torch.zeros(())
 
 
-def learner(*, layers: int = 2, heads: int = 2, width: int = 8, feedforward: int = 0, rotary: bool = False) -> Learner:
+def learner(*, layers: int = 2, feedforward: int = 0, rotary: bool = False, **sizes: int) -> Learner:
     torch.manual_seed(0)
     backbone = Architecture(
         layers=layers,
-        heads=heads,
-        width=width,
         feedforward=feedforward,
         vocabulary=VOCABULARY,
         length=16,
         positions="rotary" if rotary else "learned",
+        **({"heads": 2, "width": 8} | sizes),
     ).build()
     nsp = SequenceHead(backbone, kind="nsp", target="nsp")
     return Learner(backbone, {"mlm": MaskedLanguageHead(backbone), "nsp": nsp})
@@ -61,15 +60,16 @@ def example(length: int, masked: int) -> Example:
     layers=st.integers(1, 3),
     feedforward=st.sampled_from([0, 12]),
     rotary=st.booleans(),
+    embedding=st.sampled_from([0, 6]),
 )
 def test_the_count_is_what_torch_counts(
-    lengths: list[int], masked: int, layers: int, feedforward: int, rotary: bool
+    lengths: list[int], masked: int, layers: int, feedforward: int, rotary: bool, embedding: int
 ) -> None:
     """Every product of matrices that the plain kernel and its backward pass make, to the last FLOP.
 
     The fused cross-entropy makes the same products as the plain one, in a form that torch's counter does not see.
     """
-    model = learner(layers=layers, feedforward=feedforward, rotary=rotary)
+    model = learner(layers=layers, feedforward=feedforward, rotary=rotary, embedding=embedding)
     for block in model.backbone.blocks:
         block.attention.kernel = reference
     batch = collate([example(length, masked) for length in lengths])

@@ -188,7 +188,7 @@ class Finetuning:
         """
         self.rows = rows
         self.folder = folder
-        if model.backbone.architecture.segments < 2 and rows.pairs:
+        if model.backbone.architecture.segments == 1 and rows.pairs:
             raise UserError(
                 "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
                 "another model, or put both texts into one column."
@@ -256,7 +256,8 @@ class Finetuning:
             folder, head = self.folder / part.folder, self.learner.heads[part.task.name]
             assert isinstance(head, Head)
             write_model(Learner(backbone, {part.task.name: head}), folder, **part.task.published())
-            write_tokenizer(self.rows.tokenizer, folder, length=backbone.architecture.length)
+            sizes = backbone.architecture
+            write_tokenizer(self.rows.tokenizer, folder, length=sizes.length, segments=sizes.segments)
             if self.settings.tuning != "full" and not self.settings.merge:
                 keep_tuned(folder, self.start, low_rank)
 

@@ -119,7 +119,8 @@ class Run:
                 pretraining_report(self.out)
             self._say(f"The run in {self.out} is finished; nothing is left to do. Its report is {self._report()}.")
             return True
-        write_tokenizer(self.plan.tokenizer, self.out, length=self.plan.settings.model.length)
+        sizes = self.plan.settings.model
+        write_tokenizer(self.plan.tokenizer, self.out, length=sizes.length, segments=sizes.segments)
         return False
 
     def _trainer(self) -> Trainer:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
+from osbert.interop import families
 from osbert.interop import huggingface_names as names
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.interop.tuned_files import read_whole
@@ -175,7 +176,7 @@ def write_model(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config = names.config(learner.backbone.architecture) | _head_config(learner, labels)
+    config = names.config(learner.backbone.architecture, _head_config(learner, labels))
     prefix = f"{config['model_type']}." if learner.heads else ""
     tensors: dict[str, Tensor] = {}
     in_units = (center, scale) != (0, 1)
@@ -192,6 +193,12 @@ def write_model(
                 tensors[own] = tensor
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor
+    if family := families.TYPES.get(config["model_type"]):
+        kinds = {head.kind for name, head in _heads(learner) if published[name]}
+        tensors = {
+            families.spelled(name.removeprefix(prefix), family, kinds, prefix=bool(prefix)): tensor
+            for name, tensor in tensors.items()
+        }
     write_tensors(tensors, folder / SAFE)
     write_json(folder / "config.json", config)
 
@@ -226,14 +233,15 @@ def _backbone_state(
     shapes = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
     state: dict[str, Tensor] = {}
     rows: list[Row] = []
+    family = families.of_architecture(backbone.architecture)
     for ours, theirs in names.backbone(backbone.architecture).items():
         shape = (shapes[ours][0] // len(theirs), *shapes[ours][1:])
         if ours.startswith("pooler.") and theirs[0] not in tensors:
             rows.append(Row(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
             continue
-        misfits = [misfit for name in theirs if (misfit := _misfit(name, tensors, shape))]
-        for misfit in misfits:
-            problems.add(misfit)
+        misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape))}
+        for name, misfit in misfits.items():
+            problems.add(misfit.replace(name, families.spelled(name, family) if family else name, 1))
         if not misfits:
             rows += [_loaded(name, tensors[name]) for name in theirs]
             state[ours] = torch.cat([tensors[name].float() for name in theirs])
@@ -309,10 +317,11 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     # last. Those of tokens are the same on both sides.
     sizes = learner.backbone.architecture
     closed = sizes.positions == "rotary" or sizes.direction == "left_to_right"
+    foreign = families.of_architecture(sizes) is not None
     taken: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        theirs = names.HEADS.get(head.kind, {})
+        theirs = {} if foreign and head.kind == "nsp" else names.HEADS.get(head.kind, {})
         free = taken.isdisjoint(theirs.values()) and (head.kind in ("mlm", "tag") or not closed)
         published[name] = theirs if free else {}
         taken.update(published[name].values())

@@ -1,4 +1,7 @@
-"""Hugging Face's names: which of their tensors and config fields are which of ours, for BERT and RoFormer."""
+"""Hugging Face's names: which of their tensors and config fields are which of ours, for BERT and RoFormer.
+
+Those of other families are made BERT's as they are read, and theirs as they are written: families.py.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from osbert.errors import Problems, nearest
+from osbert.interop import families
 from osbert.models.transformer import Architecture
 
 PREFIXES = {"learned": "bert", "rotary": "roformer"}
@@ -63,6 +67,13 @@ CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
 }
 """The further config fields of our own model type -> our choice and what it may be."""
 
+UNUSUAL = {
+    "osbert_first_position": "first_position",
+    "osbert_embedding": "embedding",
+    "osbert_pooling": "pooling",
+}
+"""Those that are written only where they are not BERT's."""
+
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "position_embedding_type": (None, "absolute", "rotary"),
     "add_cross_attention": (None, False),
@@ -90,7 +101,7 @@ HEADS: Mapping[str, Mapping[str, str]] = {
 }
 """Our parameters of a head -> their tensors, by the head's kind."""
 
-HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.")
+HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
 """How the names of tensors begin that belong to heads."""
 
 BIAS = "cls.predictions.bias"
@@ -127,15 +138,16 @@ _ADAPTERS = {
 
 def backbone(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     """Return our backbone's tensors -> theirs without prefix; of several, ours holds the rows of all in turn."""
-    names: dict[str, tuple[str, ...]] = {
-        "embeddings.pieces.weight": (PIECES,),
-        "embeddings.segments.weight": ("embeddings.token_type_embeddings.weight",),
-    }
+    names: dict[str, tuple[str, ...]] = {"embeddings.pieces.weight": (PIECES,)}
+    if architecture.segments:
+        names["embeddings.segments.weight"] = ("embeddings.token_type_embeddings.weight",)
     if architecture.positions == "learned":
         names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
     if architecture.normalization == "pre":
         names |= _both("norm", ("encoder.LayerNorm",))
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",))
+    if architecture.embedding:
+        names |= _both("embeddings.projection", ("embeddings_project",))
     for layer in range(architecture.layers):
         for ours, theirs in _BLOCK.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
@@ -163,16 +175,20 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
     """
     problems = Problems(heading=f"{where} does not describe a model that can be opened")
     kind = config.get("model_type", "bert")
-    positions = {theirs: ours for ours, theirs in PREFIXES.items()}.get(kind)
+    family = families.TYPES.get(kind)
+    positions = "learned" if family else {theirs: ours for ours, theirs in PREFIXES.items()}.get(kind)
     if positions is None and kind != OWN:
-        problems.add(f"model_type is {kind!r}; only {', '.join(PREFIXES.values())} and {OWN} can be read.")
+        known = ", ".join((*PREFIXES.values(), *families.TYPES))
+        problems.add(f"model_type is {kind!r}; only {known} and {OWN} can be read.")
         problems.stop_if_any()
-    for message in _refusals(config):
+    config = families.in_bert_fields(family, config) if family else config
+    for message in _refusals(config, family):
         problems.add(message)
     settings: dict[str, Any] = {"positions": positions, "segments": config.get(SEGMENTS, 2)}
     for theirs, ours in SIZES.items():
         if not isinstance(config.get(theirs), int):
-            problems.add(f"{theirs} must be a whole number, but is {config.get(theirs, 'missing')!r}.")
+            field = family.fields.get(theirs, theirs) if family else theirs
+            problems.add(f"{field} must be a whole number, but is {config.get(theirs, 'missing')!r}.")
         settings[ours] = config.get(theirs)
     for theirs, ours in {**NUMBERS, NEIGHBOURS: "neighbours", RECURRENT: "recurrent", ADAPTERS: "adapters"}.items():
         value = config.get(theirs, getattr(Architecture, ours))
@@ -185,12 +201,24 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
         if config.get(theirs) not in choices:
             problems.add(f"{theirs} is {config.get(theirs, 'missing')!r}; it must be one of {choices}.")
         settings[ours] = config.get(theirs)
+    settings |= {ours: config[theirs] for theirs, ours in UNUSUAL.items() if kind == OWN and theirs in config}
+    settings |= families.values(family, config, problems.add) if family else {}
     problems.stop_if_any()
+    if family is families.ROBERTA:
+        settings["length"] -= settings["first_position"]
     return Architecture(**settings)
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
-    """Return the config.json fields that describe an Architecture."""
+def config(architecture: Architecture, heads: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the config.json fields that describe an Architecture, with those of its heads, by BERT's names."""
+    family = families.of_architecture(architecture)
+    fields = _bert_config(architecture) | dict(heads or {})
+    if family is None or fields["model_type"] == OWN:
+        return fields
+    return dict(families.own_fields(family, fields, architecture))
+
+
+def _bert_config(architecture: Architecture) -> dict[str, Any]:
     kind = model_type(architecture)
     fields: dict[str, Any] = {"model_type": kind, "hidden_act": _written(architecture.activation)}
     names = {**SIZES, SEGMENTS: "segments", **NUMBERS}
@@ -200,20 +228,28 @@ def config(architecture: Architecture) -> dict[str, Any]:
     fields |= {ADAPTERS: architecture.adapters} if architecture.adapters else {}
     fields |= {DECODER_FIELD: True} if architecture.direction == "left_to_right" else {}
     if kind == OWN:
+        unusual = {theirs: getattr(architecture, ours) for theirs, ours in UNUSUAL.items()}
+        fields |= {name: unusual[name] for name in unusual if unusual[name] != getattr(Architecture, UNUSUAL[name])}
         return fields | {theirs: getattr(architecture, ours) for theirs, (ours, _) in CHOICES.items()}
-    if kind == "bert":
-        return fields | {"position_embedding_type": "absolute"}
-    return fields | {"embedding_size": architecture.width, "rotary_value": False}
+    if kind == PREFIXES["rotary"]:
+        return fields | {"embedding_size": architecture.width, "rotary_value": False}
+    return fields | {"position_embedding_type": "absolute"}
 
 
 def model_type(architecture: Architecture) -> str:
     """Return the model type under which an Architecture is written: theirs where they have the same mathematics."""
-    return OWN if ours_alone(architecture) else PREFIXES[architecture.positions]
+    if ours_alone(architecture):
+        return OWN
+    family = families.of_architecture(architecture)
+    return family.prefix if family else PREFIXES[architecture.positions]
 
 
 def ours_alone(architecture: Architecture) -> tuple[str, ...]:
     """Return what of an Architecture they have no model for, as settings: "biases = False"."""
-    known = {"normalization": "post", "biases": True, "recurrent": 0, "adapters": 0}
+    known: dict[str, Any] = {"normalization": "post", "biases": True, "recurrent": 0, "adapters": 0}
+    if families.of_architecture(architecture) is None:
+        known |= {ours: getattr(Architecture, ours) for ours in UNUSUAL.values()}
+        known |= {} if architecture.segments else {"segments": 2}
     return tuple(
         f"{name} = {getattr(architecture, name)}"
         for name, value in known.items()
@@ -225,6 +261,8 @@ def model_class(kinds: Container[str], architecture: Architecture) -> str:
     """Return the name of their class that holds a backbone with heads of these kinds."""
     if ours_alone(architecture):
         return "OsbertModel"
+    if family := families.of_architecture(architecture):
+        return families.class_name(model_class(kinds, Architecture()), family)
     if architecture.direction == "left_to_right" and "mlm" in kinds:
         return {"rotary": "RoFormerForCausalLM", "learned": "BertLMHeadModel"}[architecture.positions]
     if "tag" in kinds:
@@ -255,16 +293,15 @@ def _written(activation: str) -> str:
     return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
 
 
-def _refusals(config: Mapping[str, Any]) -> Iterator[str]:
+def _refusals(config: Mapping[str, Any], family: families.Family | None) -> Iterator[str]:
     for field, accepted in REFUSED.items():
         if config.get(field) not in accepted:
             yield f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported."
     activation = config.get("hidden_act", "gelu")
     if activation not in ACTIVATIONS:
-        yield (
-            f"hidden_act is {activation!r}; known are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}"
-        )
-    if config.get("embedding_size") not in (None, config.get("hidden_size")):
+        field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
+        yield (f"{field} is {activation!r}; known are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}")
+    if family is not families.ELECTRA and config.get("embedding_size") not in (None, config.get("hidden_size")):
         yield f"embedding_size {config['embedding_size']} differs from hidden_size {config.get('hidden_size')}."
 
 

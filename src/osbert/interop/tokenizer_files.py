@@ -65,10 +65,11 @@ def read_tokenizer(folder: Path | str) -> Tokenizer:
         raise UserError(f"{path}: {error}") from error
 
 
-def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 512) -> None:
+def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
     """Write tokenizer.json, vocab.txt, tokenizer_config.json and special_tokens_map.json; each whole or not at all.
 
-    transformers' AutoTokenizer loads the folder. `length` is what it cuts sequences to.
+    transformers' AutoTokenizer loads the folder. `length` is what it cuts sequences to; where the model has no
+    `segments`, it is told to give none.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -78,6 +79,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 5
         "tokenize_chinese_chars": tokenizer.cjk,
     }
     config = {"tokenizer_class": "BertTokenizer", "model_max_length": length, **flags, **_NAMES}
+    config |= {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
     write_text(path / "vocab.txt", "".join(f"{piece}\n" for piece in tokenizer.vocabulary))
     write_json(path / "tokenizer.json", _description(tokenizer))
     write_json(path / "tokenizer_config.json", config)

@@ -16,6 +16,7 @@ from torch import Tensor
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.interop import huggingface_names as names
+from osbert.interop.families import TYPES, canonical
 from osbert.interop.weight_files import SAFE, fingerprint, read_file, read_json, read_tensors, write_tensors
 from osbert.models.lora import Factors
 
@@ -25,12 +26,12 @@ UP, DOWN = ".lora_up", ".lora_down"
 
 
 def read_whole(folder: Path) -> dict[str, Tensor]:
-    """Return all tensors of a model's folder, of a tuned one with those of its base.
+    """Return all tensors of a model's folder, of a tuned one with those of its base; a family's by BERT's names.
 
     Raises UserError as `read_tensors`, and when the base is not where it was or is another model by now.
     """
     if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
-        return read_tensors(folder)
+        return _canonical(read_tensors(folder), folder)
     whole = {name: tensor for name, tensor in _base(folder).items() if not name.startswith(names.HEAD_PREFIXES)}
     own = read_file(folder / TUNED)
     for name, tensor in own.items():
@@ -49,7 +50,7 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
     """
     before = read_whole(base)
     known = {names.plain(name): tensor for name, tensor in before.items()}
-    whole = {names.plain(name): tensor for name, tensor in read_file(folder / SAFE).items()}
+    whole = {names.plain(name): tensor for name, tensor in _canonical(read_file(folder / SAFE), folder).items()}
     tuned = {
         name: tensor
         for name, tensor in whole.items()
@@ -61,6 +62,12 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
     write_tensors(tuned, folder / TUNED)
     write_json(folder / BASE, {"path": str(base.resolve()), "fingerprint": fingerprint(before)})
     (folder / SAFE).unlink()
+
+
+def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    family = TYPES.get(config.get("model_type", ""))
+    return canonical(tensors, family) if family else tensors
 
 
 def _base(folder: Path) -> dict[str, Tensor]:

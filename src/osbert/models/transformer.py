@@ -226,18 +226,22 @@ def _problems(sizes: Architecture) -> Iterator[str]:
     for name in ("epsilon", "deviation"):
         if not getattr(sizes, name) > 0:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
-    if sizes.first_position > 0 and sizes.positions == "rotary":
-        yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
-        yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
-    if sizes.neighbours and not sizes.biases:
-        yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
+    yield from _misplaced(sizes)
     if sizes.recurrent > 0 and sizes.width % 2:
         yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
     if sizes.heads >= 1:
         yield from _uneven(sizes)
+
+
+def _misplaced(sizes: Architecture) -> Iterator[str]:
+    if sizes.first_position > 0 and sizes.positions == "rotary":
+        yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
+    if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
+        yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
+    if sizes.neighbours and not sizes.biases:
+        yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
 
 
 def _uneven(sizes: Architecture) -> Iterator[str]:

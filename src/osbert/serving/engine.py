@@ -160,7 +160,7 @@ class Engine:
             runs.append(Run(ids, ~self.tokenizer.continuation[ids]))
         if len(runs) == 1:
             return self.packer.single(runs[0].ids, runs[0].words)
-        if len(runs) == 2 and self.backend.architecture.segments < 2:
+        if len(runs) == 2 and self.backend.architecture.segments == 1:
             raise UserError(
                 f"The model in {self.folder} was trained without a second segment (segments = 1): it reads no pairs."
             )

@@ -1,0 +1,112 @@
+"""Encoders of other families through the commands: embedded, fine-tuned, predicted with; equal to transformers."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import transformers
+
+import osbert
+from osbert.commands.embed import embed
+from osbert.commands.finetune import finetune
+from osbert.text.tokenizer import SPECIALS
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
+DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 40}
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "distilbert": ("DistilBert", DISTILBERT | {"max_position_embeddings": 32}),
+    "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 32}),
+}
+KINDS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
+FILLERS = ("the", "film", "plays", "a", "café", "don't", "naïve,", "…")
+SETTINGS = ("--pair", "second", "--epochs", "2", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--text", "first")
+
+
+def texts(count: int) -> list[str]:
+    rng = random.Random(0)
+    return [" ".join([*rng.choices(FILLERS, k=rng.randint(1, 6)), rng.choice(list(KINDS))]) for _ in range(count)]
+
+
+def save_tokenizer(name: str, folder: Path) -> int:
+    """Write a tokenizer as transformers does, and return how many pieces it has."""
+    pieces = [*SPECIALS, *KINDS, "the", "film", "play", "##s", "a", "cafe", "don", "'", "t", "na", "##ive", ","]
+    tokenizer = transformers.BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
+    tokenizer.save_pretrained(folder)
+    return len(tokenizer)
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small random model of a family, and its tokenizer, as transformers writes them."""
+    folder = tmp_path_factory.mktemp("encoders") / request.param
+    vocabulary = save_tokenizer(request.param, folder)
+    begin, sizes = CONFIGS[request.param]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{begin}Config")(vocab_size=vocabulary, initializer_range=0.3, **sizes)
+    getattr(transformers, f"{begin}Model")(config).eval().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "pairs.tsv"
+    found = texts(60)
+    rows = [f"{first}\t{second}\t{KINDS[second.split()[-1]]}" for first, second in zip(found, reversed(found))]
+    path.write_text("\n".join(["first\tsecond\tlabel", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def theirs(folder: Path, *inputs: str, kind: str = "AutoModel") -> Any:
+    """What transformers makes of a text or a pair by itself."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = getattr(transformers, kind).from_pretrained(folder).eval()
+    with torch.no_grad():
+        return model(**tokenizer(*inputs, return_tensors="pt"))
+
+
+def test_texts_are_embedded_as_transformers_does(encoder: Path, tmp_path: Path) -> None:
+    found = texts(5)
+    source, out = tmp_path / "texts.txt", tmp_path / "vectors.npz"
+    source.write_text("\n".join(found) + "\n", encoding="utf-8")
+    embed(encoder, source, out=out, pooling="tokens")
+    arrays = np.load(out)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
+    for place, text in enumerate(found):
+        rows = slice(arrays["starts"][place], arrays["starts"][place + 1])
+        assert arrays["ids"][rows].tolist() == tokenizer(text)["input_ids"]
+        states = theirs(encoder, text).last_hidden_state[0]
+        np.testing.assert_allclose(arrays["vectors"][rows], states.numpy(), rtol=0, atol=2e-5)
+
+
+def test_a_run_on_it_stands_alone_and_opens_in_transformers(encoder: Path, table: Path, tmp_path: Path) -> None:
+    """Pairs, whose form differs most between families."""
+    run = tmp_path / "run"
+    finetune("classify", *SETTINGS, model=encoder, data=table, out=run)
+    pair = tuple(texts(2))
+    (ours,) = osbert.load(run).predict([pair])
+    scores = theirs(run, *pair, kind="AutoModelForSequenceClassification").logits
+    np.testing.assert_allclose(scores.softmax(-1)[0], list(ours.probabilities.values()), rtol=0, atol=2e-5)
+
+
+def test_the_command_predicts(encoder: Path, table: Path, tmp_path: Path) -> None:
+    """In a process of its own; only what was tuned is kept, by its name in the base."""
+    if encoder.name != "distilbert":
+        pytest.skip("one family suffices")
+    words = ("finetune", "classify", "--model", encoder, "--data", table, "--out", tmp_path / "run", *SETTINGS)
+    line = [sys.executable, "-m", "osbert", *map(str, words), "--tuning", "lora"]
+    done = subprocess.run(line, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "tuned.safetensors").is_file() and "holds only what was tuned" in done.stdout
+    (prediction,) = osbert.load(tmp_path / "run").predict([tuple(texts(2))])
+    assert set(prediction.probabilities) == {"pos", "neg"}

@@ -1,0 +1,252 @@
+"""RoBERTa, XLM-R, DistilBERT and ELECTRA: the states, scores and folders of transformers, both ways."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import transformers
+from safetensors.torch import load_file, save_file
+
+from osbert.data.batch import Batch, Target, collate
+from osbert.data.example import Example
+from osbert.errors import UserError
+from osbert.interop import huggingface, huggingface_names
+from osbert.models.grouped import ChoiceHead, SpanHead
+from osbert.models.heads import Head, Learner
+from osbert.models.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.tagging import TagHead
+from osbert.models.transformer import Architecture, Transformer
+
+TOLERANCE = 2e-5
+SIZES = {"vocab_size": 60, "initializer_range": 0.3}
+BERT = SIZES | {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "max_position_embeddings": 24,
+}
+ROBERTA = BERT | {"max_position_embeddings": 26, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "roberta": ("Roberta", ROBERTA),
+    "xlm-roberta": ("XLMRoberta", ROBERTA),
+    "camembert": ("Camembert", ROBERTA),
+    "distilbert": (
+        "DistilBert",
+        SIZES | {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 40, "max_position_embeddings": 24},
+    ),
+    "electra": ("Electra", BERT | {"embedding_size": 6}),
+    "electra-base": ("Electra", BERT | {"embedding_size": 16}),
+}
+WRITTEN = {"xlm-roberta": "Roberta", "camembert": "Roberta"}
+HEADS = {
+    "classify": "ForSequenceClassification",
+    "tag": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "choose": "ForMultipleChoice",
+    "mlm": "ForMaskedLM",
+}
+
+
+def model(name: str, kind: str = "Model") -> Any:
+    """A random model of transformers, no two of whose vectors are alike."""
+    begin, sizes = CONFIGS[name]
+    labels = {"num_labels": 2 if kind == "ForQuestionAnswering" else 3}
+    config = getattr(transformers, f"{begin}Config")(**sizes, **labels)
+    torch.manual_seed(0)
+    made = getattr(transformers, begin + kind)(config).eval()
+    for parameter in made.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, mean=parameter.detach().mean().item(), std=0.1)
+    return made
+
+
+def batch_of(lengths: list[int], *, segments: bool) -> Batch:
+    rng = np.random.default_rng(0)
+    plain = [np.zeros(length, np.bool_) for length in lengths]
+    return collate(
+        [
+            Example(
+                ids=rng.integers(5, 60, size=length),
+                segments=(np.arange(length) > length // 2).astype(np.int8) * segments,
+                words=none,
+                special=none,
+                record=place,
+            )
+            for place, (length, none) in enumerate(zip(lengths, plain))
+        ]
+    )
+
+
+def theirs(made: Any, batch: Batch, **options: Any) -> Any:
+    """What transformers gives for each sequence by itself; their padding plays no part."""
+    outputs = []
+    for ids, segments in zip(batch.ids.split(batch.lengths), batch.segments.split(batch.lengths), strict=True):
+        kinds = {"token_type_ids": segments[None]} if segments.any() else {}
+        with torch.no_grad():
+            outputs.append(made(input_ids=ids[None], **kinds, **options))
+    return outputs
+
+
+def head_of(kind: str, backbone: Transformer) -> Head:
+    if kind in ("classify", "regress"):
+        return SequenceHead(backbone, kind=kind, target=kind, labels=3 if kind == "classify" else 1)
+    if kind == "tag":
+        return TagHead(backbone, target=kind, labels=3)
+    return {"span": SpanHead, "choose": ChoiceHead, "mlm": MaskedLanguageHead}[kind](backbone, target=kind)
+
+
+def scores(learner: Learner, kind: str, batch: Batch) -> torch.Tensor:
+    with torch.no_grad():
+        return learner.heads[kind].outputs(learner.states(batch), batch)
+
+
+def expected(made: Any, kind: str, batch: Batch) -> torch.Tensor:
+    if kind == "choose":
+        rows = [made(input_ids=ids[None, None]).logits[0] for ids in batch.ids.split(batch.lengths)]
+        return torch.cat(rows).detach()[:, None]
+    found = theirs(made, batch)
+    if kind == "span":
+        return torch.cat([torch.stack([one.start_logits[0], one.end_logits[0]], dim=1) for one in found])
+    rows = [one.logits for one in found]
+    return torch.cat(rows) if kind in ("classify", "regress") else torch.cat([row[0] for row in rows])
+
+
+def labelled(batch: Batch, kind: str) -> Batch:
+    everything = Target(labels=torch.zeros(batch.tokens), index=torch.arange(batch.tokens), per_token=True, count=1.0)
+    return replace(batch, targets={kind: everything}) if kind == "mlm" else batch
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_layer_is_theirs(name: str, tmp_path: Path) -> None:
+    made = model(name)
+    made.save_pretrained(tmp_path)
+    loaded = huggingface.load(tmp_path)
+    assert loaded.report.problems == ()
+    assert bool(loaded.report.named("new")) == (getattr(made, "pooler", None) is None)
+    batch = batch_of([24, 9, 9, 2], segments=name.startswith("electra"))
+    found = theirs(made, batch, output_hidden_states=True)
+    with torch.no_grad():
+        layers = list(loaded.backbone.eval().layers(batch))
+    assert len(layers) == 3
+    for layer, mine in enumerate(layers):
+        other = torch.cat([one.hidden_states[layer][0] for one in found])
+        torch.testing.assert_close(mine, other, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_their_heads_give_their_scores_and_are_written_as_theirs(name: str, kind: str, tmp_path: Path) -> None:
+    made = model(name, HEADS[kind])
+    made.save_pretrained(tmp_path / "theirs")
+    loaded = huggingface.load(tmp_path / "theirs")
+    learner = Learner(loaded.backbone, {kind: head_of(kind, loaded.backbone)}).eval()
+    report = huggingface.read_heads(tmp_path / "theirs", learner)
+    assert report.named("new") == () and report.problems == ()
+    batch = labelled(batch_of([24, 9, 5], segments=False), kind)
+    before = expected(made, kind, batch)
+    torch.testing.assert_close(scores(learner, kind, batch), before, rtol=0, atol=TOLERANCE)
+
+    huggingface.write_model(learner, tmp_path / "ours")
+    name_of_class = WRITTEN.get(name, CONFIGS[name][0]) + HEADS[kind]
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["architectures"] == [name_of_class]
+    again, information = getattr(transformers, name_of_class).from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    assert not information["missing_keys"] and not information["mismatched_keys"]
+    torch.testing.assert_close(expected(again.eval(), kind, batch), before, rtol=0, atol=TOLERANCE)
+
+    reopened = huggingface.load(tmp_path / "ours")
+    assert reopened.report.problems == () and reopened.report.named("new") == ()
+    assert reopened.backbone.architecture == replace(
+        learner.backbone.architecture, dropout=reopened.backbone.architecture.dropout
+    )
+    fresh = Learner(reopened.backbone, {kind: head_of(kind, reopened.backbone)}).eval()
+    assert huggingface.read_heads(tmp_path / "ours", fresh).named("new") == ()
+    torch.testing.assert_close(scores(fresh, kind, batch), before, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_regression_is_written_as_theirs(name: str, tmp_path: Path) -> None:
+    model(name).save_pretrained(tmp_path / "theirs")
+    backbone = huggingface.read_backbone(tmp_path / "theirs")
+    learner = Learner(backbone, {"regress": head_of("regress", backbone)}).eval()
+    huggingface.write_model(learner, tmp_path / "ours", center=2.0, scale=3.0)
+    batch = batch_of([9, 5], segments=False)
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours").eval()
+    wanted = expected(again, "regress", batch)
+    torch.testing.assert_close(2 + 3 * scores(learner, "regress", batch), wanted, rtol=0, atol=TOLERANCE)
+
+
+def test_what_is_missing_is_told_by_its_name_in_the_file(tmp_path: Path) -> None:
+    model("distilbert").save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["transformer.layer.1.attention.out_lin.bias"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"transformer\.layer\.1\.attention\.out_lin\.bias \(16,\) is missing"):
+        huggingface.load(tmp_path)
+
+
+def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Path) -> None:
+    """The first releases of transformers wrote both; the classifier never read the pooler."""
+    made = model("roberta", "ForSequenceClassification")
+    made.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors |= {"roberta.pooler.dense.weight": torch.ones(16, 16), "roberta.pooler.dense.bias": torch.ones(16)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    loaded = huggingface.load(tmp_path)
+    assert torch.equal(loaded.backbone.pooler.weight, made.classifier.dense.weight)
+    unused = sorted(row.name for row in loaded.report.problems)
+    assert unused == ["roberta.pooler.dense.bias", "roberta.pooler.dense.weight"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "text"),
+    [
+        ("roberta", {"hidden_act": "relu"}, "hidden_act is 'relu'.*only 'gelu'"),
+        ("roberta", {"is_decoder": True}, "is_decoder is True"),
+        ("roberta", {"pad_token_id": None}, "pad_token_id must be a whole number.* but is None"),
+        ("xlm-roberta", {"max_position_embeddings": 2}, "length is 0"),
+        ("distilbert", {"n_heads": "two"}, "n_heads must be a whole number"),
+        ("distilbert", {"activation": "silu"}, "activation is 'silu'"),
+        ("electra", {"embedding_size": 6.5}, "embedding_size must be a whole number"),
+        ("electra", {"summary_type": "last"}, "summary_type is 'last'"),
+    ],
+)
+def test_other_mathematics_is_refused(name: str, change: dict[str, Any], text: str, tmp_path: Path) -> None:
+    model(name).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=text):
+        huggingface.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"first_position": 2, "adapters": 3}, "adapters = 3"),
+        ({"first_position": 2, "pooling": "gelu"}, "first_position = 2 and pooling = gelu"),
+        ({"segments": 0}, "segments = 0"),
+        ({"embedding": 6}, "embedding = 6"),
+    ],
+)
+def test_what_no_family_is_stays_with_us(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
+    sizes = Architecture(layers=1, heads=2, width=16, vocabulary=60, length=24, deviation=0.3, **changes)
+    backbone = sizes.build().eval()
+    assert told in huggingface.closed_to_others(sizes)
+    huggingface.write_model(Learner(backbone, {"mlm": head_of("mlm", backbone)}), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == huggingface_names.OWN
+    again = huggingface.load(tmp_path).backbone.eval()
+    assert again.architecture == backbone.architecture
+    batch = batch_of([9, 5], segments=True)
+    assert torch.equal(again(batch).pooled, backbone(batch).pooled)
