@@ -30,7 +30,10 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 KINDS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 FILLERS = ("the", "film", "plays", "a", "café", "don't", "naïve,", "…")
-SETTINGS = ("--pair", "second", "--epochs", "2", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--text", "first")
+SETTINGS = (
+    *("--text", "first", "--pair", "second", "--epochs", "2", "--learning-rate", "1e-2"),
+    *("--precision", "fp32", "--device", "cpu"),
+)
 
 
 def texts(count: int) -> list[str]:
