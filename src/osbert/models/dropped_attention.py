@@ -6,7 +6,9 @@ that stay in the processor's cache, for a few heads at a time.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +16,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from osbert.models.dropout import Chances
+
+ALONE = 2**22 if os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" else 0
+"""The most multiplications that one thread does faster than several, where the others sleep between their tasks."""
 
 WEIGHTS = 2**20
 """About how many attention weights are worked on at a time."""
@@ -40,14 +45,15 @@ class _Attention(torch.autograd.Function):
         weights = value.new_empty(*query.shape[:3], value.shape[2])  # (B, H, Q, T)
         scale = query.shape[-1] ** -0.5
         levels = chances.draw(weights.shape)
-        for at in _pieces(weights):
-            here, q, k, v, out = (column[at].flatten(0, 1) for column in (weights, query, key, value, mixed))  # views
-            torch.baddbmm(here, q, k.transpose(1, 2), beta=0, alpha=scale, out=here)
-            if hidden is not None:
-                weights[at].masked_fill_(hidden[at[0] if len(hidden) > 1 else slice(None)], float("-inf"))
-            torch.softmax(here, dim=-1, out=here)
-            factors = chances.factors(levels[at].flatten(0, 1), here.dtype)
-            torch.bmm(factors.mul_(here), v, out=out)
+        with threads_for(weights.numel() * query.shape[-1]):
+            for at in _pieces(weights):
+                here, q, k, v, out = (column[at].flatten(0, 1) for column in (weights, query, key, value, mixed))
+                torch.baddbmm(here, q, k.transpose(1, 2), beta=0, alpha=scale, out=here)
+                if hidden is not None:
+                    weights[at].masked_fill_(hidden[at[0] if len(hidden) > 1 else slice(None)], float("-inf"))
+                torch.softmax(here, dim=-1, out=here)
+                factors = chances.factors(levels[at].flatten(0, 1), here.dtype)
+                torch.bmm(factors.mul_(here), v, out=out)
         ctx.save_for_backward(query, key, value, weights, levels)
         ctx.chances = chances
         return mixed
@@ -59,15 +65,30 @@ class _Attention(torch.autograd.Function):
         gradients = [torch.empty_like(column) for column in (query, key, value)]
         given = (weights, levels, query, key, value, towards[0].contiguous(), *gradients)
         scale = query.shape[-1] ** -0.5
-        for at in _pieces(weights):
-            here, drawn, q, k, v, slope, of_q, of_k, of_v = (column[at].flatten(0, 1) for column in given)  # views
-            factors = ctx.chances.factors(drawn, here.dtype)
-            of_weights = torch.bmm(slope, v.transpose(1, 2)).mul_(factors)
-            torch.bmm(factors.mul_(here).transpose(1, 2), slope, out=of_v)
-            of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype).mul_(scale)
-            torch.bmm(of_scores, k, out=of_q)
-            torch.bmm(of_scores.transpose(1, 2), q, out=of_k)
+        with threads_for(weights.numel() * query.shape[-1]):
+            for at in _pieces(weights):
+                here, drawn, q, k, v, slope, of_q, of_k, of_v = (column[at].flatten(0, 1) for column in given)
+                factors = ctx.chances.factors(drawn, here.dtype)
+                of_weights = torch.bmm(slope, v.transpose(1, 2)).mul_(factors)
+                torch.bmm(factors.mul_(here).transpose(1, 2), slope, out=of_v)
+                of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype).mul_(scale)
+                torch.bmm(of_scores, k, out=of_q)
+                torch.bmm(of_scores.transpose(1, 2), q, out=of_k)
         return *gradients, None, None
+
+
+@contextmanager
+def threads_for(products: int) -> Iterator[None]:
+    """Work in one thread while there are fewer than ALONE `products` to do: waking a second takes longer than they."""
+    threads = torch.get_num_threads()
+    if threads == 1 or products > ALONE:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _pieces(weights: Tensor) -> Iterator[tuple[slice, slice]]:
