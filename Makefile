@@ -10,7 +10,7 @@ PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it"
-	@echo "make demo      install, then run the whole chain on text that this installation has (about 4 minutes)"
+	@echo "make demo      install, then run the whole chain on text that this installation has (minutes)"
 	@echo "make test      install what the tests need, then run all of them"
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
