@@ -128,13 +128,18 @@ def load(folder: str | Path) -> Loaded:
     says so.
     """
     folder = Path(folder)
-    architecture = names.architecture(read_json(folder / "config.json"), where=str(folder / "config.json"))
+    path = folder / "config.json"
+    architecture = names.architecture(read_json(path), where=str(path))
+    return assemble(architecture, named(read_whole(folder)), where=folder)
+
+
+def assemble(architecture: Architecture, tensors: Mapping[str, Tensor], *, where: Path) -> Loaded:
+    """Return a backbone made of tensors as `named` gives them, from the folder `where`; raises UserError as `load`."""
     try:
         backbone = architecture.empty()
     except ValueError as error:
-        raise UserError(f"{folder / 'config.json'}: {error}.") from error
-    tensors = _named(read_whole(folder))
-    state, rows = _backbone_state(backbone, tensors, where=folder)
+        raise UserError(f"{where}: {error}.") from error
+    state, rows = _backbone_state(backbone, tensors, where=where)
     if any(row.status == "new" for row in rows):
         backbone.pooler.to_empty(device="cpu")
         initialise(backbone.pooler, architecture.deviation)
@@ -148,15 +153,15 @@ def read_heads(folder: str | Path, learner: Learner) -> Report:
     A head whose tensors are not there, or are of other shapes (another number of labels), keeps its fresh weights and
     is reported as new; `Report.require_complete` makes that an error.
     """
-    return Report(rows=tuple(_fill_heads(_named(read_whole(Path(folder))), learner)))
+    return Report(rows=tuple(fill_heads(named(read_whole(Path(folder))), learner)))
 
 
 def read_learner_weights(folder: str | Path, learner: Learner) -> Report:
     """Fill a whole learner from a folder: the backbone, which must fit (else UserError), then heads as `read_heads`."""
-    tensors = _named(read_whole(Path(folder)))
+    tensors = named(read_whole(Path(folder)))
     state, rows = _backbone_state(learner.backbone, tensors, where=Path(folder))
     learner.backbone.load_state_dict(state, strict=False)
-    return Report(rows=tuple(rows + _fill_heads(tensors, learner)))
+    return Report(rows=tuple(rows + fill_heads(tensors, learner)))
 
 
 def write_model(
@@ -176,6 +181,15 @@ def write_model(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    config, tensors = laid_out(learner, labels=labels, center=center, scale=scale)
+    write_tensors(tensors, folder / SAFE)
+    write_json(folder / "config.json", config)
+
+
+def laid_out(
+    learner: Learner, *, labels: Sequence[str] | None = None, center: float = 0.0, scale: float = 1.0
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return what `write_model` writes: the fields of config.json, and the tensors by their names."""
     config = names.config(learner.backbone.architecture, _head_config(learner, labels))
     prefix = f"{config['model_type']}." if learner.heads else ""
     tensors: dict[str, Tensor] = {}
@@ -199,8 +213,7 @@ def write_model(
             families.spelled(name.removeprefix(prefix), family, kinds, prefix=bool(prefix)): tensor
             for name, tensor in tensors.items()
         }
-    write_tensors(tensors, folder / SAFE)
-    write_json(folder / "config.json", config)
+    return config, tensors
 
 
 def closed_to_others(architecture: Architecture) -> str:
@@ -217,12 +230,13 @@ def _sines(architecture: Architecture) -> Tensor:
     return torch.cat([turns[..., 1], turns[..., 0]], dim=1)
 
 
-def _named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    named = {names.plain(name): tensor for name, tensor in tensors.items()}
-    if names.DECODER_BIAS in named:  # some writers keep the tied bias under this name alone
-        named.setdefault(names.BIAS, named[names.DECODER_BIAS])
-        del named[names.DECODER_BIAS]
-    return named
+def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a weight file by today's names, without the backbone's prefix."""
+    found = {names.plain(name): tensor for name, tensor in tensors.items()}
+    if names.DECODER_BIAS in found:  # some writers keep the tied bias under this name alone
+        found.setdefault(names.BIAS, found[names.DECODER_BIAS])
+        del found[names.DECODER_BIAS]
+    return found
 
 
 def _backbone_state(
@@ -289,7 +303,8 @@ def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
         yield name, head
 
 
-def _fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
+def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
+    """Fill the learner's heads from tensors as `named` gives them; return what became of each of their own."""
     rows: list[Row] = []
     for name, head in _heads(learner):
         state: dict[str, Tensor] = {}

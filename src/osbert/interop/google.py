@@ -1,0 +1,177 @@
+"""Folders of google-research/bert: bert_config.json, vocab.txt and a TensorFlow checkpoint, read and written.
+
+Their layers keep the transposed matrices of ours, as "kernel"; norms have gamma and beta. What their code has no name
+for is kept in the same files where this module finds it again: heads of ours below osbert/, and fields of the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from osbert.errors import Problems, UserError
+from osbert.files import write_json, write_text
+from osbert.interop import huggingface_names as names
+from osbert.interop.google_bundle import INDEX, Bundle, open_bundle, write_bundle
+from osbert.interop.weight_files import read_json
+from osbert.models.transformer import Architecture
+from osbert.text.tokenizer import Tokenizer
+
+CONFIG = "bert_config.json"
+PREFIX = "bert_model.ckpt"
+STATE = "checkpoint"
+"""The file in which TensorFlow notes the newest of several checkpoints."""
+FIELDS = (*names.SIZES, names.SEGMENTS, "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob")
+"""The fields of their config but initializer_range, by names that Hugging Face took over."""
+ACTIVATION = "osbert_activation"
+"""A config field of our own where the curve is GELU's tanh approximation. Theirs says "gelu" both for it and for the
+exact curve: the published models are taken for exact ones, as everywhere, and google-research/bert approximates."""
+OWN = "osbert/"
+OPTIMIZER = ("/adam_m", "/adam_v", "/Adam", "/Adam_1", "global_step", "beta1_power", "beta2_power", "loss_scale")
+"""How names of variables end that are of use in training alone."""
+
+_HEADS = {
+    "cls.predictions.bias": "cls/predictions/output_bias",
+    "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+    "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
+    "classifier.weight": "output_weights",
+    "classifier.bias": "output_bias",
+    "qa_outputs.weight": "cls/squad/output_weights",
+    "qa_outputs.bias": "cls/squad/output_bias",
+}
+"""Hugging Face's names of head tensors -> theirs, where they do not follow from each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoogleFolder:
+    """What such a folder holds, in Hugging Face's words.
+
+    `config`: the fields of a config.json. `tensors`: by Hugging Face's names without prefix. `unused`: the shapes of
+    further variables, by their own names. `folder`: where config and vocabulary lie.
+    """
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+    unused: dict[str, tuple[int, ...]]
+    folder: Path
+
+
+def checkpoint(path: Path) -> Path | None:
+    """Return the prefix of the TensorFlow checkpoint that a path means, None where there is none.
+
+    The path is a folder, or a prefix or an index itself. Raises UserError when a folder has several, and no file
+    "checkpoint" that says which is the newest; and when it has data without an index.
+    """
+    for prefix in (path, path.with_name(path.name.removesuffix(INDEX))):
+        if prefix.with_name(prefix.name + INDEX).is_file():
+            return prefix
+    if not path.is_dir():
+        return None
+    found = sorted(one.name.removesuffix(INDEX) for one in path.glob(f"*{INDEX}"))
+    if not found and (data := sorted(path.glob("*.data-*-of-*"))):
+        raise UserError(f"{path} has {data[0].name}, but the index that belongs to it is missing.")
+    if len(found) <= 1:
+        return path / found[0] if found else None
+    newest = _newest(path / STATE)
+    if newest not in found:
+        raise UserError(f"{path} has several checkpoints: give the path of one, such as {path / found[-1]}.")
+    return path / newest
+
+
+def read_google(prefix: Path) -> GoogleFolder:
+    """Read a checkpoint, with the config beside it; its tensors in the types they have.
+
+    Raises UserError when one of the files is missing or damaged, or the config asks for what is not supported.
+    """
+    folder = prefix.parent
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder / CONFIG} is missing: it tells the sizes of the model in {prefix.name}.")
+    config = {**read_json(folder / CONFIG), "model_type": "bert"}
+    config["hidden_act"] = config.pop(ACTIVATION, config.get("hidden_act", "gelu"))
+    architecture = names.architecture(config, where=str(folder / CONFIG))
+    bundle = open_bundle(prefix)
+    known = {theirs(name): name for name in _known(architecture)}
+    known |= {name: name.removeprefix(OWN) for name in bundle.entries if name.startswith(OWN)}
+    read = {ours: _read(bundle, name) for name, ours in known.items() if name in bundle.entries}
+    unused = {name: entry.shape for name, entry in bundle.entries.items() if name not in known}
+    return GoogleFolder(config=config, tensors=read, unused=unused, folder=folder)
+
+
+def write_google(config: Mapping[str, Any], tensors: Mapping[str, Tensor], tokenizer: Tokenizer, folder: Path) -> None:
+    """Write bert_config.json, vocab.txt and bert_model.ckpt of what Hugging Face's folder would hold.
+
+    Fields of the config of our own stay. tokenizer_config.json says what a vocabulary leaves open: whether text is
+    lowercased. Raises UserError when their code has no such model (`objections`).
+    """
+    problems = Problems(heading=f"{folder}: google-research/bert has no such model")
+    architecture = names.architecture(config, where=str(folder))
+    for objection in objections(architecture, tokenizer):
+        problems.add(objection)
+    problems.stop_if_any()
+    fields = {name: config[name] for name in (*FIELDS, "initializer_range")}
+    fields |= {name: value for name, value in config.items() if name.startswith("osbert_")}
+    if architecture.activation == "gelu_tanh":
+        fields |= {"hidden_act": "gelu", ACTIVATION: config["hidden_act"]}
+    folder.mkdir(parents=True, exist_ok=True)
+    named = {theirs(names.plain(name)): tensor for name, tensor in tensors.items()}
+    turned = {name: tensor.T if name.endswith("/kernel") else tensor for name, tensor in named.items()}
+    write_bundle(turned, folder / PREFIX)
+    write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in tokenizer.vocabulary))
+    write_json(folder / "tokenizer_config.json", {"do_lower_case": tokenizer.lowercase})
+    write_json(folder / CONFIG, fields)
+
+
+def objections(architecture: Architecture, tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield what their code has no name for, each as a setting."""
+    yield from names.ours_alone(architecture)
+    wanted = {"positions": "learned", "direction": "both", "epsilon": 1e-12}
+    for name, value in wanted.items():
+        if (found := getattr(architecture, name)) != value:
+            yield f"{name} = {found}, where theirs has {value}"
+    if not tokenizer.cjk:
+        yield "a tokenizer that does not set ideographs apart"
+    if tokenizer.strip_accents != tokenizer.lowercase:
+        yield f"a tokenizer with lowercase = {tokenizer.lowercase} and strip_accents = {tokenizer.strip_accents}"
+
+
+def theirs(name: str) -> str:
+    """Return their name of a tensor, given Hugging Face's without prefix."""
+    if name in _HEADS:
+        return _HEADS[name]
+    if name.startswith("heads."):
+        return OWN + name
+    *path, part = name.split(".")
+    if path[-1] == "LayerNorm":
+        path.append({"weight": "gamma", "bias": "beta"}[part])
+    elif not path[-1].endswith("_embeddings"):
+        path.append({"weight": "kernel", "bias": "bias"}[part])
+    joined = "/".join(path).replace("encoder/layer/", "encoder/layer_")
+    return joined if path[0] == "cls" else f"bert/{joined}"
+
+
+def of_optimizer(name: str) -> bool:
+    """Return whether a variable is the optimizer's, and no part of the model."""
+    return name.endswith(OPTIMIZER)
+
+
+def _known(architecture: Architecture) -> Iterator[str]:
+    for parts in names.backbone(architecture).values():
+        yield from parts
+    for head in names.HEADS.values():
+        yield from head.values()
+
+
+def _read(bundle: Bundle, name: str) -> Tensor:
+    tensor = bundle.read(name)
+    return tensor.T.contiguous() if name.endswith("/kernel") and tensor.ndim == 2 else tensor
+
+
+def _newest(state: Path) -> str:
+    """Return the name of the newest checkpoint, "" where there is no word of it."""
+    lines = state.read_text(encoding="utf-8", errors="replace").splitlines() if state.is_file() else []
+    paths = [line.partition(":")[2].strip().strip('"') for line in lines if line.startswith("model_checkpoint_path:")]
+    return paths[0].replace("\\", "/").rpartition("/")[2] if paths else ""

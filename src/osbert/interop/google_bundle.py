@@ -1,0 +1,217 @@
+"""TensorFlow checkpoints without TensorFlow: name.index says where in name.data-* each tensor lies.
+
+The index is a sorted table. Its first key, the empty one, holds a header; every other key is a tensor's name, and its
+value tells the tensor's type, shape, file, place, size and checksum, as protocol buffers
+(tensorflow/core/protobuf/tensor_bundle.proto). The data are the tensors' plain bytes, little-endian, rows first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osbert.errors import Problems, UserError
+from osbert.files import replace_file
+from osbert.interop.google_checksum import masked
+from osbert.interop.google_table import Row, read_number, read_table, write_number, write_table
+
+INDEX = ".index"
+TYPES = {
+    1: torch.float32,
+    2: torch.float64,
+    3: torch.int32,
+    4: torch.uint8,
+    5: torch.int16,
+    6: torch.int8,
+    9: torch.int64,
+    10: torch.bool,
+    14: torch.bfloat16,
+    19: torch.float16,
+}
+"""TensorFlow's numbers of the types that are plain numbers."""
+HEADER = b"\x08\x01\x1a\x02\x08\x01"
+"""One data file, little-endian; of the format's first version."""
+
+Fields = dict[int, list[int | bytes]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What an index says of a tensor: `kind`, the number of its type; where it lies; its masked `checksum`."""
+
+    kind: int
+    shape: tuple[int, ...]
+    shard: int
+    start: int
+    size: int
+    checksum: int
+    sliced: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """An open checkpoint. `prefix`: its path without .index. `entries`: of its tensors, by name, sorted."""
+
+    prefix: Path
+    shards: int
+    entries: Mapping[str, Entry]
+
+    def data(self, shard: int) -> Path:
+        """Return the path of a data file."""
+        return _data(self.prefix, shard, self.shards)
+
+    def read(self, name: str) -> Tensor:
+        """Return a tensor. Raises UserError when its bytes are not those that were written, or are no plain numbers."""
+        entry = self.entries[name]
+        path = self.data(entry.shard)
+        kind = TYPES.get(entry.kind)
+        if kind is None or entry.sliced:
+            what = "is kept in slices" if entry.sliced else f"is of type {entry.kind}, which holds no plain numbers"
+            raise UserError(f"{self.prefix}{INDEX}: {name} {what}; such a tensor cannot be read.")
+        if entry.size != math.prod(entry.shape) * kind.itemsize:
+            raise UserError(f"{self.prefix}{INDEX}: {name} {entry.shape} cannot have {entry.size:,} bytes.")
+        with path.open("rb") as file:
+            file.seek(entry.start)
+            content = bytearray(file.read(entry.size))
+        if masked(content) != entry.checksum:
+            raise UserError(f"{path}: the checksum of {name} is another: the file is damaged. Copy it again.")
+        flat = torch.frombuffer(content, dtype=kind) if content else torch.empty(0, dtype=kind)
+        return flat.view(entry.shape)
+
+
+def open_bundle(prefix: Path) -> Bundle:
+    """Open the checkpoint `prefix`.index.
+
+    Raises UserError when the index is damaged, and when a data file is missing or shorter than the index says.
+    """
+    path = prefix.with_name(prefix.name + INDEX)
+    try:
+        rows = dict(read_table(path.read_bytes()))
+        header = _fields(rows.pop(b""))
+        # A key that begins with a zero byte is of a slice of a tensor; the tensor's own entry says that it has such.
+        entries = {name.decode(): _entry(value) for name, value in rows.items() if name[0]}
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing.") from error
+    except (ValueError, KeyError) as error:
+        reason = "it has no header" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"{path}: no readable TensorFlow index: {reason}. Copy it again.") from error
+    if _number(header, 2):
+        raise UserError(f"{path}: was written on a big-endian machine, which is not supported.")
+    bundle = Bundle(prefix=prefix, shards=_number(header, 1), entries=dict(sorted(entries.items())))
+    _check(bundle)
+    return bundle
+
+
+def write_bundle(tensors: Mapping[str, Tensor], prefix: Path) -> None:
+    """Write `prefix`.data-00000-of-00001 and `prefix`.index, each whole or not at all, the index last."""
+    types = {ours: theirs for theirs, ours in TYPES.items()}
+    rows: list[Row] = [(b"", HEADER)]
+
+    def write(aside: Path) -> None:
+        start = 0
+        with aside.open("wb") as file:
+            for name in sorted(tensors, key=str.encode):
+                tensor = tensors[name].detach().cpu().contiguous()
+                content = tensor.view(-1).view(torch.uint8).numpy().astype(np.uint8, copy=False).tobytes()
+                shape = b"".join(_message(2, _field(1, size) if size else b"") for size in tensor.shape)
+                said = _field(1, types[tensor.dtype]) + _message(2, shape)
+                said += (_field(4, start) if start else b"") + (_field(5, len(content)) if content else b"")
+                rows.append((name.encode(), said + b"\x35" + masked(content).to_bytes(4, "little")))
+                file.write(content)
+                start += len(content)
+
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(_data(prefix, 0, 1), write)
+    table = write_table(rows)
+    replace_file(prefix.with_name(prefix.name + INDEX), lambda aside: aside.write_bytes(table))
+
+
+def _data(prefix: Path, shard: int, shards: int) -> Path:
+    return prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
+
+
+def _check(bundle: Bundle) -> None:
+    """Raise UserError that names every data file that is not there or is too short."""
+    problems = Problems(heading=f"{bundle.prefix}{INDEX} tells of data that are not there")
+    ends: dict[int, int] = {}
+    for entry in bundle.entries.values():
+        ends[entry.shard] = max(ends.get(entry.shard, 0), entry.start + entry.size)
+    for shard, end in sorted(ends.items()):
+        path = bundle.data(shard)
+        if not path.is_file():
+            problems.add(f"{path.name} is missing. Put it beside the index.")
+        elif path.stat().st_size < end:
+            problems.add(f"{path.name} is cut short: {end:,} bytes are wanted, there are {path.stat().st_size:,}.")
+    problems.stop_if_any()
+
+
+def _entry(value: bytes) -> Entry:
+    fields = _fields(value)
+    shape = _fields(_bytes(fields, 2))
+    return Entry(
+        kind=_number(fields, 1),
+        shape=tuple(_number(_fields(size), 1) for size in shape.get(2, []) if isinstance(size, bytes)),
+        shard=_number(fields, 3),
+        start=_number(fields, 4),
+        size=_number(fields, 5),
+        checksum=_number(fields, 6),
+        sliced=7 in fields,
+    )
+
+
+def _fields(data: bytes) -> Fields:
+    """Return the fields of a protocol buffer by number. Raises ValueError when it is none."""
+    found: Fields = {}
+    for number, value in _each(data):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def _each(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    place = 0
+    while place < len(data):
+        tag, place = read_number(data, place)
+        kind = tag & 7
+        if kind == 0:
+            value, place = read_number(data, place)
+            yield tag >> 3, value
+            continue
+        if kind == 2:
+            size, place = read_number(data, place)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"an entry has a field of kind {kind}")
+        if place + size > len(data):
+            raise ValueError("an entry is cut short")
+        part = data[place : place + size]
+        yield tag >> 3, part if kind == 2 else int.from_bytes(part, "little")
+        place += size
+
+
+def _number(fields: Fields, number: int) -> int:
+    value = fields.get(number, [0])[-1]
+    if not isinstance(value, int):
+        raise ValueError(f"field {number} of an entry is no number")
+    return value
+
+
+def _bytes(fields: Fields, number: int) -> bytes:
+    value = fields.get(number, [b""])[-1]
+    if not isinstance(value, bytes):
+        raise ValueError(f"field {number} of an entry is no message")
+    return value
+
+
+def _field(number: int, value: int) -> bytes:
+    return write_number(number << 3) + write_number(value)
+
+
+def _message(number: int, content: bytes) -> bytes:
+    return write_number(number << 3 | 2) + write_number(len(content)) + content

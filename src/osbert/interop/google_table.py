@@ -1,0 +1,145 @@
+"""Sorted tables, the form of a TensorFlow index: keys and values in blocks with checksums, after LevelDB's format.
+
+A table is blocks, then a block that says where each of them ends and lies, then a footer of 48 bytes. A block's entry
+leaves out the bytes that its key shares with the key before; after the entries come the places where nothing is left
+out. Behind each block stand one byte, how it is compressed, and the masked checksum of both.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from osbert.interop.google_checksum import masked
+
+MAGIC = 0xDB4775248B80FB57
+FOOTER = 48
+TRAILER = 5
+BLOCK = 1 << 18
+"""Bytes after which TensorFlow begins another block."""
+INTERVAL = 16
+"""Entries from one whole key to the next."""
+
+Row = tuple[bytes, bytes]
+
+
+def read_table(content: bytes) -> list[Row]:
+    """Return the keys and values of a table, in its order. Raises ValueError that says what is damaged."""
+    if len(content) < FOOTER:
+        raise ValueError(f"its {len(content)} bytes are fewer than a footer has")
+    footer = content[-FOOTER:]
+    if int.from_bytes(footer[-8:], "little") != MAGIC:
+        raise ValueError("it does not end as such a file does")
+    _, place = _read_handle(footer, 0)
+    index, _ = _read_handle(footer, place)
+    rows: list[Row] = []
+    for _, handle in _rows(_block(content, index)):
+        rows += _rows(_block(content, _read_handle(handle, 0)[0]))
+    return rows
+
+
+def write_table(rows: Sequence[Row], *, block: int = BLOCK, interval: int = INTERVAL) -> bytes:
+    """Return a table of rows whose keys ascend.
+
+    `block`: bytes after which another block begins. `interval`: entries from one whole key to the next.
+    """
+    written = bytearray()
+    index: list[Row] = []
+    group: list[Row] = []
+    for place, (key, value) in enumerate(rows):
+        group.append((key, value))
+        last = place == len(rows) - 1
+        if last or sum(len(one) + len(other) for one, other in group) >= block:
+            index.append((_successor(key) if last else key, _append(written, _packed(group, interval))))
+            group = []
+    handles = _append(written, _packed([], interval)) + _append(written, _packed(index, 1))
+    return bytes(written + handles.ljust(FOOTER - 8, b"\0") + MAGIC.to_bytes(8, "little"))
+
+
+def read_number(data: bytes, place: int) -> tuple[int, int]:
+    """Return the number written at a place, seven bits a byte, and the place behind it; ValueError at the end."""
+    value = shift = 0
+    while place < len(data) and shift < 70:
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return value, place
+    raise ValueError("a number has no end")
+
+
+def write_number(value: int) -> bytes:
+    """Return a number that is not below 0, seven bits a byte, the lowest first."""
+    written = bytearray()
+    while value >= 0x80:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*written, value])
+
+
+def _block(content: bytes, handle: tuple[int, int]) -> bytes:
+    start, size = handle
+    end = start + size
+    if end + TRAILER > len(content):
+        raise ValueError(f"a block ends at byte {end + TRAILER:,}, but there are {len(content):,}")
+    kind, wanted = struct.unpack_from("<BI", content, end)
+    if masked(content[start : end + 1]) != wanted:
+        raise ValueError(f"the checksum of the block at byte {start:,} is another")
+    if kind:
+        raise ValueError(f"the block at byte {start:,} is compressed (kind {kind}), which TensorFlow's indexes are not")
+    return content[start:end]
+
+
+def _rows(block: bytes) -> Iterator[Row]:
+    (count,) = struct.unpack_from("<I", block, len(block) - 4) if len(block) >= 4 else (0,)
+    end = len(block) - 4 * (count + 1)
+    if end < 0:
+        raise ValueError("a block is shorter than its list of whole keys")
+    place, key = 0, b""
+    while place < end:
+        shared, place = read_number(block, place)
+        own, place = read_number(block, place)
+        size, place = read_number(block, place)
+        if shared > len(key) or place + own + size > end:
+            raise ValueError("an entry is longer than its block")
+        key = key[:shared] + block[place : place + own]
+        place += own
+        yield key, block[place : place + size]
+        place += size
+
+
+def _packed(rows: Sequence[Row], interval: int) -> bytes:
+    """Return a block without its trailer."""
+    packed, whole, before = bytearray(), [0], b""
+    for place, (key, value) in enumerate(rows):
+        shared = 0
+        if place % interval:
+            shared = next((n for n, (a, b) in enumerate(zip(before, key)) if a != b), min(len(before), len(key)))
+        elif place:
+            whole.append(len(packed))
+        packed += write_number(shared) + write_number(len(key) - shared) + write_number(len(value))
+        packed += key[shared:] + value
+        before = key
+    return bytes(packed + struct.pack(f"<{len(whole) + 1}I", *whole, len(whole)))
+
+
+def _append(written: bytearray, block: bytes) -> bytes:
+    """Add a block with its trailer; return its handle."""
+    handle = write_number(len(written)) + write_number(len(block))
+    written += block + b"\0"
+    written += masked(block + b"\0").to_bytes(4, "little")
+    return handle
+
+
+def _read_handle(data: bytes, place: int) -> tuple[tuple[int, int], int]:
+    start, place = read_number(data, place)
+    size, place = read_number(data, place)
+    return (start, size), place
+
+
+def _successor(key: bytes) -> bytes:
+    """Return a short key that is not before `key`, as the last block's key is written in the index."""
+    for place, byte in enumerate(key):
+        if byte != 0xFF:
+            return key[:place] + bytes([byte + 1])
+    return key

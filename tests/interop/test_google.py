@@ -1,0 +1,182 @@
+"""Folders of google-research/bert: the outputs of transformers' own reader, round trips, and clear refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from osbert.data.batch import collate
+from osbert.data.example import Example
+from osbert.errors import UserError
+from osbert.interop import google
+from osbert.interop.google_bundle import open_bundle, write_bundle
+from osbert.interop.huggingface import assemble, fill_heads, laid_out, named
+from osbert.interop.huggingface_names import architecture
+from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.models.heads import Learner
+from osbert.models.predictions import MaskedLanguageHead, SequenceHead
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+WRITTEN = Path(__file__).parent / "tensorflow" / "bert"
+
+
+def opened(folder: Path) -> Learner:
+    prefix = google.checkpoint(folder)
+    assert prefix is not None
+    found = google.read_google(prefix)
+    loaded = assemble(architecture(found.config, where=str(folder)), found.tensors, where=folder)
+    assert loaded.report.named("new") == () and loaded.report.problems == ()
+    heads = {
+        "mlm": MaskedLanguageHead(loaded.backbone),
+        "nsp": SequenceHead(loaded.backbone, kind="nsp", target="nsp"),
+    }
+    learner = Learner(loaded.backbone, heads).eval()
+    assert {row.status for row in fill_heads(found.tensors, learner)} == {"loaded"}
+    return learner
+
+
+def test_a_checkpoint_of_tensorflow_gives_the_outputs_of_transformers() -> None:
+    """outputs.npz: what transformers' BertForPreTraining says after its own reading of the checkpoint."""
+    wanted = np.load(WRITTEN / "outputs.npz")
+    learner = opened(WRITTEN)
+    rows = [
+        Example(ids=ids, segments=segments, words=np.ones(11, bool), special=np.zeros(11, bool), record=place)
+        for place, (ids, segments) in enumerate(zip(wanted["ids"], wanted["segments"]))
+    ]
+    batch = collate(rows)
+    with torch.no_grad():
+        states = learner.backbone(batch)
+        mlm = learner.heads["mlm"].scores(states.hidden)
+        nsp = learner.heads["nsp"].outputs(states, batch)
+    for name, found in (("hidden", states.hidden), ("mlm", mlm), ("nsp", nsp)):
+        expected = torch.from_numpy(wanted[name])
+        torch.testing.assert_close(found.view_as(expected), expected, rtol=0, atol=2e-5)
+
+
+def test_a_checkpoint_goes_through_ours_to_the_byte(tmp_path: Path) -> None:
+    learner = opened(WRITTEN)
+    config, tensors = laid_out(learner)
+    google.write_google(config, tensors, read_tokenizer(WRITTEN), tmp_path)
+    assert json.loads((tmp_path / "bert_config.json").read_text()) == json.loads(
+        (WRITTEN / "bert_config.json").read_text()
+    )
+    assert (tmp_path / "vocab.txt").read_bytes() == (WRITTEN / "vocab.txt").read_bytes()
+    bundle = open_bundle(WRITTEN / "bert_model.ckpt")
+    model = {name: bundle.read(name) for name in bundle.entries if not google.of_optimizer(name)}
+    write_bundle(model, tmp_path / "wanted")
+    for suffix in (".index", ".data-00000-of-00001"):
+        assert (tmp_path / f"bert_model.ckpt{suffix}").read_bytes() == (tmp_path / f"wanted{suffix}").read_bytes()
+
+
+def test_further_variables_are_named_and_the_optimizers_known() -> None:
+    found = google.read_google(WRITTEN / "bert_model.ckpt")
+    assert set(found.unused) == {
+        "bert/embeddings/token_type_embeddings/adam_m",
+        "bert/embeddings/word_embeddings/adam_m",
+        "global_step",
+    }
+    assert all(google.of_optimizer(name) for name in found.unused)
+    assert not google.of_optimizer("bert/encoder/layer_0/adapter/kernel")
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs"),
+    [
+        ("classify", {"output_weights": (3, 16), "output_bias": (3,)}),
+        ("regress", {"output_weights": (1, 16), "output_bias": (1,)}),
+        ("tag", {"output_weights": (5, 16), "output_bias": (5,)}),
+        ("span", {"cls/squad/output_weights": (2, 16), "cls/squad/output_bias": (2,)}),
+    ],
+)
+def test_fine_tuned_layers_have_the_names_of_their_scripts(
+    tmp_path: Path, make_learner: Callable[..., Learner], kind: str, theirs: dict[str, tuple[int, ...]]
+) -> None:
+    """run_classifier.py and run_squad.py of google-research/bert; the second kind of scores, in units, as our own."""
+    from osbert.models.grouped import SpanHead
+
+    learner = make_learner([] if kind == "span" else [kind], activation="gelu_tanh")
+    if kind == "span":
+        learner = Learner(learner.backbone, {"span": SpanHead(learner.backbone, target="span")})
+    scale = 2.0 if kind == "regress" else 1.0
+    config, tensors = laid_out(learner, scale=scale)
+    google.write_google(config, tensors, pieces(60), tmp_path)
+    shapes = {name: entry.shape for name, entry in open_bundle(tmp_path / "bert_model.ckpt").entries.items()}
+    assert shapes.items() >= theirs.items()
+    assert {name.partition("/")[0] for name in shapes.keys() - theirs.keys()} == {"bert"} | (
+        {"osbert"} if kind == "regress" else set()
+    )
+    assert json.loads((tmp_path / "bert_config.json").read_text())["hidden_act"] == "gelu"
+    found = google.read_google(tmp_path / "bert_model.ckpt")
+    assert architecture(found.config, where="") == learner.backbone.architecture
+    assert found.tensors.keys() == named(tensors).keys() and found.unused == {}
+    for name, tensor in named(tensors).items():
+        assert torch.equal(found.tensors[name], tensor), name
+
+
+def pieces(count: int, **flags: bool) -> Tokenizer:
+    return Tokenizer([*SPECIALS, *(f"w{number}" for number in range(count - 5))], **flags)
+
+
+def test_the_case_of_the_vocabulary_is_kept(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
+    config, tensors = laid_out(make_learner([]))
+    for lowercase in (True, False):
+        google.write_google(config, tensors, pieces(60, lowercase=lowercase), tmp_path)
+        assert read_tokenizer(tmp_path) == pieces(60, lowercase=lowercase)
+
+
+def test_what_their_code_has_not_is_refused(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
+    changes = {"positions": "rotary", "epsilon": 1e-5, "biases": False, "direction": "left_to_right"}
+    config, tensors = laid_out(make_learner([], **changes))
+    with pytest.raises(UserError) as caught:
+        google.write_google(config, tensors, pieces(60, strip_accents=False, cjk=False), tmp_path / "none")
+    for words in ("biases = False", "positions = rotary", "direction = left_to", "epsilon = 1e-05", "ideographs"):
+        assert words in str(caught.value)
+    assert "lowercase = True and strip_accents = False" in str(caught.value)
+    assert not (tmp_path / "none").exists()
+
+
+def test_which_checkpoint_a_path_means(tmp_path: Path) -> None:
+    for step in (5, 10):
+        for path in WRITTEN.glob("bert_model.ckpt.*"):
+            shutil.copy(path, tmp_path / path.name.replace("bert_model.ckpt", f"model.ckpt-{step}"))
+    with pytest.raises(UserError, match=r"several checkpoints: give the path of one, such as .*model.ckpt-5"):
+        google.checkpoint(tmp_path)
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "/gone/model.ckpt-10"\nall_model_checkpoint_paths: "x"\n'
+    )
+    assert google.checkpoint(tmp_path) == tmp_path / "model.ckpt-10"
+    assert google.checkpoint(tmp_path / "model.ckpt-5") == tmp_path / "model.ckpt-5"
+    assert google.checkpoint(tmp_path / "model.ckpt-5.index") == tmp_path / "model.ckpt-5"
+    assert google.checkpoint(tmp_path / "elsewhere") is None
+    with pytest.raises(UserError, match=r"bert_config.json is missing"):
+        google.read_google(tmp_path / "model.ckpt-5")
+    for index in tmp_path.glob("*.index"):
+        index.unlink()
+    with pytest.raises(UserError, match=r"has model.ckpt-10.data-00000-of-00001, but the index .* is missing"):
+        google.checkpoint(tmp_path)
+
+
+def test_an_index_without_its_data_is_told(tmp_path: Path) -> None:
+    shutil.copytree(WRITTEN, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "bert_model.ckpt.data-00000-of-00001").unlink()
+    with pytest.raises(UserError, match=r"(?s)tells of data that are not there:.*data-00000-of-00001 is missing"):
+        google.read_google(tmp_path / "bert_model.ckpt")
+
+
+def test_sizes_that_are_not_those_of_the_weights_are_told(tmp_path: Path) -> None:
+    shutil.copytree(WRITTEN, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "bert_config.json").read_text())
+    (tmp_path / "bert_config.json").write_text(json.dumps({**config, "vocab_size": 25, "num_hidden_layers": 3}))
+    with pytest.raises(UserError) as caught:
+        opened(tmp_path)
+    assert "word_embeddings.weight has shape (24, 8), wanted is (25, 8)" in str(caught.value)
+    assert "encoder.layer.2.output.dense.weight (8, 12) is missing" in str(caught.value)
+    (tmp_path / "bert_config.json").write_text(json.dumps({**config, "hidden_act": "linear"}))
+    with pytest.raises(UserError, match="hidden_act is 'linear'"):
+        opened(tmp_path)
