@@ -24,6 +24,7 @@ VERBS = {
     "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
     "reproduce": "Run a table of the BERT paper at a size of your choosing.",
     "embed": "Write the vectors that an encoder gives your texts.",
+    "convert": "Convert a model from and to Hugging Face's and TensorFlow's files.",
 }
 GROUPS = {
     "tokenizer": (

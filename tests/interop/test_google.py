@@ -16,7 +16,7 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.interop import google
 from osbert.interop.google_bundle import open_bundle, write_bundle
-from osbert.interop.huggingface import assemble, fill_heads, laid_out, named
+from osbert.interop.huggingface import assemble, fill_heads, laid_out, load, named
 from osbert.interop.huggingface_names import architecture
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.heads import Learner
@@ -154,6 +154,8 @@ def test_which_checkpoint_a_path_means(tmp_path: Path) -> None:
     assert google.checkpoint(tmp_path / "model.ckpt-5") == tmp_path / "model.ckpt-5"
     assert google.checkpoint(tmp_path / "model.ckpt-5.index") == tmp_path / "model.ckpt-5"
     assert google.checkpoint(tmp_path / "elsewhere") is None
+    with pytest.raises(UserError, match=r"osbert convert .* --to osbert makes a run of it"):
+        load(tmp_path)
     with pytest.raises(UserError, match=r"bert_config.json is missing"):
         google.read_google(tmp_path / "model.ckpt-5")
     for index in tmp_path.glob("*.index"):

@@ -74,7 +74,7 @@ def find_runs(runs: Path) -> dict[str, Run]:
 
     Raises UserError when there is none, or when two are of one task.
     """
-    from osbert.serving.engine import read_task
+    from osbert.interop.task_files import read_task
     from osbert.training.run_folder import RunFolder
 
     if not runs.is_dir():

@@ -22,6 +22,8 @@ from osbert.models.transformer import Architecture
 from osbert.text.tokenizer import Tokenizer
 
 CONFIG = "bert_config.json"
+OTHER_CONFIG = "config.json"
+"""Its name where a checkpoint was put up for Hugging Face's readers."""
 PREFIX = "bert_model.ckpt"
 STATE = "checkpoint"
 """The file in which TensorFlow notes the newest of several checkpoints."""
@@ -88,11 +90,12 @@ def read_google(prefix: Path) -> GoogleFolder:
     Raises UserError when one of the files is missing or damaged, or the config asks for what is not supported.
     """
     folder = prefix.parent
-    if not (folder / CONFIG).is_file():
+    path = next((folder / name for name in (CONFIG, OTHER_CONFIG) if (folder / name).is_file()), None)
+    if path is None:
         raise UserError(f"{folder / CONFIG} is missing: it tells the sizes of the model in {prefix.name}.")
-    config = {**read_json(folder / CONFIG), "model_type": "bert"}
+    config = {"model_type": "bert", **read_json(path)}
     config["hidden_act"] = config.pop(ACTIVATION, config.get("hidden_act", "gelu"))
-    architecture = names.architecture(config, where=str(folder / CONFIG))
+    architecture = names.architecture(config, where=str(path))
     bundle = open_bundle(prefix)
     known = {theirs(name): name for name in _known(architecture)}
     known |= {name: name.removeprefix(OWN) for name in bundle.entries if name.startswith(OWN)}
@@ -128,6 +131,8 @@ def write_google(config: Mapping[str, Any], tensors: Mapping[str, Tensor], token
 def objections(architecture: Architecture, tokenizer: Tokenizer) -> Iterator[str]:
     """Yield what their code has no name for, each as a setting."""
     yield from names.ours_alone(architecture)
+    if (kind := names.model_type(architecture)) not in ("bert", names.OWN):
+        yield f"a model of the kind {kind}"
     wanted = {"positions": "learned", "direction": "both", "epsilon": 1e-12}
     for name, value in wanted.items():
         if (found := getattr(architecture, name)) != value:

@@ -73,11 +73,14 @@ class Report:
         """Return the names of the rows with a status."""
         return tuple(row.name for row in self.rows if row.status == status)
 
-    def require_complete(self, where: str) -> None:
-        """Raise UserError if anything had to be made new: `where`, the folder, is then no finished model."""
+    def require_complete(self, where: str, *, but: str = "") -> None:
+        """Raise UserError if anything had to be made new: `where`, the folder, is then no finished model.
+
+        `but`: how the names of tensors begin that nothing reads, "" for none.
+        """
         problems = Problems(heading=f"{where} lacks weights that a finished model has")
         for row in self.rows:
-            if row.status == "new":
+            if row.status == "new" and not (but and row.name.startswith(but)):
                 problems.add(f"{row.name} {row.shape}{f': {row.remark}' if row.remark else ''}")
         problems.stop_if_any()
 
@@ -129,6 +132,10 @@ def load(folder: str | Path) -> Loaded:
     """
     folder = Path(folder)
     path = folder / "config.json"
+    if not path.is_file() and list(folder.glob("*.ckpt*.index")):
+        raise UserError(
+            f"{folder} holds a TensorFlow checkpoint: osbert convert {folder} NEW --to osbert makes a run of it."
+        )
     architecture = names.architecture(read_json(path), where=str(path))
     return assemble(architecture, named(read_whole(folder)), where=folder)
 
@@ -187,15 +194,25 @@ def write_model(
 
 
 def laid_out(
-    learner: Learner, *, labels: Sequence[str] | None = None, center: float = 0.0, scale: float = 1.0
+    learner: Learner,
+    *,
+    labels: Sequence[str] | None = None,
+    center: float = 0.0,
+    scale: float = 1.0,
+    pooler: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return what `write_model` writes: the fields of config.json, and the tensors by their names."""
+    """Return what `write_model` writes: the fields of config.json, and the tensors by their names.
+
+    Without `pooler` its weights are left out.
+    """
     config = names.config(learner.backbone.architecture, _head_config(learner, labels))
     prefix = f"{config['model_type']}." if learner.heads else ""
     tensors: dict[str, Tensor] = {}
     in_units = (center, scale) != (0, 1)
     state = learner.backbone.state_dict()
     for ours, theirs in names.backbone(learner.backbone.architecture).items():
+        if ours.startswith("pooler.") and not pooler:
+            continue
         tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
     if config["model_type"] == names.PREFIXES["rotary"]:
         tensors[f"{prefix}{names.SINES}"] = _sines(learner.backbone.architecture)

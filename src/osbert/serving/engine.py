@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from osbert import components, recipe
 from osbert.data.example import Example
 from osbert.data.pack import Packer, Run
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Score, decoded, require_labels
 from osbert.interop.huggingface import read_encoder, read_heads
+from osbert.interop.task_files import read_task
 from osbert.models.heads import Learner
 from osbert.serving.backend import Backend, Pooling
 from osbert.serving.torch_backend import TorchBackend
@@ -89,7 +89,8 @@ class Engine:
         if self.task is None:
             raise UserError(
                 f"{self.folder} holds an encoder without a task: it can embed texts (osbert embed), and it can be "
-                f"fine-tuned (osbert finetune classify --model {self.folder} ...), but not predict."
+                f"fine-tuned (osbert finetune classify --model {self.folder} ...), but not predict. Where others' "
+                "files hold a classifier, osbert convert makes a run of them."
             )
         return self.task
 
@@ -181,19 +182,9 @@ def load(folder: str | Path, *, device: str = "auto") -> Engine:
     encoder = read_encoder(folder)
     learner = Learner(encoder.backbone, {task.name: task.head(encoder.backbone)} if task else {})
     if task:
-        encoder.report.require_complete(str(folder))
+        encoder.report.require_complete(str(folder), but="pooler." if task.per_token else "")
         read_heads(folder, learner).require_complete(str(folder))
     learner.eval().to(choose(device).device)
     pooler = not any(name.startswith("pooler.") for name in encoder.report.named("new"))
     backend = TorchBackend(learner, pooler=pooler)
     return Engine(backend, encoder.tokenizer, task=task, folder=folder, remarks=encoder.report.remarks)
-
-
-def read_task(folder: Path) -> Task | None:
-    """Return the task that a run was fine-tuned for, as its recipe.toml tells, or None."""
-    path = folder / "recipe.toml"
-    table = recipe.read(path) if path.is_file() else {}
-    if "task" not in table:
-        return None
-    kind = components.find("tasks", table["task"], base=Task)
-    return recipe.build(kind, table.get(table["task"].rpartition(".")[2], {}), where=str(path))

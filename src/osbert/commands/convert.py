@@ -1,0 +1,171 @@
+"""osbert convert: a model in the form of others becomes a run folder, or a run folder a model in theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from osbert.errors import Problems, UserError
+
+if TYPE_CHECKING:
+    from osbert.interop.conversion import Form, Model
+    from osbert.interop.huggingface import Row
+
+LAYER = re.compile(r"\blayer[._](\d+)\b")
+
+
+def convert(
+    source: Path,
+    target: Path,
+    /,
+    *,
+    to: Literal["osbert", "huggingface", "google", "onnx"],
+    task: Literal["classify", "regress", "tag", "span", "choose"] | None = None,
+    labels: str = "",
+    anyway: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's (TensorFlow).
+
+    Every tensor is listed with what became of it. Then both folders are loaded anew and must say the same of a few
+    fixed texts. The target is there whole or not at all. The exit status is 1 at any PROBLEM.
+
+    Parameters
+    ----------
+    source
+        A run folder, a Hugging Face folder, a folder with bert_config.json, vocab.txt and bert_model.ckpt.*, or the
+        prefix of one of several checkpoints in such a folder.
+    target
+        The folder to write, which is not there yet, or empty.
+    to
+        osbert: a run folder, which predict, embed, finetune --model and pretrain --from take. huggingface: what
+        AutoModel reads, and nothing else. google: what google-research/bert reads. onnx: what osbert export writes.
+    task
+        What the last layer of a model is for, where its config does not tell.
+    labels
+        Names of its outputs in their order, with commas: no,yes. They replace those of the config.
+    anyway
+        Write the target also when a tensor is a PROBLEM; the exit status stays 1.
+    """
+    from osbert.interop.conversion import notes, open_model, write_model_as
+    from osbert.interop.task_files import Asked
+
+    if to == "onnx":
+        raise UserError(f"ONNX files are written by osbert export: osbert export {source} ...")
+    check_target(source, target)
+    asked = Asked(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
+    model = open_model(source, asked)
+    if model.task is None and (task or labels):
+        raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
+    print(f"{source}: {described(model)}", flush=True)
+    tell_rows(model)
+    problems = list(model.report.problems)
+    if problems and not anyway:
+        raise UserError(f"{count(problems)} above; nothing was written. --anyway writes {target} without them.")
+    with whole(target) as aside:
+        write_model_as(model, aside, to)
+        compare(source, aside, asked)
+    print(f"{target}: written as {to}")
+    for note in notes(model, to):
+        print(note)
+    if problems:
+        raise UserError(f"{count(problems)} above.")
+
+
+def check_target(source: Path, target: Path) -> None:
+    """Raise UserError when the target is there already, and not empty."""
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UserError(f"{target} is there already. Name another folder, or remove it.")
+    if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):
+        raise UserError(f"{source} is not there.")
+
+
+@contextlib.contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """Give a folder beside `target` that takes its place at the end, or is removed when something goes wrong."""
+    aside = target.absolute().with_name(f".{target.absolute().name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        aside.replace(target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def compare(source: Path, written: Path, asked: object) -> None:
+    """Load both anew and compare what they say; raises UserError at a difference above the bound."""
+    from osbert.interop.conversion import open_model
+    from osbert.interop.conversion_check import BOUND, differences, sequences
+    from osbert.interop.task_files import Asked
+
+    assert isinstance(asked, Asked)
+    first, second = open_model(source, asked), open_model(written)
+    try:
+        found = differences(first, second)
+    except ValueError as error:
+        raise UserError(f"The forward check has failed: {error}. Nothing was written.") from error
+    print(f"Both loaded anew, on {len(sequences(first))} sequences, largest differences (bound {BOUND:g}):")
+    problems = Problems(heading="The forward check has failed; nothing was written")
+    for one in found:
+        print(f"  {one.what}: {one.largest:g}{'' if one.small else '  PROBLEM'}")
+        if not one.small:
+            problems.add(f"{one.what} differ by {one.largest:g}, more than {BOUND:g}")
+    problems.stop_if_any()
+
+
+def described(model: Model) -> str:
+    """Return in a line what was found."""
+    sizes = model.learner.backbone.architecture
+    forms: dict[Form, str] = {"osbert": "a run of osbert's", "huggingface": "Hugging Face's", "google": "TensorFlow's"}
+    heads = ", ".join(model.learner.heads) or "no head"
+    task = f"; task {model.task.name}" if model.task else ""
+    return (
+        f"{forms[model.form]}, {sizes.layers} layers of {sizes.width}, {len(model.tokenizer):,} pieces; {heads}{task}"
+    )
+
+
+def tell_rows(model: Model) -> None:
+    """Print the table of all tensors; layers that are alike are one row."""
+    rows = gathered(model.report.rows)
+    cells = [(row.name, " x ".join(map(str, row.shape)) or "number", row.status, mark(row), row.remark) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    for line in cells:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+    totals = {status: len(model.report.named(status)) for status in ("loaded", "new", "unused")}
+    said = ", ".join(f"{number:,} {status}" for status, number in totals.items())
+    print(f"{said}; {count(list(model.report.problems)) if model.report.problems else 'no problem'}")
+
+
+def mark(row: Row) -> str:
+    """Return how a row is marked."""
+    return "expected" if row.expected else "PROBLEM"
+
+
+def gathered(rows: tuple[Row, ...]) -> list[Row]:
+    """Return the rows with those of several layers that are alike in one, in the order of the first of them."""
+    from dataclasses import replace
+
+    groups: dict[Row, list[int]] = {}
+    for row in rows:
+        place = LAYER.search(row.name)
+        name = row.name if place is None else f"{row.name[: place.start(1)]}*{row.name[place.end(1) :]}"
+        groups.setdefault(replace(row, name=name), []).append(int(place[1]) if place else -1)
+    found = []
+    for row, layers in groups.items():
+        several = f"{min(layers)}-{max(layers)}" if len(layers) > 1 else str(layers[0])
+        if len(layers) == max(layers) - min(layers) + 1:
+            found.append(replace(row, name=row.name.replace("*", several)))
+        else:
+            found += [replace(row, name=row.name.replace("*", str(layer))) for layer in layers]
+    return found
+
+
+def count(rows: list[Row]) -> str:
+    """Return how many tensors are a PROBLEM, in words."""
+    return "1 tensor is a PROBLEM" if len(rows) == 1 else f"{len(rows):,} tensors are a PROBLEM"

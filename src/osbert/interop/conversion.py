@@ -1,0 +1,265 @@
+"""A model in one of three forms becomes the same model in another: ours, Hugging Face's or google-research/bert's.
+
+    folder -> Model (a learner with its heads, a tokenizer, a task, and what became of every tensor) -> folder
+
+Whatever the form of a folder, its tensors are read by Hugging Face's names, and its config in their words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+import osbert
+from osbert import components
+from osbert.errors import UserError
+from osbert.files import write_json, write_text
+from osbert.interop import google
+from osbert.interop import huggingface_names as names
+from osbert.interop.huggingface import Report, Row, assemble, closed_to_others, fill_heads, laid_out, named
+from osbert.interop.task_files import FIELD, LAYERS, RECIPE, Asked, Found, as_field, as_recipe, read_task, task_of
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tuned_files import TUNED, read_whole
+from osbert.interop.weight_files import PICKLED, SAFE, read_json, write_tensors
+from osbert.models.heads import Head, Learner
+from osbert.models.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.transformer import Transformer
+from osbert.objectives import Objective
+from osbert.tasks import Task
+from osbert.text.tokenizer import Tokenizer
+from osbert.training.run_folder import FACTS
+
+Form = Literal["osbert", "huggingface", "google"]
+
+ROUND = (8, 16, 32, 64, 128)
+"""Numbers of which tables of pieces are made multiples, for speed: their last rows then belong to no piece."""
+
+
+DISCRIMINATOR = "discriminator_predictions."
+"""How the names of ELECTRA's pretraining head begin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What a folder holds. `pooled`: whether it has a pooler; without, the learner's is a fresh one.
+
+    `units`: the last layer as others read it, "weight" and "bias", where it is kept beside ours in the user's unit.
+    `report` has a row for each tensor, by Hugging Face's names of BERT's, or by TensorFlow's.
+    """
+
+    form: Form
+    folder: Path
+    learner: Learner
+    tokenizer: Tokenizer
+    task: Task | None
+    pooled: bool
+    report: Report
+    units: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Content:
+    """Config and tensors of a folder in Hugging Face's words, and shapes of variables that they have no name for."""
+
+    form: Form
+    folder: Path
+    config: Mapping[str, Any]
+    tensors: dict[str, Tensor]
+    others: Mapping[str, tuple[int, ...]]
+
+
+def open_model(path: Path, asked: Asked | None = None) -> Model:
+    """Open a run folder, a Hugging Face folder, or a folder (or prefix) of a TensorFlow checkpoint.
+
+    Raises UserError when it is none of them, when a file is missing or damaged, or when the parts do not fit together.
+    """
+    content = _content(path)
+    tokenizer = read_tokenizer(content.folder)
+    where = str(content.folder)
+    architecture = names.architecture(content.config, where=where)
+    if len(tokenizer) > architecture.vocabulary:
+        raise UserError(
+            f"{path}: the tokenizer has {len(tokenizer):,} pieces, but the model knows {architecture.vocabulary:,}. "
+            "They are not of one training."
+        )
+    own = read_task(content.folder)
+    found = Found(task=own) if own else task_of(content.config, content.tensors, asked or Asked(), where=where)
+    tensors = _ordered(content.tensors, found.order)
+    loaded = assemble(architecture, tensors, where=content.folder)
+    learner = Learner(loaded.backbone, _heads(loaded.backbone, tensors, found.task)).eval()
+    filled = fill_heads(tensors, learner)
+    if own:
+        Report(rows=tuple(filled)).require_complete(where)
+    rows = _judged([*_without(loaded.report.rows, filled), *filled], found, filled)
+    rows = [_padded(row, len(tokenizer)) for row in rows]
+    rows += [_other(name, shape) for name, shape in content.others.items()]
+    if content.form == "google":
+        rows = [_spelled(row) for row in rows]
+    return Model(
+        form=content.form,
+        folder=content.folder,
+        learner=learner,
+        tokenizer=tokenizer,
+        task=found.task,
+        pooled=not any(row.status == "new" for row in loaded.report.rows),
+        report=Report(rows=tuple(rows)),
+        units=_units(tensors, found.task),
+    )
+
+
+def write_model_as(model: Model, folder: Path, form: Form) -> None:
+    """Write a model in a form. Raises UserError when the form has no such model; nothing is then written."""
+    closed = closed_to_others(model.learner.backbone.architecture)
+    if closed and form == "huggingface":
+        raise UserError(closed)
+    config, tensors = laid_out(model.learner, pooler=model.pooled, **(model.task.published() if model.task else {}))
+    if model.task and form != "osbert":
+        config[FIELD] = as_field(model.task)
+    if form == "google":
+        google.write_google(config, tensors, model.tokenizer, folder)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = model.learner.backbone.architecture
+    write_tokenizer(model.tokenizer, folder, length=sizes.length, segments=sizes.segments)
+    write_tensors(tensors, folder / SAFE)
+    write_json(folder / "config.json", config)
+    if form == "osbert":
+        _write_run(model, folder)
+
+
+def notes(model: Model, form: Form) -> Iterator[str]:
+    """Yield what others will not see of a model in a form, a sentence each."""
+    if form == "osbert":
+        return
+    _, tensors = laid_out(model.learner)
+    for name in model.learner.heads:
+        own = [tensor for tensor in tensors if tensor.startswith(f"heads.{name}.")]
+        if own:
+            whole = len(own) == len(model.learner.heads[name].state_dict())
+            part = "" if whole else f" ({', '.join(one.removeprefix(f'heads.{name}.') for one in own)})"
+            yield f"Only osbert reads the head '{name}'{part}: others have none like it."
+
+
+def _content(path: Path) -> _Content:
+    if (path / "config.json").is_file() and (_has_tensors(path) or google.checkpoint(path) is None):
+        ours = (path / RECIPE).is_file() or (path / FACTS).is_file()
+        tensors = named(read_whole(path))
+        form: Form = "osbert" if ours else "huggingface"
+        return _Content(form=form, folder=path, config=read_json(path / "config.json"), tensors=tensors, others={})
+    prefix = google.checkpoint(path)
+    if prefix is None:
+        raise UserError(_nothing(path))
+    found = google.read_google(prefix)
+    config = {"architectures": ["ForSequenceClassification"], **found.config}  # what run_classifier.py trains
+    return _Content(form="google", folder=found.folder, config=config, tensors=found.tensors, others=found.unused)
+
+
+def _has_tensors(path: Path) -> bool:
+    """Return whether a folder has weights that Hugging Face's classes or ours read."""
+    wholes = (TUNED, SAFE, PICKLED)
+    return any((path / name).is_file() or (path / f"{name}.index.json").is_file() for name in wholes)
+
+
+def _nothing(path: Path) -> str:
+    if not path.exists():
+        return f"{path} is not there."
+    if (path / FACTS).is_file():
+        return f"{path} holds a run that has not come to its end: it has no model yet (config.json is missing)."
+    return (
+        f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a TensorFlow "
+        f"checkpoint such as {google.PREFIX}.index."
+    )
+
+
+def _ordered(tensors: dict[str, Tensor], order: tuple[int, ...]) -> dict[str, Tensor]:
+    """Return the tensors with the rows of the last layer in another order."""
+    if not order:
+        return tensors
+    turned = {name: tensors[name][list(order)] for name in tensors if name.startswith(LAYERS)}
+    return tensors | turned
+
+
+def _heads(backbone: Transformer, tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Head]:
+    """Return fresh heads of the kinds that there are tensors for, and the task's."""
+    heads: dict[str, Head] = {task.name: task.head(backbone)} if task else {}
+    if all(one in tensors for one in names.HEADS["mlm"].values()):
+        heads["mlm"] = MaskedLanguageHead(backbone)
+    if any(one in tensors for one in names.HEADS["nsp"].values()):
+        heads["nsp"] = SequenceHead(backbone, kind="nsp", target="nsp")
+    known = components.names("objectives")
+    for name in sorted({name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()):
+        if name in known:
+            heads[name] = components.find("objectives", name, base=Objective)().head(backbone)
+    return heads
+
+
+def _units(tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor]:
+    """Return the last layer in the unit of others where it is another tensor than ours."""
+    if task is None or f"heads.{task.name}.linear.weight" not in tensors:
+        return {}
+    return {part: tensors[f"classifier.{part}"] for part in ("weight", "bias") if f"classifier.{part}" in tensors}
+
+
+def _without(rows: tuple[Row, ...], filled: list[Row]) -> Iterator[Row]:
+    taken = {row.name for row in filled}
+    return (row for row in rows if row.name not in taken)
+
+
+def _judged(rows: list[Row], found: Found, filled: list[Row]) -> list[Row]:
+    """Return the rows with what is to be said of heads that no head of ours was made of."""
+    published = any(row.name.startswith("heads.") for row in filled)
+    judged = []
+    for row in rows:
+        if row.status == "unused" and row.expected and row.name.startswith(names.HEAD_PREFIXES):
+            if row.name == names.DECODER:
+                row = replace(row, remark="the piece embeddings once more")
+            elif row.name.startswith(DISCRIMINATOR):
+                row = replace(row, remark="ELECTRA's own head, which its encoder is used without")
+            elif published and row.name.startswith(LAYERS):
+                row = replace(row, remark="the same scores, as others read them")
+            else:
+                row = replace(row, expected=False, remark=found.reason or "of a head that osbert does not have")
+        elif row.status == "new" and row in filled:
+            row = replace(row, expected=False)
+        judged.append(row)
+    return judged
+
+
+def _padded(row: Row, pieces: int) -> Row:
+    """Return the row of the table of pieces with what is to be said of rows that belong to no piece."""
+    if row.name != names.PIECES or row.shape[0] == pieces:
+        return row
+    further = f"the last {row.shape[0] - pieces:,} rows belong to no piece"
+    rounded = any(row.shape[0] == -(-pieces // multiple) * multiple for multiple in ROUND)
+    if rounded:
+        return replace(row, remark=f"{further}: made a round number")
+    return replace(row, expected=False, remark=f"{further}: the vocabulary has {pieces:,}")
+
+
+def _other(name: str, shape: tuple[int, ...]) -> Row:
+    if google.of_optimizer(name):
+        return Row(name=name, shape=shape, status="unused", remark="of use in training alone")
+    return Row(name=name, shape=shape, status="unused", expected=False, remark="unknown")
+
+
+def _spelled(row: Row) -> Row:
+    """Return a row by the name and shape that a tensor has in a TensorFlow checkpoint; those that are its own stay."""
+    if "/" in row.name or "." not in row.name:
+        return row
+    name = google.theirs(row.name)
+    return replace(row, name=name, shape=row.shape[::-1] if name.endswith("/kernel") else row.shape)
+
+
+def _write_run(model: Model, folder: Path) -> None:
+    """Write how the run folder came to be, and the task if there is one."""
+    source = model.folder / RECIPE
+    if source.is_file():
+        write_text(folder / RECIPE, source.read_text(encoding="utf-8"))
+    elif model.task:
+        write_text(folder / RECIPE, as_recipe(model.task))
+    facts = {"osbert": osbert.__version__, "command": "convert", "source": str(model.folder), "form": model.form}
+    write_json(folder / FACTS, {**facts, "settings": {}, "finished": {}})

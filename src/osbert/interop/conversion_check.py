@@ -1,0 +1,105 @@
+"""Two models, loaded anew, say the same of the same texts: hidden states, and what every head makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osbert.data.batch import Batch, collate
+from osbert.data.example import Example
+from osbert.data.pack import Packer, Run
+from osbert.evaluation.forward import evaluating
+from osbert.interop.conversion import Model
+from osbert.models.heads import Head
+from osbert.models.predictions import MaskedLanguageHead
+from osbert.text.tokenizer import Tokenizer
+
+BOUND = 2e-5
+"""The largest difference that is no difference: what rounding makes of the same weights."""
+
+TEXTS = (
+    "The quick brown fox jumps over the lazy dog.",
+    "In 1998, 37% of U.S. households hadn't paid $9.50!",
+    "我们正在比较两个模型。",
+    "Où est la bibliothèque, s'il vous plaît?",
+)
+POOLED = "pooled states"
+SECOND = "It does, and so does the other one."
+LENGTH = 128
+"""Most tokens of a sequence that is compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The largest difference of one output, `what`, over all sequences that were compared.
+
+    Absolute; in a unit of the user's, in which numbers may be large, as a share of the largest number.
+    """
+
+    what: str
+    largest: float
+
+    @property
+    def small(self) -> bool:
+        """Return whether it is within the bound; a number that is none is not."""
+        return self.largest <= BOUND
+
+
+def differences(first: Model, second: Model) -> list[Difference]:
+    """Return by how much two models differ. Raises ValueError when they have other heads or other pieces."""
+    if first.tokenizer != second.tokenizer:
+        raise ValueError("the tokenizers cut texts differently")
+    if first.learner.heads.keys() != second.learner.heads.keys():
+        raise ValueError(f"the heads are {', '.join(first.learner.heads)} and {', '.join(second.learner.heads)}")
+    batch = collate(sequences(first))
+    said, again = _outputs(first, batch), _outputs(second, batch)
+    found = [
+        Difference(what=what, largest=float((said[what] - again[what]).abs().max()) if what in again else float("inf"))
+        for what in said
+    ]
+    if second.task and second.units:
+        name = f"scores of {second.task.name}"
+        unit = {"center": 0.0, "scale": 1.0, **second.task.published()}
+        wanted = said[name] * unit["scale"] + unit["center"]
+        others = again[POOLED] @ second.units["weight"].double().T + second.units["bias"].double()
+        size = max(1.0, float(wanted.abs().max()))
+        found.append(
+            Difference(what=f"{name} as others read them", largest=float((others - wanted).abs().max()) / size)
+        )
+    return found
+
+
+def sequences(model: Model) -> list[Example]:
+    """Return what is compared: a few texts, a pair where the model reads pairs, and pieces from the whole table."""
+    sizes = model.learner.backbone.architecture
+    packer = Packer(tokenizer=model.tokenizer, length=min(sizes.length, LENGTH))
+    runs = [_run(text, model.tokenizer) for text in (*TEXTS, SECOND)]
+    examples = [packer.single(run.ids, run.words, record=place) for place, run in enumerate(runs)]
+    spread = np.linspace(0, sizes.vocabulary - 1, packer.length - 2).astype(np.int32)
+    examples.append(packer.single(spread, np.ones(len(spread), bool), record=len(examples)))
+    if sizes.segments > 1:
+        examples.append(packer.pair(runs[0], runs[-1], record=len(examples)))
+    return examples
+
+
+def _run(text: str, tokenizer: Tokenizer) -> Run:
+    ids = tokenizer.encode(text)
+    return Run(ids, ~tokenizer.continuation[ids])
+
+
+def _outputs(model: Model, batch: Batch) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    with evaluating(model.learner):
+        states = model.learner.backbone(batch)
+        found["hidden states"] = states.hidden
+        if model.pooled:
+            found[POOLED] = states.pooled
+        for name, head in model.learner.heads.items():
+            assert isinstance(head, Head)
+            read = states if head.frozen is None else head.frozen(batch)
+            scores = head.scores(read.hidden) if isinstance(head, MaskedLanguageHead) else head.outputs(read, batch)
+            found[f"scores of {name}"] = scores
+    return {what: torch.as_tensor(values).double() for what, values in found.items()}

@@ -1,0 +1,163 @@
+"""The task that a model was fine-tuned for: from a run's recipe, or as much of it as others' configs tell.
+
+A run's recipe.toml says everything. Others' folders keep it in a field of their config, where osbert wrote them; of one
+that it did not write, the class of the model, the shape of its last layer and its labels' names are known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from osbert import components, recipe
+from osbert.data.tags import OUTSIDE, Scheme, label_names, parse
+from osbert.errors import UserError
+from osbert.tasks import Task
+from osbert.tasks.choose import Choose
+from osbert.tasks.classify import Classify
+from osbert.tasks.regress import Regress
+from osbert.tasks.span import Span
+from osbert.tasks.tag import Tag
+
+RECIPE = "recipe.toml"
+FIELD = "osbert_task"
+"""A config field of our own: the task's name and settings."""
+
+Kind = Literal["classify", "regress", "tag", "span", "choose"]
+KINDS: Mapping[str, Kind] = {
+    "ForSequenceClassification": "classify",
+    "ForTokenClassification": "tag",
+    "ForQuestionAnswering": "span",
+    "ForMultipleChoice": "choose",
+}
+"""How the names of Hugging Face's classes end -> our kind of task."""
+
+LAYERS = ("classifier.", "qa_outputs.")
+"""How the names of last layers begin, of texts or tokens and of spans."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the user says of a folder that does not say it: the kind of task and the labels, in their order."""
+
+    kind: Kind | None = None
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A folder's task, None where it has none; or `reason`, why its last layer is of no use.
+
+    `order`: the rows of the last layer in the order of the task's labels; () for as they stand.
+    """
+
+    task: Task | None = None
+    order: tuple[int, ...] = ()
+    reason: str = ""
+
+
+def read_task(folder: Path) -> Task | None:
+    """Return the task that a run was fine-tuned for, as its recipe.toml tells, or None."""
+    path = folder / RECIPE
+    table = recipe.read(path) if path.is_file() else {}
+    if "task" not in table:
+        return None
+    kind = components.find("tasks", table["task"], base=Task)
+    return recipe.build(kind, table.get(table["task"].rpartition(".")[2], {}), where=str(path))
+
+
+def as_recipe(task: Task) -> str:
+    """Return the text of a recipe.toml that says nothing but the task; not where its data lay."""
+    kind = f"{type(task).__module__}"
+    named = task.name if kind.startswith("osbert.tasks.") else kind
+    return recipe.dump({"task": named, task.name: _settings(task)})
+
+
+def as_field(task: Task) -> dict[str, Any]:
+    """Return the config field that keeps a task."""
+    return {"name": task.name, "settings": _settings(task)}
+
+
+def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Asked, *, where: str) -> Found:
+    """Return the task of a folder that has no recipe. `tensors`: by Hugging Face's names without prefix.
+
+    Raises UserError when the labels that were asked for do not fit, and when a field of our own is damaged.
+    """
+    field = config.get(FIELD)
+    if isinstance(field, dict) and not asked.kind:
+        name = str(field.get("name", ""))
+        if "." in name:  # a file from elsewhere does not say which code is imported
+            raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.")
+        kind = components.find("tasks", name, base=Task)
+        return Found(task=recipe.build(kind, field.get("settings", {}), where=where))
+    outputs = next((len(tensors[f"{layer}weight"]) for layer in LAYERS if f"{layer}weight" in tensors), 0)
+    if not outputs:
+        return Found()
+    kind_ = asked.kind or _kind(config, tensors, outputs)
+    if kind_ is None:
+        return Found(reason=_unknown(config))
+    if kind_ in ("span", "choose", "regress"):
+        wanted = 2 if kind_ == "span" else 1
+        task: Task = {"span": Span, "choose": Choose, "regress": Regress}[kind_]()
+        fits = outputs == wanted
+        return Found(task=task) if fits else Found(reason=f"{kind_} has {wanted} outputs, this layer has {outputs}")
+    labels = _labels(config, asked, outputs, where)
+    return _tag(labels) if kind_ == "tag" else Found(task=Classify(labels=labels, temperature=1.0))
+
+
+def _settings(task: Task) -> dict[str, Any]:
+    return recipe.as_table(dataclasses.replace(task, data=""))
+
+
+def _kind(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int) -> Kind | None:
+    """Return the kind of task that a model of Hugging Face's was made for, as far as its config tells."""
+    if "qa_outputs.weight" in tensors:
+        return "span"
+    classes = [str(name) for name in config.get("architectures") or ()]
+    kind = next((kind for name in classes for end, kind in KINDS.items() if name.endswith(end)), None)
+    if kind != "classify":
+        return kind
+    problem = config.get("problem_type")
+    if problem == "regression" or (problem is None and outputs == 1):
+        return "regress"
+    return None if problem == "multi_label_classification" else "classify"
+
+
+def _unknown(config: Mapping[str, Any]) -> str:
+    if config.get("problem_type") == "multi_label_classification":
+        return "it gives several labels at once, for which osbert has no task"
+    return "nothing tells what it is for: say it with --task, such as --task classify --labels no,yes"
+
+
+def _labels(config: Mapping[str, Any], asked: Asked, count: int, where: str) -> tuple[str, ...]:
+    """Return the labels' names in the order of the outputs."""
+    names = config.get("id2label")
+    said = {str(place): str(name) for place, name in names.items()} if isinstance(names, dict) else {}
+    labels = asked.labels or tuple(said.get(str(place), f"LABEL_{place}") for place in range(count))
+    if len(labels) != count:
+        raise UserError(f"--labels has {len(labels)} names, but the model in {where} has {count} outputs.")
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise UserError(f"{where}: two outputs have the name '{twice[0]}'. Give others: --labels a,b,...")
+    return labels
+
+
+def _tag(labels: Sequence[str]) -> Found:
+    """Return a tagging task whose labels are these in another order, of the scheme that spells them."""
+    schemes: tuple[Scheme, ...] = ("bio", "bioes", "words")
+    for scheme in schemes:
+        try:
+            parts = [label if scheme == "words" else parse(label)[1] for label in labels if label != OUTSIDE]
+        except ValueError:
+            continue
+        types = tuple(dict.fromkeys(parts))
+        names = label_names(types, scheme)
+        if sorted(names) == sorted(labels):
+            order = tuple(labels.index(name) for name in names)
+            identity = order == tuple(range(len(order)))
+            return Found(task=Tag(types=types, scheme=scheme), order=() if identity else order)
+    return Found(reason=f"no scheme of tags has the labels {', '.join(labels[:6])} (is there an {OUTSIDE}?)")
