@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from osbert import cli
 from osbert.commands.bench_corpus import synthetic_corpus
 from osbert.interop.tokenizer_files import read_tokenizer
+from terminal import run
 
 SMALL = (
     "--layers",
@@ -29,10 +29,7 @@ SMALL = (
 
 
 def bench(*arguments: str) -> int:
-    try:
-        return cli.main(["bench", *arguments])
-    except SystemExit as error:
-        return error.code or 0
+    return run("bench", *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from osbert import cli, recipe
+from osbert import recipe
 from osbert.commands import plan_sizes
 from osbert.commands.bench_corpus import synthetic_corpus
 from osbert.commands.plan_sizes import BYTES, Limits, Sample, candidates, flops_per_second, memory, row, sized
 from osbert.commands.pretrain_settings import read_plan, read_settings
+from terminal import told
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +29,9 @@ def plan(tmp_path, corpus, capsys):
     def plan(*arguments: str, minutes: str = "30") -> SimpleNamespace:
         out = tmp_path / "plan.toml"
         where = [] if "--out" in arguments else ["--out", str(out)]
-        try:
-            status = cli.main(["plan", *arguments, "--corpus", str(corpus), "--minutes", minutes, *where])
-        except SystemExit as error:
-            status = error.code or 0
-        captured = capsys.readouterr()
-        return SimpleNamespace(status=status, output=" ".join(captured.out.split()), error=captured.err, recipe=out)
+        done = told(capsys, "plan", *arguments, "--corpus", corpus, "--minutes", minutes, *where, recipe=out)
+        done.output = " ".join(done.output.split())
+        return done
 
     return plan
 

@@ -15,18 +15,17 @@ from types import SimpleNamespace
 
 import pytest
 
+import corpora
 from osbert import cli, recipe
 from osbert.commands.pretrain_settings import read_settings
-from osbert.corpus.build import Build
-from osbert.corpus.readers import Reading
 from osbert.corpus.shards import Corpus
-from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.interop.huggingface import read_backbone
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.train import train
 from osbert.training import checkpoint
 from osbert.training.trainer import Trainer
+from terminal import told
 
 TINY = """
 objectives = ["mlm", "nsp"]
@@ -56,14 +55,8 @@ def build_corpus(folder: Path, *, seed: int) -> Path:
         " ".join(" ".join(rng.choice(words) for _ in range(rng.randint(4, 9))) + "." for _ in range(8))
         for _ in range(20)
     ]
-    folder.mkdir()
-    source = folder / "source.txt"
-    source.write_text("\n".join(documents) + "\n", encoding="utf-8")
     tokenizer = train([" ".join(words) + " ."] * 3, vocabulary=80)
-    settings = BuildSettings(reading=Reading(documents="line"))
-    Build.prepare([source], tokenizer=tokenizer, folder=folder / "corpus", settings=settings).run()
-    write_tokenizer(tokenizer, folder / "corpus")
-    return folder / "corpus"
+    return corpora.build_corpus(folder, documents, tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +71,8 @@ def run(tmp_path, corpus, capsys):
     toml.write_text(TINY)
 
     def run(*settings: str, out: str = "run", on: Path = corpus, by: str | Path = toml) -> SimpleNamespace:
-        folder = tmp_path / out
-        try:
-            status = cli.main(["pretrain", str(by), "--corpus", str(on), "--out", str(folder), *settings])
-        except SystemExit as error:
-            status = error.code or 0
-        captured = capsys.readouterr()
-        return SimpleNamespace(status=status, output=captured.out, error=captured.err, folder=folder)
+        words = ["pretrain", by, "--corpus", on, "--out", tmp_path / out, *settings]
+        return told(capsys, *words, folder=tmp_path / out)
 
     return run
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert import cli, recipe
+from osbert import recipe
 from osbert.commands import pretrain_budget
 from osbert.commands.bench_corpus import synthetic_corpus
 from osbert.commands.pretrain_budget import MARGIN, Costs, spread
@@ -24,6 +24,7 @@ from osbert.commands.pretrain_settings import read_settings
 from osbert.commands.speed_test import SpeedTest
 from osbert.errors import UserError
 from osbert.training.probe import Speed
+from terminal import told
 
 TINY = """
 objectives = ["mlm", "nsp"]
@@ -55,13 +56,8 @@ def run(tmp_path, corpus, capsys):
     toml.write_text(TINY)
 
     def run(*settings: str, out: str = "run", by: Path = toml) -> SimpleNamespace:
-        folder = tmp_path / out
-        try:
-            status = cli.main(["pretrain", str(by), "--corpus", str(corpus), "--out", str(folder), *settings])
-        except SystemExit as error:
-            status = error.code or 0
-        captured = capsys.readouterr()
-        return SimpleNamespace(status=status, output=captured.out, error=captured.err, folder=folder)
+        words = ["pretrain", by, "--corpus", corpus, "--out", tmp_path / out, *settings]
+        return told(capsys, *words, folder=tmp_path / out)
 
     return run
 

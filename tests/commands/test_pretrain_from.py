@@ -10,18 +10,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from osbert import cli
+import corpora
 from osbert.commands.pretrain_run import build_learner
 from osbert.commands.pretrain_settings import read_plan
-from osbert.corpus.build import Build
-from osbert.corpus.readers import Reading
-from osbert.corpus.state import BuildSettings
 from osbert.interop.huggingface import load, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.heads import Learner
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.train import train
+from terminal import run
 
 RECIPE = """
 objectives = ["mlm", "nsp"]
@@ -56,12 +54,7 @@ def corpus(folder: Path, letters: str, tokenizer: Tokenizer) -> Path:
     lines = [
         " ".join(" ".join(rng.choices(words(letters), k=rng.randint(4, 9))) + "." for _ in range(8)) for _ in range(20)
     ]
-    folder.mkdir()
-    (folder / "source.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    settings = BuildSettings(reading=Reading(documents="line"))
-    Build.prepare([folder / "source.txt"], tokenizer=tokenizer, folder=folder / "corpus", settings=settings).run()
-    write_tokenizer(tokenizer, folder / "corpus")
-    return folder / "corpus"
+    return corpora.build_corpus(folder, lines, tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +71,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "run": base / "run",
     }
     arguments = ["pretrain", str(base / "tiny.toml"), "--corpus", str(found["old"]), "--out", str(found["run"])]
-    assert run(arguments) == 0
+    assert run(*arguments) == 0
     return found
-
-
-def run(arguments: list[str]) -> int:
-    try:
-        return cli.main(arguments)
-    except SystemExit as ending:
-        return int(ending.code or 0)
 
 
 def lines(folder: Path) -> list[dict]:
@@ -94,9 +80,7 @@ def lines(folder: Path) -> list[dict]:
 
 
 def go_on(folders: dict[str, Path], corpus: str, out: Path, *settings: str) -> int:
-    return run(
-        ["pretrain", "--from", str(folders["run"]), "--corpus", str(folders[corpus]), "--out", str(out), *settings]
-    )
+    return run("pretrain", "--from", folders["run"], "--corpus", folders[corpus], "--out", out, *settings)
 
 
 def test_both_texts_are_measured_from_before_the_first_step_to_the_last(folders, tmp_path, capsys) -> None:
@@ -141,7 +125,7 @@ def test_a_run_with_added_pieces_ends_and_opens(folders, tmp_path) -> None:
 def test_other_weights_cannot_go_on_with_a_run(folders, tmp_path, capsys) -> None:
     assert go_on(folders, "new", tmp_path / "out", "--steps", "2") == 0
     arguments = [str(folders["run"] / "recipe.toml"), "--steps", "2", "--corpus", str(folders["new"])]
-    assert run(["pretrain", *arguments, "--out", str(tmp_path / "out")]) == 1
+    assert run("pretrain", *arguments, "--out", str(tmp_path / "out")) == 1
     assert "origin" in capsys.readouterr().err
 
 
@@ -149,7 +133,7 @@ def test_all_that_does_not_fit_is_told_at_once(folders, tmp_path, capsys) -> Non
     other = corpus(tmp_path / "other", "bk", train([" ".join(words("bk")) + " ."] * 3, vocabulary=50))
     settings = ["--model.layers", "2", "--model.length", "64", "--model.dropout", "0"]
     arguments = ["pretrain", "--from", str(folders["run"]), "--corpus", str(other), "--out", str(folders["run"])]
-    assert run([*arguments, *settings]) == 1
+    assert run(*arguments, *settings) == 1
     error = capsys.readouterr().err
     for part in ("same folder", "model.layers is 2", "model.length is 64", "another tokenizer", "tokenizer extend"):
         assert part in error
@@ -162,11 +146,11 @@ def test_an_encoder_without_heads_or_held_out_text_says_so(folders, tmp_path, ca
     write_model(Learner(load(folders["run"]).backbone, {}), bare)
     write_tokenizer(plan.tokenizer, bare, length=24)
     arguments = ["--from", str(bare), "--corpus", str(folders["new"]), "--out", str(tmp_path / "out")]
-    assert run(["pretrain", *arguments]) == 1
+    assert run("pretrain", *arguments) == 1
     assert "no recipe.toml" in capsys.readouterr().err
     torch.save(load_file(bare / "model.safetensors"), bare / "pytorch_model.bin")  # an older folder's weights
     (bare / "model.safetensors").unlink()
-    assert run(["pretrain", str(folders["run"] / "recipe.toml"), *arguments]) == 0
+    assert run("pretrain", str(folders["run"] / "recipe.toml"), *arguments) == 0
     assert "keeps no held-out text" in capsys.readouterr().out
     fresh = build_learner(read_plan(str(folders["run"] / "recipe.toml"), [], corpus=folders["new"], origin=bare))
     assert fresh.heads["mlm"].bias.std() > 0.1  # the unigrams of the new corpus
@@ -175,7 +159,7 @@ def test_an_encoder_without_heads_or_held_out_text_says_so(folders, tmp_path, ca
 
 
 def test_a_recipe_or_a_run_must_be_named(folders, tmp_path, capsys) -> None:
-    assert run(["pretrain", "--corpus", str(folders["new"]), "--out", str(tmp_path / "out"), "--steps", "3"]) == 1
+    assert run("pretrain", "--corpus", str(folders["new"]), "--out", str(tmp_path / "out"), "--steps", "3") == 1
     assert "--from" in capsys.readouterr().err
     nothing = ["--from", str(tmp_path), "--corpus", str(folders["new"]), "--out", str(tmp_path / "out")]
-    assert run(["pretrain", *nothing]) == 1 and "holds no encoder" in capsys.readouterr().err
+    assert run("pretrain", *nothing) == 1 and "holds no encoder" in capsys.readouterr().err

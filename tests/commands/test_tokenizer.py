@@ -8,18 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from osbert.cli import main
 from osbert.interop.tokenizer_files import read_tokenizer
+from terminal import run
 
 TEXT = "The lower the lowest, the newer the newest: wider widest low new wide café. "
-
-
-def run(arguments: list[str]) -> int:
-    """Return the exit status, whichever way the command line ends."""
-    try:
-        return main(arguments)
-    except SystemExit as ending:
-        return int(ending.code or 0)
 
 
 @pytest.fixture
@@ -32,14 +24,14 @@ def files(tmp_path: Path) -> list[str]:
 
 def test_train(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "tok"
-    assert run(["tokenizer", "train", *files, "--out", str(out), "--vocabulary", "50"]) == 0
+    assert run("tokenizer", "train", *files, "--out", str(out), "--vocabulary", "50") == 0
     printed = capsys.readouterr().out.splitlines()
     tokenizer = read_tokenizer(out)
     assert len(tokenizer) == 50 and tokenizer.lowercase and "the" in tokenizer.vocabulary
     assert printed[-2] == f"fingerprint {tokenizer.fingerprint}"
     assert "50 pieces learnt from 119 words (14 different) in " in printed[-1]
     again = tmp_path / "again"
-    assert run(["tokenizer", "train", *files, "--out", str(again), "--vocabulary", "50"]) == 0
+    assert run("tokenizer", "train", *files, "--out", str(again), "--vocabulary", "50") == 0
     for name in ("vocab.txt", "tokenizer.json"):
         assert (out / name).read_bytes() == (again / name).read_bytes()
 
@@ -47,7 +39,7 @@ def test_train(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[s
 def test_train_says_when_the_text_gives_fewer_pieces(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["tokenizer", "train", *files, "--out", str(tmp_path / "tok"), "--no-lowercase"]) == 0
+    assert run("tokenizer", "train", *files, "--out", str(tmp_path / "tok"), "--no-lowercase") == 0
     printed = capsys.readouterr().out
     assert "30,522 pieces were asked for, but no further pair of pieces occurs 2 times." in printed
     tokenizer = read_tokenizer(tmp_path / "tok")
@@ -58,19 +50,19 @@ def test_train_tells_repairs(tmp_path: Path, files: list[str], capsys: pytest.Ca
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"the new \xff way\n")
     arguments = ["tokenizer", "train", *files, str(bad), "--out", str(tmp_path / "tok")]
-    assert run(arguments) == 1
+    assert run(*arguments) == 1
     assert "bad.txt" in capsys.readouterr().err
     assert not (tmp_path / "tok").exists()
-    assert run([*arguments, "--errors", "replace"]) == 0
+    assert run(*arguments, "--errors", "replace") == 0
     assert "1 runs of bad bytes replaced" in capsys.readouterr().out
 
 
 def test_train_names_every_missing_file(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     missing = [str(tmp_path / "no.txt"), str(tmp_path / "none.txt")]
-    assert run(["tokenizer", "train", *files, *missing, "--out", str(tmp_path / "tok")]) == 1
+    assert run("tokenizer", "train", *files, *missing, "--out", str(tmp_path / "tok")) == 1
     error = capsys.readouterr().err
     assert "no.txt" in error and "none.txt" in error
-    assert run(["tokenizer", "train", *files, "--out", files[0]]) == 1
+    assert run("tokenizer", "train", *files, "--out", files[0]) == 1
     assert "this is a file" in capsys.readouterr().err
 
 
@@ -78,7 +70,7 @@ def test_train_names_every_missing_file(tmp_path: Path, files: list[str], capsys
 def test_train_refuses_settings_below_one(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str], setting: str
 ) -> None:
-    assert run(["tokenizer", "train", *files, "--out", str(tmp_path / "tok"), f"--{setting}", "0"]) == 1
+    assert run("tokenizer", "train", *files, "--out", str(tmp_path / "tok"), f"--{setting}", "0") == 1
     assert f"{setting} must be 1 or more, not 0" in capsys.readouterr().err
     assert not (tmp_path / "tok").exists()
 
@@ -89,16 +81,16 @@ def test_train_refuses_a_folder_that_goes_with_another_tokenizer(
 ) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).write_text("{}")
-    assert run(["tokenizer", "train", *files, "--out", str(tmp_path / "out")]) == 1
+    assert run("tokenizer", "train", *files, "--out", str(tmp_path / "out")) == 1
     assert name in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
 
 
 def test_encode(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "tok")
-    assert run(["tokenizer", "train", *files, "--out", out, "--vocabulary", "5000"]) == 0
+    assert run("tokenizer", "train", *files, "--out", out, "--vocabulary", "5000") == 0
     capsys.readouterr()
-    assert run(["tokenizer", "encode", out, "-The CAFÉ\u200b\nqed"]) == 0
+    assert run("tokenizer", "encode", out, "-The CAFÉ\u200b\nqed") == 0
     lines = capsys.readouterr().out.splitlines()
     tokenizer = read_tokenizer(out)
     the, cafe = (tokenizer.vocabulary.index(piece) for piece in ("the", "cafe"))
@@ -111,23 +103,23 @@ def test_encode(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[
 
 
 def test_encode_needs_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["tokenizer", "encode", str(tmp_path), "text"]) == 1
+    assert run("tokenizer", "encode", str(tmp_path), "text") == 1
     assert "neither tokenizer.json nor vocab.txt" in capsys.readouterr().err
 
 
 def test_extend(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     old, out, more = tmp_path / "tok", tmp_path / "more", tmp_path / "more.txt"
-    assert run(["tokenizer", "train", *files, "--out", str(old), "--vocabulary", "40"]) == 0
+    assert run("tokenizer", "train", *files, "--out", str(old), "--vocabulary", "40") == 0
     more.write_text("The newest carburettor. A carburettor is wide. " * 6, "utf-8")
-    assert run(["tokenizer", "extend", str(old), str(more), "--out", str(out), "--pieces", "1"]) == 0
+    assert run("tokenizer", "extend", str(old), str(more), "--out", str(out), "--pieces", "1") == 0
     printed = capsys.readouterr().out
     before, after = read_tokenizer(old), read_tokenizer(out)
     assert after.vocabulary == (*before.vocabulary, "carburettor")
     assert "1 piece added to 40, among them: carburettor" in printed and "% fewer)" in printed
-    assert run(["tokenizer", "extend", str(old), str(more), "--out", str(out), "--minimum", "100"]) == 1
+    assert run("tokenizer", "extend", str(old), str(more), "--out", str(out), "--minimum", "100") == 1
     assert "nothing to add" in capsys.readouterr().err
     kept = (old / "vocab.txt").read_bytes()
     for given in (old, old / "vocab.txt"):
-        assert run(["tokenizer", "extend", str(given), str(more), "--out", str(old), "--pieces", "1"]) == 1
+        assert run("tokenizer", "extend", str(given), str(more), "--out", str(old), "--pieces", "1") == 1
         assert "holds the vocabulary to extend, which stays as it is" in capsys.readouterr().err
     assert (old / "vocab.txt").read_bytes() == kept

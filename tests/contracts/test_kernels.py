@@ -55,7 +55,7 @@ def draw(layout: Layout, generator: torch.Generator) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=lengths, order=orders, seed=st.integers(0, 2**16))
 def test_values_and_gradients_equal_the_reference(kernel: Kernel, lengths: list[int], order: str, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -72,7 +72,7 @@ def test_values_and_gradients_equal_the_reference(kernel: Kernel, lengths: list[
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=lengths, seed=st.integers(0, 2**16), data=st.data())
 def test_queries_of_some_tokens_get_what_all_would_give_them(kernel: Kernel, lengths, seed: int, data) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -92,7 +92,7 @@ def test_queries_of_some_tokens_get_what_all_would_give_them(kernel: Kernel, len
 
 
 @pytest.mark.parametrize("kernel", [reference, *KERNELS.values()], ids=["reference", *KERNELS.keys()])
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(lengths=lengths, order=orders, seed=st.integers(0, 2**16), data=st.data())
 def test_what_cannot_be_seen_changes_nothing(kernel: Kernel, lengths, order, seed, data) -> None:
     generator = torch.Generator().manual_seed(seed)

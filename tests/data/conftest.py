@@ -9,17 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
+import unique
 from osbert.corpus.shards import Block
 from osbert.text.document import Document, Documents
-from osbert.text.tokenizer import SPECIALS, Tokenizer
-
-VOCABULARY = 60_000
-
-# A busy machine is no failure.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+from osbert.text.tokenizer import Tokenizer
 
 
 class FakeCorpus:
@@ -67,27 +61,16 @@ def _part(document: Document, sentences: list[int]) -> Document:
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    """Return a tokenizer of so many pieces that the documents below never use one twice."""
-    return Tokenizer([*SPECIALS, *(f"w{number}" for number in range(VOCABULARY - len(SPECIALS)))])
+    return unique.tokenizer()
 
 
 @pytest.fixture(scope="session")
 def make_documents() -> Callable[..., list[Document]]:
-    """Return a maker of documents from the lengths of their sentences; every piece in them is another one.
-
-    So a run of pieces tells where it came from. Half of the pieces start a word.
-    """
+    """Return a maker of documents from the lengths of their sentences; half of the pieces start a word."""
 
     def make(lengths: Sequence[Sequence[int]], *, seed: int = 0) -> list[Document]:
         rng = np.random.default_rng(seed)
-        documents, first = [], len(SPECIALS)
-        for sentences in lengths:
-            bounds = np.concatenate([[0], np.cumsum(sentences)]).astype(np.int64)
-            ids = np.arange(first, first + bounds[-1], dtype=np.uint16)
-            documents.append(Document(ids=ids, sentences=bounds, words=rng.random(len(ids)) < 0.5))
-            first += len(ids)
-        assert first <= VOCABULARY
-        return documents
+        return unique.documents(lengths, lambda ids: rng.random(len(ids)) < 0.5)
 
     return make
 

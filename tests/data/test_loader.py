@@ -72,7 +72,7 @@ def originals(batch: Batch) -> torch.Tensor:
     return ids
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(start=st.integers(0, 60), batch=st.sampled_from([1, 7, 64]), seed=st.integers(0, 3))
 def test_the_steps_from_a_cursor_are_the_rest_of_the_stream(make: Make, start: int, batch: int, seed: int) -> None:
     chosen = replace(SMALL, batch=batch, seed=seed)

@@ -53,7 +53,7 @@ def example(length: int, masked: int) -> Example:
     return Example(ids=ids, segments=np.zeros(length, np.int8), words=plain, special=plain, targets=targets)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     lengths=st.lists(st.integers(2, 16), min_size=1, max_size=4),
     masked=st.integers(1, 2),

@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import corpora
 from osbert.corpus import build, readers
-from osbert.corpus.readers import Reading
-from osbert.corpus.state import BuildSettings
-from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.text.train import train
 from osbert.training.tracking import CLOCK
 
@@ -164,7 +162,7 @@ class Site:
         self.tally = tally
         self.recipe = folder / "tiny.toml"
         self.recipe.write_text(SETTINGS, encoding="utf-8")
-        self.corpus = build_corpus(folder / "corpus", seed=0)
+        self.corpus = build_corpus(folder, seed=0)
         self.numbers = iter(range(10**9))
 
     @functools.cached_property
@@ -266,19 +264,6 @@ def steps_taken(out: Path) -> int:
 
 def build_corpus(folder: Path, *, seed: int, shard_tokens: int = 1000) -> Path:
     """Build a corpus of 60 documents on invented topics, in several shards."""
-    rng = random.Random(seed)
-    beginnings, ends = ("ba", "ke", "lo", "mi", "nu", "pa", "ri", "so"), ("da", "fe", "gi", "ho", "ju", "la")
-    words = [first + second for first in beginnings for second in ends]
-    documents = []
-    for _ in range(60):
-        topic = rng.sample(words, 12)
-        sentences = [" ".join(rng.choice(topic) for _ in range(rng.randint(4, 9))) for _ in range(8)]
-        documents.append(" ".join(f"{sentence.capitalize()}." for sentence in sentences))
-    source = folder.with_name(f"{folder.name}.txt")
-    source.write_text("\n".join(documents) + "\n", encoding="utf-8")
-    tokenizer = train(documents, vocabulary=120)
-    settings = BuildSettings(reading=Reading(documents="line"), shard_tokens=shard_tokens)
+    documents = corpora.invented(seed=seed)
     with patch.object(build, "PORTION", 3000), patch.object(readers, "CHUNK", 700):  # else all would be one shard
-        build.Build.prepare([source], tokenizer=tokenizer, folder=folder, settings=settings).run()
-    write_tokenizer(tokenizer, folder)
-    return folder
+        return corpora.build_corpus(folder, documents, train(documents, vocabulary=120), shard_tokens=shard_tokens)

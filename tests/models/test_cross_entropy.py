@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -20,7 +20,6 @@ def draw(rows: int, seed: int, dtype: torch.dtype = torch.float64) -> list[torch
     return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-@settings(deadline=None)
 @given(rows=st.integers(0, 9), most=st.integers(1, 5), weighted=st.booleans(), seed=st.integers(0, 99))
 def test_values_hits_and_gradients_equal_the_plain_formula(rows: int, most: int, weighted: bool, seed: int) -> None:
     columns = draw(rows, seed)

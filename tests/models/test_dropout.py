@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.models.dropout import Dropout, dropout
 
 
-@settings(deadline=None)
 @given(shape=st.lists(st.integers(0, 5), max_size=3), share=st.floats(0, 0.99), seed=st.integers(0, 99))
 def test_every_number_is_dropped_or_scaled(shape: list[int], share: float, seed: int) -> None:
     torch.manual_seed(seed)

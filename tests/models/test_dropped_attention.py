@@ -20,7 +20,7 @@ def plain(query, key, value, *, visible, share):
     return (scores.softmax(-1) * chances.factors(chances.draw(scores.shape), scores.dtype)) @ value
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5)),
     seen=st.sampled_from(["all", "one mask", "each its own"]),

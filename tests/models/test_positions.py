@@ -6,14 +6,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.models.positions import neighbours, rotate, rotation
 from osbert.models.transformer import Architecture
 
 
-@settings(deadline=None)
 @given(first=st.integers(0, 400), second=st.integers(0, 400), shift=st.integers(0, 100), seed=st.integers(0, 99))
 def test_only_the_distance_matters(first: int, second: int, shift: int, seed: int) -> None:
     query, key = torch.randn(2, 1, 3, 8, generator=torch.Generator().manual_seed(seed))

@@ -26,7 +26,7 @@ def per_sequence(labels, index, weights=None) -> Target:
     return Target(labels=labels, index=torch.tensor(index), per_token=False, weights=weights, count=count)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(lengths=st.lists(st.integers(1, 10), min_size=1, max_size=4), seed=st.integers(0, 999), masked=st.integers(1, 4))
 def test_masked_language_head_is_all_positions_then_the_labelled_ones(
     make_backbone, make_batch, lengths, seed, masked

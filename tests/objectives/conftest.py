@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
+import unique
 from osbert.data.pack import Packer
 from osbert.text.document import Document
-from osbert.text.tokenizer import SPECIALS, Tokenizer
-
-VOCABULARY = 60_000
-
-# A busy machine is no failure.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+from osbert.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    """Return a tokenizer of so many pieces that the documents below never use one twice."""
-    return Tokenizer([*SPECIALS, *(f"w{number}" for number in range(VOCABULARY - len(SPECIALS)))])
+    return unique.tokenizer()
 
 
 @pytest.fixture(scope="session")
@@ -33,22 +26,8 @@ def packer(tokenizer: Tokenizer) -> Packer:
 
 @pytest.fixture(scope="session")
 def make_documents() -> Callable[..., list[Document]]:
-    """Return a maker of documents from the lengths of their sentences; every piece in them is another one.
-
-    So a run of pieces tells where it came from.
-    """
-
-    def make(lengths: Sequence[Sequence[int]]) -> list[Document]:
-        documents, first = [], len(SPECIALS)
-        for sentences in lengths:
-            bounds = np.concatenate([[0], np.cumsum(sentences)]).astype(np.int64)
-            ids = np.arange(first, first + bounds[-1], dtype=np.uint16)
-            documents.append(Document(ids=ids, sentences=bounds, words=ids % 3 > 0))
-            first += len(ids)
-        assert first <= VOCABULARY
-        return documents
-
-    return make
+    """Return a maker of documents from the lengths of their sentences; of three pieces two start a word."""
+    return lambda lengths: unique.documents(lengths, lambda ids: ids % 3 > 0)
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def test_shares_that_tell_the_truth_are_left_nearly_as_they_are() -> None:
     assert temperature(shares, labels) == pytest.approx(1, abs=0.08)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), factor=st.floats(0.3, 3))
 def test_scaled_scores_have_a_scaled_temperature_and_the_same_shares(seed: int, factor: float) -> None:
     shares, labels = drawn(seed, rows=100)

@@ -21,7 +21,7 @@ def slices(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
 
 
 @given(st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_laws(tokenizer: Tokenizer, texts: st.SearchStrategy[str], data: st.DataObject) -> None:
     text = data.draw(texts)
     encoding = tokenizer.encode_with_offsets(text)
@@ -36,7 +36,7 @@ def test_laws(tokenizer: Tokenizer, texts: st.SearchStrategy[str], data: st.Data
 
 
 @given(st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_a_slice_normalises_to_its_piece(
     tokenizer: Tokenizer, texts: st.SearchStrategy[str], data: st.DataObject
 ) -> None:

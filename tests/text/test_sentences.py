@@ -40,7 +40,7 @@ def test_ends(marked: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_sentences_cover_the_text(texts: st.SearchStrategy[str], data: st.DataObject) -> None:
     text = data.draw(st.one_of(texts, st.text("aB1 .!?\"')。”\n…", max_size=40)))
     spans = split(text)
@@ -54,7 +54,7 @@ def test_sentences_cover_the_text(texts: st.SearchStrategy[str], data: st.DataOb
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_documents_have_the_pieces_of_their_text(
     tokenizer: Tokenizer, texts: st.SearchStrategy[str], data: st.DataObject
 ) -> None:

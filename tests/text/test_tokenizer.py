@@ -70,7 +70,7 @@ def alike(character: str, *, lowercase: bool) -> bool:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_library_pieces(tokenizer: Tokenizer, texts: st.SearchStrategy[str], data: st.DataObject) -> None:
     library = as_library(tokenizer)
     text = "".join(c for c in data.draw(texts) if alike(c, lowercase=tokenizer.lowercase))
@@ -124,7 +124,7 @@ def test_ids_beyond_16_bits() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_was_cached_does_not_matter(
     uncased: Tokenizer, texts: st.SearchStrategy[str], data: st.DataObject
 ) -> None:

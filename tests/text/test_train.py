@@ -101,7 +101,7 @@ def test_counts_are_exact_until_there_are_too_many_words() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_words_counted_are_those_of_the_text(texts: st.SearchStrategy[str], data: st.DataObject) -> None:
     counter = WordCounter(lowercase=True)
     text = data.draw(texts)

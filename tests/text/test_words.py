@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.errors import UserError
@@ -24,7 +24,6 @@ def pairs(run: str) -> list[str]:
     return [run[start : start + 2] for start in range(0, len(run), 2)]
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_starts_are_those_of_the_words_found_character_by_character(text: str) -> None:
     """Against the offsets of each piece: an ideograph starts a word when it is the first of its pair in its run."""
@@ -41,7 +40,6 @@ def test_starts_are_those_of_the_words_found_character_by_character(text: str) -
     assert [flag == 1 for flag in word_finder(TOKENIZER, pairs)(text)] == expected
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_characters_as_words_are_what_the_tokenizer_alone_gives(text: str) -> None:
     flags = np.frombuffer(word_finder(TOKENIZER, list)(text), np.bool_)
@@ -55,7 +53,6 @@ def test_text_that_is_segmented_keeps_its_words_together() -> None:
     assert segmenter("characters") is None
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_the_words_of_rjieba_together_are_the_run(text: str) -> None:
     pytest.importorskip("rjieba")

@@ -1,0 +1,38 @@
+"""Corpora of invented words, for tests that pretrain in seconds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from osbert.corpus.build import Build
+from osbert.corpus.readers import Reading
+from osbert.corpus.state import BuildSettings
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.text.tokenizer import Tokenizer
+
+
+def build_corpus(folder: Path, documents: Sequence[str], tokenizer: Tokenizer, **settings: Any) -> Path:
+    """Return the folder of a corpus of documents without line breaks, in `folder` beside their text."""
+    folder.mkdir(exist_ok=True)
+    source = folder / "source.txt"
+    source.write_text("\n".join(documents) + "\n", encoding="utf-8")
+    asked = BuildSettings(reading=Reading(documents="line"), **settings)
+    Build.prepare([source], tokenizer=tokenizer, folder=folder / "corpus", settings=asked).run()
+    write_tokenizer(tokenizer, folder / "corpus")
+    return folder / "corpus"
+
+
+def invented(*, seed: int = 0) -> list[str]:
+    """Return 60 documents of 8 sentences, each on a topic: 12 of 48 words."""
+    rng = random.Random(seed)
+    beginnings, ends = ("ba", "ke", "lo", "mi", "nu", "pa", "ri", "so"), ("da", "fe", "gi", "ho", "ju", "la")
+    words = [first + second for first in beginnings for second in ends]
+    documents = []
+    for _ in range(60):
+        topic = rng.sample(words, 12)
+        sentences = [" ".join(rng.choice(topic) for _ in range(rng.randint(4, 9))) for _ in range(8)]
+        documents.append(" ".join(f"{sentence.capitalize()}." for sentence in sentences))
+    return documents
