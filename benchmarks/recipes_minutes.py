@@ -35,8 +35,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from osbert.commands.finetune_model import read_model
 from osbert.commands.finetune_rows import Rows
-from osbert.commands.finetune_run import Epoch, FinetuneOptimizer, FinetuneSettings, Finetuning, read_model
+from osbert.commands.finetune_run import Epoch, Finetuning
+from osbert.commands.finetune_settings import FinetuneOptimizer, FinetuneSettings
 from osbert.commands.pretrain_budget import within_minutes
 from osbert.commands.pretrain_run import Run, build_learner
 from osbert.commands.pretrain_settings import Plan, read_plan

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from osbert import recipe
 from osbert.commands.finetune import finetune, read_plan
-from osbert.commands.finetune_run import read_model
+from osbert.commands.finetune_model import read_model
 from osbert.errors import UserError
 from osbert.interop.huggingface import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from osbert.commands.finetune import finetune
-from osbert.commands.finetune_run import read_model
+from osbert.commands.finetune_model import read_model
 from osbert.errors import UserError
 from osbert.interop.huggingface import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer

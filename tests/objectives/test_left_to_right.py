@@ -84,16 +84,3 @@ def test_an_encoder_that_sees_the_answer_is_refused(change: dict[str, object], a
     assert advice in objection
     with pytest.raises(ValueError, match="predicts the next piece"):
         LeftToRight().head(sizes.empty())
-
-
-def test_the_bias_starts_at_the_unigram_probabilities_when_asked() -> None:
-    counts = np.array([0, 9, 90, 0, 897])
-    backbone = replace(SIZES, vocabulary=5).build()
-    for objective in (LeftToRight(), LeftToRight(unigram_start=True)):
-        head = objective.head(backbone)
-        objective.begin(head, counts)
-        bias = head.get_parameter("bias")
-        if objective.unigram_start:
-            torch.testing.assert_close(bias.exp(), torch.tensor([1, 10, 91, 1, 898]) / 1001)
-        else:
-            assert not bias.any()

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.models.transformer import Architecture
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.document import Document
 
@@ -137,19 +135,6 @@ def test_the_shares_of_runs_change_the_runs(packer: Packer, spans: list[Example]
         corrupted(MaskedLanguage(unit="ngrams", ngrams=shares), spans[:50], packer) for shares in ((1.0,), (0.0, 1.0))
     )
     assert any(a.ids.tolist() != b.ids.tolist() for a, b in zip(one, other))
-
-
-def test_the_bias_starts_at_the_unigram_probabilities_when_asked() -> None:
-    counts = np.array([0, 9, 90, 0, 897])
-    backbone = Architecture(layers=1, heads=1, width=8, vocabulary=5, length=8).build()
-    for objective in (MaskedLanguage(), MaskedLanguage(unigram_start=True)):
-        head = objective.head(backbone)
-        objective.begin(head, counts)
-        bias = head.get_parameter("bias")
-        if objective.unigram_start:
-            torch.testing.assert_close(bias.exp(), torch.tensor([1, 10, 91, 1, 898]) / 1001)
-        else:
-            assert not bias.any()
 
 
 @pytest.mark.parametrize(

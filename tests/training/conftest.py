@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -135,6 +136,18 @@ class MergedLoader(ToyLoader):
             yield Step(batches=[merged(list(step.batches))], cursor=step.cursor)
 
 
+class FailingLoader(ToyLoader):
+    """The same steps, and an error in place of the fourth."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def steps(self, cursor: Cursor) -> Iterator[Step]:
+        yield from itertools.islice(super().steps(cursor), 3)
+        raise self.error
+
+
 @pytest.fixture
 def toys() -> SimpleNamespace:
     def trainer(folder, *, loader=None, learner=None, dropout=0.1, optimizer=None, **training) -> Trainer:
@@ -152,5 +165,11 @@ def toys() -> SimpleNamespace:
         return all(torch.equal(left, right) for left, right in pairs)
 
     return SimpleNamespace(
-        trainer=trainer, same=same, Learner=ToyLearner, Loader=ToyLoader, MergedLoader=MergedLoader, batch=toy_batch
+        trainer=trainer,
+        same=same,
+        Learner=ToyLearner,
+        Loader=ToyLoader,
+        FailingLoader=FailingLoader,
+        MergedLoader=MergedLoader,
+        batch=toy_batch,
     )

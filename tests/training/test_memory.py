@@ -107,14 +107,7 @@ def test_an_optimiser_that_lacks_memory_says_so(toys, tmp_path) -> None:
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")], ids=repr)
 def test_a_loader_that_lacks_memory_says_so_and_costs_no_step(toys, tmp_path, error) -> None:
-    class Failing(toys.Loader):
-        def steps(self, cursor):
-            for number, step in enumerate(super().steps(cursor)):
-                if number == 3:
-                    raise error
-                yield step
-
-    trainer = toys.trainer(tmp_path, loader=Failing())
+    trainer = toys.trainer(tmp_path, loader=toys.FailingLoader(error))
     with pytest.raises(UserError, match=r"does not suffice for the loader .*--data\.pool"):
         list(trainer.run())
     assert trainer.checkpoints.steps() == [3]

@@ -288,14 +288,7 @@ def test_impossible_settings_are_refused(name, value) -> None:
 
 @pytest.mark.parametrize("error", [UserError("a shard has gone"), OSError("no such file")])
 def test_data_that_can_no_longer_be_read_costs_no_step(toys, tmp_path, error) -> None:
-    class Failing(toys.Loader):
-        def steps(self, cursor):
-            for number, step in enumerate(super().steps(cursor)):
-                if number == 3:
-                    raise error
-                yield step
-
-    trainer = toys.trainer(tmp_path / "cut", loader=Failing())
+    trainer = toys.trainer(tmp_path / "cut", loader=toys.FailingLoader(error))
     with pytest.raises(type(error), match=str(error)):
         finish(trainer)
     again = toys.trainer(tmp_path / "cut")

@@ -127,7 +127,7 @@ def check_few(built: Any, *, from_scratch: bool) -> None:
 
 def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
-    from osbert.commands.finetune_run import FinetuneOptimizer, FinetuneSettings
+    from osbert.commands.finetune_settings import FinetuneOptimizer, FinetuneSettings
 
     kind = components.find("tasks", task, base=Task)
     parts: list[Any] = [

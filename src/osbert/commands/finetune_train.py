@@ -12,10 +12,11 @@ from typing import Any
 from rich.console import Console
 
 from osbert import __version__, recipe
+from osbert.commands.finetune_model import Model, read_model
 from osbert.commands.finetune_plan import Plan, Settings
 from osbert.commands.finetune_report import finetuning_report
 from osbert.commands.finetune_rows import Lessons, Part, Rows
-from osbert.commands.finetune_run import Epoch, Finetuning, Model, read_model
+from osbert.commands.finetune_run import Epoch, Finetuning
 from osbert.commands.finetune_tuning import describe as learning
 from osbert.data.pack import Packer
 from osbert.errors import UserError

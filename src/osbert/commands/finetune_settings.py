@@ -1,0 +1,89 @@
+"""How long and how a fine-tuning goes, and its optimiser, with the defaults of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from osbert.commands.finetune_tuning import RANKS, Kind
+from osbert.training.optimizer import OptimizerSettings
+from osbert.training.processor import Precision
+from osbert.training.trainer import TrainingSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSettings:
+    """How long and how fine-tuning goes. The defaults are of the grid that works everywhere (appendix A.3)."""
+
+    epochs: int = 3
+    """Passes over the training rows."""
+    batch: int = 32
+    """Records in one optimiser step, with all their sequences."""
+    micro_tokens: int = 4096
+    """Most tokens in one pass through the model; a step with more is split, with the same gradient."""
+    seed: int = 0
+    """Decides the new weights, the order of the rows and the dropout."""
+    dropout: float = 0.1
+    """Share dropped in training, in the whole encoder and before the task's layer; it stays as in pretraining."""
+    recurrent: int = 0
+    """Layers of a bidirectional LSTM put on top of the encoder (Table 5, + BiLSTM), with fresh weights where it has not
+    as many; 0 leaves it as it is. Give them a higher learning rate than 3e-5, or many epochs."""
+    tuning: Kind = "full"
+    """What learns besides the task's layer: the full encoder; adapters put into its blocks (Houlsby et al. 2019); or
+    changes of low rank of its query and value matrices (lora, Hu et al. 2021). Of adapters and lora only what was tuned
+    is kept, a few megabytes; the run folder then needs the model that it was tuned on."""
+    rank: int = 0
+    """Width of the adapters, or rank of the changes; 0 for 64 and 8."""
+    merge: bool = False
+    """Write a whole model, which needs no other folder, also where adapters or lora were tuned."""
+    frozen: int = 0
+    """Lowest layers that do not learn, nor do the embeddings; 0 for none."""
+    precision: Precision = "auto"
+    """Precision of matrix products in training; auto is bf16 where the processor has it. Scores are always fp32."""
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    log_every: int = 10
+    """Steps between two lines of metrics.jsonl and of progress."""
+    checkpoint_every: int = 500
+    """Steps between two checkpoints."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no run."""
+        counts = ("epochs", "batch", "micro_tokens", "log_every", "checkpoint_every")
+        none = ("seed", "recurrent", "rank", "frozen")
+        for name, least in (*((count, 1) for count in counts), *((count, 0) for count in none)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        idle = ("rank", "merge") if self.tuning == "full" else ("frozen",)
+        for name in idle:
+            if getattr(self, name):
+                raise ValueError(f"{name} = {getattr(self, name)} does nothing with tuning = {self.tuning}")
+
+    @property
+    def adapters(self) -> int:
+        """Return the width of the adapters that are tuned, 0 where none are."""
+        return (self.rank or RANKS["adapters"]) if self.tuning == "adapters" else 0
+
+    def training(self, steps_per_epoch: int) -> TrainingSettings:
+        """Return the trainer's settings."""
+        return TrainingSettings(
+            steps=self.epochs * steps_per_epoch,
+            precision=self.precision,
+            device=self.device,
+            seed=self.seed,
+            log_every=self.log_every,
+            checkpoint_every=self.checkpoint_every,
+            evaluate_every=0,
+            keep=1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptimizer(OptimizerSettings):
+    """AdamW, with the learning rate and warm-up of fine-tuning (appendix A.3)."""
+
+    learning_rate: float = 3e-5
+    """Learning rate at its peak, after the warm-up; 5e-5, 3e-5 and 2e-5 are the usual ones."""
+    warmup: float = 0.1
+    """Share of the steps in which the learning rate climbs."""
