@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from osbert.cli import main
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import State
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.lock import locked
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from terminal import told
 
 
 @pytest.fixture()
@@ -29,12 +29,8 @@ def osbert(tmp_path, monkeypatch, capsys, tokenizer):
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> tuple[int, str, str]:
-        try:
-            status = main(words)
-        except SystemExit as ended:  # how the command line ends what went well
-            status = ended.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
+        done = told(capsys, *words)
+        return done.status, done.output, done.error
 
     return run
 
@@ -135,14 +131,14 @@ def test_show_prints_the_report_and_a_sample_with_marked_pieces(osbert, texts):
 
 def test_show_refuses_options_that_do_nothing(osbert, texts):
     osbert(*BUILD)
-    for words, told in (
+    for words, message in (
         (("--masks", "-3"), "--masks must be 0 or more, not -3."),
         (("--sample", "-1"), "--sample must be 0 or more, not -1."),
         (("--masks", "2", "--verify"), "leave out --sample and --verify"),
         (("--masks", "2", "--sample", "3"), "leave out --sample and --verify"),
     ):
         status, output, errors = osbert("corpus", "show", "corpus", *words)
-        assert status == 1 and told in errors and not output
+        assert status == 1 and message in errors and not output
 
 
 def test_show_refuses_what_is_no_corpus(osbert, texts, tmp_path):

@@ -17,6 +17,7 @@ from osbert.data.corrupt import word_bounds
 from osbert.data.example import Example, Target
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from terminal import told
 
 LETTERS = string.ascii_lowercase[:12] + ".我们爱北京"
 
@@ -48,12 +49,8 @@ def show(corpus: Path, capsys: pytest.CaptureFixture[str]):
     """Return a function that runs `osbert corpus show` and returns (status, output, errors)."""
 
     def run(*words: str) -> tuple[int | str | None, str, str]:
-        try:
-            status: int | str | None = main(["corpus", "show", str(corpus), *words])
-        except SystemExit as ended:
-            status = ended.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
+        done = told(capsys, "corpus", "show", corpus, *words)
+        return done.status, done.output, done.error
 
     return run
 

@@ -13,13 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import corpora
 import osbert
-from osbert import cli
-from osbert.corpus.build import Build
-from osbert.corpus.readers import Reading
-from osbert.corpus.state import BuildSettings
-from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.text.train import train
+from terminal import run
 
 KINDS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 WORDS = ["film", "play", "actor", "the", "a", "was", "and"]
@@ -42,25 +39,12 @@ def process(*words: str | Path) -> str:
     return run.stdout
 
 
-def here(*words: str | Path) -> int:
-    """Run osbert in this process and return its status."""
-    try:
-        return cli.main([*map(str, words)]) or 0
-    except SystemExit as end:
-        return int(end.code or 0)
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a corpus of 60 documents of six sentences."""
     folder, rng = tmp_path_factory.mktemp("texts"), random.Random(0)
     lines = [". ".join(sentence(rng)[0] for _ in range(6)) + "." for _ in range(60)]
-    (folder / "a.txt").write_text("\n".join(lines) + "\n")
-    tokenizer = train(lines, vocabulary=80)
-    settings = BuildSettings(reading=Reading(documents="line"))
-    Build.prepare([folder / "a.txt"], tokenizer=tokenizer, folder=folder / "corpus", settings=settings).run()
-    write_tokenizer(tokenizer, folder / "corpus")
-    return folder / "corpus"
+    return corpora.build_corpus(folder, lines, train(lines, vocabulary=80))
 
 
 def test_from_text_to_a_classifier_that_looks_left_only(
@@ -68,7 +52,7 @@ def test_from_text_to_a_classifier_that_looks_left_only(
 ) -> None:
     encoder, classifier, rows = tmp_path / "encoder", tmp_path / "classifier", tmp_path / "rows.csv"
     pretrain = ("pretrain", "bert-tiny", "--objectives", "left_to_right", *SMALL, *STEPS, "--corpus", corpus)
-    assert here(*pretrain, "--out", encoder) == 1
+    assert run(*pretrain, "--out", encoder) == 1
     assert 'Set model.direction = "left_to_right"' in " ".join(capsys.readouterr().err.split())
     assert not encoder.exists()
     process(*pretrain, "--model.direction", "left_to_right", "--out", encoder)
@@ -87,7 +71,7 @@ def test_from_text_to_a_classifier_that_looks_left_only(
     process("predict", classifier, "--file", rows, "--out", tmp_path / "said.jsonl")
     found = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
     assert len(found) == 240 and np.mean([row["prediction"] == row["label"] for row in found]) > 0.95
-    assert here("evaluate", classifier, "--data", rows) == 0
+    assert run("evaluate", classifier, "--data", rows) == 0
     accuracy = [line.split()[1] for line in capsys.readouterr().out.splitlines() if "accuracy" in line]
     assert float(accuracy[0]) > 0.95
     engine = osbert.load(classifier)
@@ -110,7 +94,7 @@ def looks_left_only(encoder: Path) -> None:
 def test_sentence_order_pretrains_beside_masks(corpus: Path, tmp_path: Path) -> None:
     encoder = tmp_path / "encoder"
     both = ("--objectives", '["mlm", "sentence_order"]', "--sentence_order.swapped", "0.4")
-    assert here("pretrain", "bert-tiny", *both, *SMALL, *STEPS, "--corpus", corpus, "--out", encoder) == 0
+    assert run("pretrain", "bert-tiny", *both, *SMALL, *STEPS, "--corpus", corpus, "--out", encoder) == 0
     last = [json.loads(line) for line in (encoder / "metrics.jsonl").read_text().splitlines()][-1]
     assert {"held_out.mlm.loss", "held_out.sentence_order.accuracy"} <= set(last)
     assert "Sentence order is right in" in (encoder / "report.html").read_text()
