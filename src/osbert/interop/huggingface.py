@@ -108,14 +108,20 @@ def read_encoder(folder: str | Path) -> Encoder:
     Raises UserError also when the tokenizer has pieces that the model does not know.
     """
     loaded = load(folder)
+    tokenizer = read_fitting_tokenizer(folder, loaded.backbone.architecture)
+    return Encoder(backbone=loaded.backbone, tokenizer=tokenizer, report=loaded.report)
+
+
+def read_fitting_tokenizer(folder: str | Path, architecture: Architecture) -> Tokenizer:
+    """Return the tokenizer in a folder; raises UserError also when it has pieces that the model does not know."""
     tokenizer = read_tokenizer(folder)
-    known = loaded.backbone.architecture.vocabulary
+    known = architecture.vocabulary
     if len(tokenizer) > known:
         raise UserError(
             f"{folder}: the tokenizer has {len(tokenizer):,} pieces, but the model knows {known:,}. They are not of "
             "one training."
         )
-    return Encoder(backbone=loaded.backbone, tokenizer=tokenizer, report=loaded.report)
+    return tokenizer
 
 
 def read_backbone(folder: str | Path) -> Transformer:

@@ -17,12 +17,26 @@ from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.interop import huggingface_names as names
 from osbert.interop.families import TYPES, canonical
-from osbert.interop.weight_files import SAFE, fingerprint, read_file, read_json, read_tensors, write_tensors
+from osbert.interop.weight_files import (
+    PICKLED,
+    SAFE,
+    fingerprint,
+    read_file,
+    read_json,
+    read_tensors,
+    write_tensors,
+)
 from osbert.models.lora import Factors
 
 TUNED = "tuned.safetensors"
 BASE = "base.json"
 UP, DOWN = ".lora_up", ".lora_down"
+
+
+def has_weights(folder: Path) -> bool:
+    """Return whether `read_whole` would look for tensors in a folder: there are files for them."""
+    whole = (SAFE, PICKLED, f"{SAFE}.index.json", f"{PICKLED}.index.json", TUNED)
+    return any((folder / name).is_file() for name in whole)
 
 
 def read_whole(folder: Path) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from osbert.files import replace_file, system_error
 
 SAFE = "model.safetensors"
 PICKLED = "pytorch_model.bin"
-FOREIGN = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index")
+FOREIGN = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index", "model.onnx")
 
 
 def read_json(path: Path) -> dict[str, Any]:

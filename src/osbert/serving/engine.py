@@ -14,10 +14,15 @@ from osbert.data.pack import Packer, Run
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Score, decoded, require_labels
-from osbert.interop.huggingface import read_encoder, read_heads
+from osbert.interop.huggingface import read_encoder, read_fitting_tokenizer, read_heads
+from osbert.interop.huggingface_names import architecture
+from osbert.interop.onnx_files import ONNX
 from osbert.interop.task_files import read_task
+from osbert.interop.tuned_files import has_weights
+from osbert.interop.weight_files import read_json
 from osbert.models.heads import Learner
 from osbert.serving.backend import Backend, Pooling
+from osbert.serving.onnx_backend import OnnxBackend
 from osbert.serving.torch_backend import TorchBackend
 from osbert.tasks import Prediction, Record, Task
 from osbert.text.tokenizer import Tokenizer
@@ -173,12 +178,15 @@ class Engine:
 def load(folder: str | Path, *, device: str = "auto") -> Engine:
     """Load a run folder of ours or a Hugging Face BERT folder, onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
 
-    Raises UserError when it is no model, or when a fine-tuned run lacks weights.
+    Where there are no weights but an ONNX file, as `osbert export` writes it, onnxruntime computes, on the CPU. Raises
+    UserError when it is no model, or when a fine-tuned run lacks weights.
     """
     folder = Path(folder)
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
     task = read_task(folder)
+    if (folder / ONNX).is_file() and not has_weights(folder):
+        return _load_exported(folder, task, device)
     encoder = read_encoder(folder)
     learner = Learner(encoder.backbone, {task.name: task.head(encoder.backbone)} if task else {})
     if task:
@@ -188,3 +196,15 @@ def load(folder: str | Path, *, device: str = "auto") -> Engine:
     pooler = not any(name.startswith("pooler.") for name in encoder.report.named("new"))
     backend = TorchBackend(learner, pooler=pooler)
     return Engine(backend, encoder.tokenizer, task=task, folder=folder, remarks=encoder.report.remarks)
+
+
+def _load_exported(folder: Path, task: Task | None, device: str) -> Engine:
+    """Open a folder that `osbert export` wrote."""
+    if device not in ("auto", "cpu"):
+        raise UserError(f"{folder} is exported: it runs on the CPU, not on '{device}'. Take the run for that.")
+    path = folder / "config.json"
+    sizes = architecture(read_json(path), where=str(path))
+    backend = OnnxBackend(folder / ONNX, sizes)
+    if task:
+        backend.check(task)
+    return Engine(backend, read_fitting_tokenizer(folder, sizes), task=task, folder=folder)

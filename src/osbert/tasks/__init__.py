@@ -227,7 +227,15 @@ class Task(Objective):
         raise NotImplementedError
 
     def decoding(self, head: Head) -> Callable[..., Prediction]:
-        """Return `decode`, or what decodes with what a head has learnt beside its outputs, such as a CRF's steps."""
+        """Return what decodes the outputs of a head with what it has learnt beside them."""
+        return self.decode_with(self.learnt(head))
+
+    def learnt(self, head: Head) -> dict[str, list[Any]]:
+        """Return what a head has learnt beside its outputs, such as a CRF's steps, as plain numbers."""
+        return {}
+
+    def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
+        """Return `decode`, or what decodes with what a head had `learnt`."""
         return self.decode
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -214,13 +215,19 @@ class Tag(Task):
         """Return the entities of a passage, without what a CRF has learnt."""
         return self._decoded(self._chain(), outputs, record, examples)
 
-    def decoding(self, head: Head) -> Callable[..., Prediction]:
-        """Return `decode` with a CRF's scores of steps."""
+    def learnt(self, head: Head) -> dict[str, list[Any]]:
+        """Return a CRF's scores of steps, by the names of a Chain."""
         from osbert.models.tagging import TagHead
 
         assert isinstance(head, TagHead)
-        chain = self._chain() if head.crf is None else head.crf.chain()
-        return lambda outputs, record, examples: self._decoded(chain, outputs, record, examples)
+        return {} if head.crf is None else {name: part.tolist() for name, part in vars(head.crf.chain()).items()}
+
+    def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
+        """Return `decode` with a CRF's scores of steps."""
+        from osbert.models.chain import Chain
+
+        chain = Chain(**{name: np.array(part) for name, part in learnt.items()}) if learnt else self._chain()
+        return partial(self._decoded, chain)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return precision, recall and F1 as conlleval and seqeval, and the share of labels that had to be repaired."""

@@ -1,0 +1,158 @@
+"""osbert export: a run as others run it, tried on its development rows before it gets its name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from osbert.commands.evaluate import FileOptions, moved_task
+from osbert.errors import UserError
+from osbert.tasks import Record, Task, load
+
+if TYPE_CHECKING:
+    from osbert.commands.export_trial import Trial
+    from osbert.serving.engine import Engine
+
+KEPT = ("config.json", "recipe.toml", "run.json")
+"""Files of a run that go along as they are; the tokenizer's are written anew."""
+
+
+def export(
+    run: Path,
+    /,
+    *,
+    to: Literal["onnx"],
+    out: Path | None = None,
+    int8: bool = False,
+    tolerance: float = 0.01,
+    data: Path | None = None,
+    label: str = "",
+    file: Annotated[FileOptions | None, Parameter(name="*")] = None,
+    unchecked: bool = False,
+) -> None:
+    """Write a run as ONNX, with any batch and length, into a folder that needs nothing else.
+
+    The development rows are predicted by the run and by what was exported. Metric, largest difference of the outputs,
+    speed and size are shown side by side; a metric that drops by more than the tolerance is an error, and nothing is
+    written. osbert predict, evaluate, embed and serve take the new folder in place of the run.
+
+    Parameters
+    ----------
+    run
+        A run folder of osbert's, or a Hugging Face BERT folder.
+    to
+        The form: onnx, which wants the extra onnx.
+    out
+        The folder to write; left open, RUN-onnx, or RUN-int8, beside the run.
+    int8
+        Weights of a byte each: a quarter of the size, and the faster for it; predictions change a little.
+    tolerance
+        How much the metric may drop, 0.01 being a point of a hundred.
+    data
+        Labelled rows to compare on, a file or a folder, in place of the run's own development rows.
+    label
+        The column with the label; found by its name when left open.
+    unchecked
+        Compare nothing.
+    """
+    from osbert.commands.export_trial import states_tried, tried
+    from osbert.interop.onnx_files import require_writers
+    from osbert.serving.engine import load as load_engine
+
+    require_writers()
+    out = out or run.resolve().with_name(f"{run.resolve().name}-{'int8' if int8 else to}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is already there: give another folder as --out, or remove it.")
+    engine = load_engine(run, device="cpu")
+    for remark in engine.remarks:
+        print(f"{run}: {remark}")
+    rows = None if unchecked else development(engine, run, data, file or FileOptions(), label)
+    with aside(out) as folder:
+        write(engine, run, folder, int8=int8)
+        if unchecked:
+            print(f"nothing was compared -> {out}")
+            return
+        exported = load_engine(folder)
+        trial = tried(engine, exported, *rows) if rows else states_tried(engine, exported)
+        for line in trial.told(int8=int8):
+            print(line)
+        refuse(trial, tolerance)
+    print(f"-> {out}")
+
+
+def development(
+    engine: Engine, run: Path, data: Path | None, options: FileOptions, label: str
+) -> tuple[Task, Sequence[Record]] | None:
+    """Return the rows to compare on, with the task that reads them; None where there is only an encoder.
+
+    Raises UserError when there are none at hand.
+    """
+    task = engine.task
+    if task is None:
+        if data is not None:
+            raise UserError(
+                f"{run} holds an encoder without a task, whose states are compared on pieces drawn at random: leave "
+                "--data out."
+            )
+        return None
+    if data is not None:
+        task = moved_task(task, data, options, label=label)
+    elif options.given() or label:
+        raise UserError("--label and how to read a file (--text, ...) go with --data.")
+    elif not task.data or not Path(task.data).exists():
+        raise UserError(
+            f"The data that {run} was fine-tuned on, {task.data or 'not told'}, is not here. Give labelled rows to "
+            "compare on, --data FILE; or --unchecked to compare nothing."
+        )
+    split = "all" if data is not None and data.is_file() else "dev"
+    task, by_split = load(task, (split,), fit=False)
+    return task, by_split[split]
+
+
+def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
+    """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
+    from osbert.interop.onnx_files import ONNX, write_onnx
+    from osbert.interop.padded import Padded, objections
+    from osbert.interop.tokenizer_files import write_tokenizer
+    from osbert.models.heads import Head
+
+    learner, task = engine.learner, engine.task
+    if reasons := list(objections(learner, task.name if task else "")):
+        raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.")
+    published = task.published() if task else {}
+    units = {name: published[name] for name in ("center", "scale") if name in published}
+    head = learner.heads[task.name] if task else None
+    learnt = task.learnt(head) if task and isinstance(head, Head) else {}
+    model = Padded(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
+    write_onnx(model, folder / ONNX, int8=int8, learnt=learnt)
+    write_tokenizer(engine.tokenizer, folder, length=engine.packer.length)
+    for name in KEPT:
+        if (run / name).is_file():
+            shutil.copyfile(run / name, folder / name)
+
+
+def refuse(trial: Trial, tolerance: float) -> None:
+    """Raise UserError when the export is not as good as the run."""
+    if trial.drop is not None and not trial.drop <= tolerance:  # a score that is no number is never good enough
+        raise UserError(
+            f"{trial.criterion} drops by {trial.drop:.4f}, more than --tolerance {tolerance:g}; nothing was written. "
+            "Export without --int8, or allow for more."
+        )
+
+
+@contextmanager
+def aside(out: Path) -> Iterator[Path]:
+    """Give a folder that gets its name when it is complete; what went wrong leaves none."""
+    folder = out.with_name(f".{out.name}.part")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+        folder.replace(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""What was exported beside the run it was exported from: metric, largest difference, speed and size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from osbert.data.example import Example
+from osbert.evaluation.forward import TOKENS
+from osbert.evaluation.score import decoded, require_labels
+from osbert.interop.onnx_files import ONNX
+from osbert.serving.backend import Vectors
+from osbert.serving.engine import Engine
+from osbert.tasks import Record, Task
+
+SEQUENCES = 64
+"""Sequences of random pieces on which states are compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """What one of the two gave: `outputs` of all sequences in one order, in so many `seconds`; its size in bytes.
+
+    `score`: the task's main metric, None for an encoder.
+    """
+
+    outputs: list[Vectors]
+    seconds: float
+    size: int
+    score: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """The two sides: `run` by torch, `exported` by onnxruntime, on `what`, for example "872 rows"."""
+
+    run: Side
+    exported: Side
+    what: str
+    criterion: str = ""
+
+    @property
+    def difference(self) -> float:
+        """Return the largest difference of two outputs."""
+        pairs = zip(self.run.outputs, self.exported.outputs, strict=True)
+        return max(float(np.abs(one - other).max()) for one, other in pairs)
+
+    @property
+    def drop(self) -> float | None:
+        """Return by how much the metric is lower than the run's; None without one."""
+        one, other = self.run.score, self.exported.score
+        return None if one is None or other is None else one - other
+
+    def told(self, *, int8: bool) -> list[str]:
+        """Return the comparison as a table for a reader."""
+        sides = {"torch fp32": self.run, f"onnxruntime {'int8' if int8 else 'fp32'}": self.exported}
+        count = len(self.run.outputs)
+        rows = [["", *sides]]
+        if self.criterion:
+            rows.append([self.criterion, *(f"{side.score:.4f}" for side in sides.values())])
+        rows.append(["sequences a second", *(f"{count / side.seconds:,.1f}" for side in sides.values())])
+        rows.append(["size", *(f"{side.size / 1e6:,.1f} MB" for side in sides.values())])
+        first, *widths = (max(map(len, column)) for column in zip(*rows))
+        lines = [f"{name:{first}}  {'  '.join(f'{c:>{w}}' for c, w in zip(cells, widths))}" for name, *cells in rows]
+        kind = "scores" if self.criterion else "states"
+        return [self.what, *lines, f"largest difference of {kind}: {self.difference:.2g}"]
+
+
+def tried(run: Engine, exported: Engine, task: Task, records: Sequence[Record]) -> Trial:
+    """Predict labelled records by both. Raises UserError when one has no label."""
+    require_labels(records)
+    sides = [_scored(engine, task, records) for engine in (run, exported)]
+    return Trial(run=sides[0], exported=sides[1], what=f"{len(records):,} rows", criterion=task.criterion)
+
+
+def states_tried(run: Engine, exported: Engine) -> Trial:
+    """Compare the states of an encoder, which has no rows, on random pieces."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, run.packer.length + 1, size=SEQUENCES)
+    examples = []
+    for size in sizes.tolist():
+        ids = rng.integers(len(run.tokenizer), size=size, dtype=np.int32)
+        nothing = np.zeros(size, np.bool_)
+        examples.append(Example(ids=ids, segments=np.zeros(size, np.int8), words=nothing, special=nothing))
+    what = f"an encoder without a task, on {SEQUENCES} sequences of random pieces"
+    sides = [_encoded(engine, examples) for engine in (run, exported)]
+    return Trial(run=sides[0], exported=sides[1], what=what)
+
+
+def _scored(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
+    found: list[Vectors] = []
+    seconds = 0.0
+
+    def outputs(examples: Sequence[Example]) -> list[Vectors]:
+        nonlocal seconds
+        engine.backend.outputs(task, examples[:1], tokens=TOKENS)  # what is done once is not timed
+        started = time.perf_counter()
+        given = engine.backend.outputs(task, examples, tokens=TOKENS)
+        seconds += time.perf_counter() - started
+        found.extend(given)
+        return given
+
+    predictions = decoded(task, records, engine.packer, outputs=outputs, decode=engine.backend.decoding(task))
+    score = task.metrics(predictions, records)[task.criterion]
+    return Side(outputs=found, seconds=seconds, size=_size(engine), score=score)
+
+
+def _encoded(engine: Engine, examples: Sequence[Example]) -> Side:
+    engine.vectors(examples[:1], pooling="tokens")
+    started = time.perf_counter()
+    found = engine.vectors(examples, pooling="tokens")
+    return Side(outputs=found, seconds=time.perf_counter() - started, size=_size(engine))
+
+
+def _size(engine: Engine) -> int:
+    """Return the bytes of the ONNX file, or of torch's weights."""
+    path = Path(engine.folder) / ONNX
+    if path.is_file():
+        return path.stat().st_size
+    return sum(weight.numel() * weight.element_size() for weight in engine.learner.parameters())

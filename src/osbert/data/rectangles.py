@@ -1,0 +1,55 @@
+"""Examples as padded rectangles, for what runs a model on nothing else. No torch.
+
+Sequences of about one length stand together, so that little is padding, and a rectangle holds a number of tokens
+instead of a number of sequences, so that each takes about as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example
+
+Columns = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rectangle:
+    """Sequences side by side: `ids`, `segments` and `mask` (B, T), 1 for a token and 0 for padding behind it.
+
+    `places` (B,): where each stood in the order given; `lengths` (B,): its tokens.
+    """
+
+    ids: Columns
+    segments: Columns
+    mask: Columns
+    places: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+
+def rectangles(examples: Sequence[Example], *, tokens: int) -> Iterator[Rectangle]:
+    """Yield the examples, longest first, in rectangles of at most `tokens` tokens, padding included.
+
+    A sequence longer than that stands alone. Raises ValueError at an example in which not every token sees every other.
+    """
+    if any(example.order is not None for example in examples):
+        raise ValueError("an example with an order of its own has no rectangle: padding is all that a mask hides")
+    order = sorted(range(len(examples)), key=lambda place: -len(examples[place]))
+    start = 0
+    while start < len(order):
+        count = max(1, tokens // len(examples[order[start]]))
+        yield _rectangle(examples, order[start : start + count])
+        start += count
+
+
+def _rectangle(examples: Sequence[Example], places: Sequence[int]) -> Rectangle:
+    lengths = [len(examples[place]) for place in places]
+    ids, segments, mask = np.zeros((3, len(places), max(lengths)), np.int64)
+    for row, (place, length) in enumerate(zip(places, lengths)):
+        ids[row, :length], segments[row, :length] = examples[place].ids, examples[place].segments
+        mask[row, :length] = 1
+    return Rectangle(ids=ids, segments=segments, mask=mask, places=tuple(places), lengths=tuple(lengths))

@@ -1,0 +1,168 @@
+"""The model as others run it: padded rectangles of tokens in, scores and states out, by Hugging Face's names.
+
+The layers are a learner's own, called on (B, T, D) instead of flat tokens, with plain operations that every exporter
+knows. Left aside: dropout, recurrent layers, and heads on features, which ONNX has no common form for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from osbert.models.attention import Attention
+from osbert.models.block import Block
+from osbert.models.grouped import ChoiceHead, SpanHead
+from osbert.models.heads import Head, Learner
+from osbert.models.positions import rotation
+from osbert.models.predictions import SequenceHead
+from osbert.models.tagging import TagHead
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+"""Each (B, T) of int64: pieces, segments, and 1 for a token, 0 for padding behind it."""
+STATES, POOLER, SCORES = "last_hidden_state", "pooler_output", "logits"
+SPAN_SCORES = ("start_logits", "end_logits")
+
+
+class Padded(nn.Module):
+    """A learner's backbone and one head of it, or none: (B, T) inputs -> the outputs `names` says.
+
+    Scores are (B, K), (B, 1) a choice, (B, T, K) a token, or starts and ends (B, T) each; states (B, T, D); the
+    pooler's output (B, D). Rows of padding hold nothing of use.
+    """
+
+    def __init__(self, learner: Learner, head: str = "", *, pooler: bool, center: float = 0.0, scale: float = 1.0):
+        """Share the weights of `learner`, in evaluation mode.
+
+        `pooler`: whether its output is given. A number y of a regression head is given as `center` + `scale` * y, a
+        classifier's scores as well. Raises ValueError when there is no such form of the model.
+        """
+        super().__init__()
+        if reasons := list(objections(learner, head)):
+            raise ValueError("; ".join(reasons))
+        self.backbone = learner.backbone
+        self.pieces: nn.Module = learner.backbone.embeddings.pieces
+        found = learner.heads[head] if head else None
+        assert found is None or isinstance(found, Head)
+        self.head = found
+        self.pooler = pooler
+        self.center, self.scale = center, scale
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the outputs, scores first."""
+        scores = () if self.head is None else SPAN_SCORES if isinstance(self.head, SpanHead) else (SCORES,)
+        return (*scores, STATES, *([POOLER] if self.pooler else []))
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs that `names` lists."""
+        hidden = self._states(input_ids, token_type_ids, attention_mask)  # (B, T, D)
+        pooled = self.backbone.pooling(self.backbone.pooler(self._summaries(hidden, attention_mask)))  # (B, D)
+        states = (hidden, pooled) if self.pooler else (hidden,)
+        if isinstance(self.head, SpanHead):
+            return (*self.head.linear(hidden).unbind(-1), *states)
+        if isinstance(self.head, TagHead):
+            return (self.head.linear(hidden), *states)
+        if isinstance(self.head, SequenceHead | ChoiceHead):
+            scores = self.head.linear(pooled)
+            return (scores if (self.center, self.scale) == (0, 1) else scores * self.scale + self.center, *states)
+        return states
+
+    def shrink(self) -> None:
+        """Keep the piece embeddings in bytes from now on, a quarter of their size."""
+        self.pieces = ByteTable(self.backbone.embeddings.pieces.weight)
+
+    def _states(self, ids: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
+        sizes, embeddings = self.backbone.architecture, self.backbone.embeddings
+        positions = torch.arange(ids.shape[1], device=ids.device)  # (T,)
+        total = self.pieces(ids)
+        if embeddings.segments is not None:
+            total = total + embeddings.segments(segments)
+        if embeddings.positions is not None:
+            total = total + embeddings.positions(positions + embeddings.first)
+        hidden = embeddings.norm(total)
+        if embeddings.projection is not None:
+            hidden = embeddings.projection(hidden)
+        turns = rotation(positions, sizes.width // sizes.heads) if sizes.positions == "rotary" else None
+        bias = self._bias(mask, positions)
+        for block in self.backbone.blocks:
+            assert isinstance(block, Block)
+            hidden = _passed(block, hidden, bias, turns)
+        return self.backbone.norm(hidden)
+
+    def _bias(self, mask: Tensor, positions: Tensor) -> Tensor:
+        """Return what is added to attention scores, (B, 1, 1, T), or (B, 1, T, T) where tokens see the past alone."""
+        hidden_from = (mask == 0)[:, None, None, :]
+        if self.backbone.architecture.direction == "left_to_right":
+            hidden_from = hidden_from | (positions[None, :] > positions[:, None])
+        lowest = torch.finfo(torch.float32).min  # not -inf: a row of nothing but padding must not become NaN
+        return torch.where(hidden_from, torch.tensor(lowest), torch.tensor(0.0))
+
+    def _summaries(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Return the state (B, D) of each sequence's first token, or of its last where tokens see the past alone."""
+        if self.backbone.architecture.direction == "both":
+            return hidden[:, 0]
+        last = (mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, hidden.shape[2])  # (B, 1, D)
+        return hidden.gather(1, last).squeeze(1)
+
+
+class ByteTable(nn.Module):
+    """Vectors (V, D) in a byte a number, each with its own step: off by half of it, 1/254 of the largest, at most."""
+
+    codes: Tensor
+    steps: Tensor
+
+    def __init__(self, table: Tensor) -> None:
+        """Round `table` (V, D)."""
+        super().__init__()
+        steps = (table.detach().abs().amax(dim=1, keepdim=True) / 127).clamp_min(torch.finfo(torch.float32).tiny)
+        self.register_buffer("steps", steps)  # (V, 1)
+        self.register_buffer("codes", (table.detach() / steps).round().to(torch.int8))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the vectors (..., D) of `ids` (...)."""
+        return self.codes[ids].float() * self.steps[ids]
+
+
+def objections(learner: Learner, head: str = "") -> Iterator[str]:
+    """Yield why a learner with a head has no padded form, in words; nothing when it has one."""
+    if learner.backbone.recurrent is not None:
+        yield "it has recurrent layers above the encoder"
+    found = learner.heads[head] if head else None
+    if found is None:
+        return
+    if isinstance(found, TagHead) and found.features is not None:
+        yield "its head stands on features of a frozen encoder (--features)"
+    elif not isinstance(found, SpanHead | TagHead | SequenceHead | ChoiceHead):
+        yield f"its head is a {type(found).__name__}, whose scores have no common name"
+
+
+def _passed(block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None) -> Tensor:
+    """Return what a block makes of `hidden` (B, T, D)."""
+    mixed = _attended(block.attention, block.attention_norm(hidden) if block.before else hidden, bias, turns)
+    hidden = hidden + block.attention_adapter(mixed)
+    if block.before:
+        return hidden + _fed(block, block.feedforward_norm(hidden))
+    hidden = block.attention_norm(hidden)
+    return block.feedforward_norm(hidden + _fed(block, hidden))
+
+
+def _fed(block: Block, hidden: Tensor) -> Tensor:
+    return block.feedforward_adapter(block.down(block.activation(block.up(hidden))))
+
+
+def _attended(attention: Attention, hidden: Tensor, bias: Tensor, turns: Tensor | None) -> Tensor:
+    query, key, value = (
+        part.unflatten(-1, (attention.heads, -1)).transpose(1, 2) for part in attention.inward(hidden).chunk(3, dim=-1)
+    )  # 3 x (B, H, T, K)
+    if turns is not None:
+        query, key = _turned(query, turns), _turned(key, turns)
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias  # (B, H, T, T)
+    return attention.outward((scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2))
+
+
+def _turned(heads: Tensor, turns: Tensor) -> Tensor:
+    """Return `heads` (B, H, T, K) turned as `positions.rotate` does, without complex numbers."""
+    (x, y), (cosine, sine) = heads.unflatten(-1, (-1, 2)).unbind(-1), turns.unbind(-1)
+    return torch.stack([x * cosine - y * sine, x * sine + y * cosine], dim=-1).flatten(-2)

@@ -1,0 +1,167 @@
+"""osbert export: every kind of task predicts the same from the exported folder; what fails is not written."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from osbert import cli, components, recipe
+from osbert.commands.evaluate import FileOptions, evaluate
+from osbert.commands.export import development, export, refuse, write
+from osbert.commands.export_trial import Side, Trial
+from osbert.errors import UserError
+from osbert.interop.huggingface import read_encoder, write_model
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.models.heads import Head, Learner
+from osbert.serving.engine import load
+from osbert.tasks import Task
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "classify": {"labels": ("neg", "pos", "so so"), "temperature": 1.7},
+    "regress": {"center": 3.0, "scale": 2.0},
+    "tag": {"types": ("X",), "decoder": "crf", "legal": True},
+    "span": {"length": 20, "stride": 4},
+    "choose": {},
+}
+ASKED = {
+    "span": [("the actor", "a good film . the actor plays a poor play " * 2), ("film", "bad")],
+    "choose": [("the film", "good", "bad actor plays"), ("a", "film", "play", "the actor .")],
+}
+
+
+def made(kind: str, encoder: Path, folder: Path) -> Path:
+    """Return a run folder of a task with random weights."""
+    task: Task = components.find("tasks", kind, base=Task)(**SETTINGS[kind])
+    read = read_encoder(encoder)
+    torch.manual_seed(3)
+    head = task.head(read.backbone)
+    for weight in head.parameters():
+        torch.nn.init.normal_(weight)
+    write_model(Learner(read.backbone, {kind: head}), folder, **task.published())
+    write_tokenizer(read.tokenizer, folder)
+    (folder / "recipe.toml").write_text(recipe.dump({"task": kind, kind: recipe.as_table(task)}))
+    return folder
+
+
+def exported(run: Path, folder: Path, *, int8: bool = False) -> Path:
+    folder.mkdir()
+    write(load(run, device="cpu"), run, folder, int8=int8)
+    return folder
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_every_kind_of_task_says_the_same(kind: str, encoder: Path, tmp_path: Path) -> None:
+    run = load(made(kind, encoder, tmp_path / "run"))
+    other = load(exported(run.folder, tmp_path / "out"))
+    texts = ASKED.get(kind, ["good film", "the actor plays . a bad bad film", "", "play " * 40])
+    for one, same in zip(run.predict(texts), other.predict(texts), strict=True):
+        assert str(one.value)[:6] == str(same.value)[:6] and one.truncated == same.truncated
+        for field in dataclasses.fields(one):
+            close(getattr(one, field.name), getattr(same, field.name))
+    with pytest.raises(UserError, match="its model is not torch's"):
+        _ = other.learner
+
+
+def close(one: Any, other: Any) -> None:
+    """Compare two predictions' parts, numbers to 2e-5."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            close(one[name], other[name])
+    elif isinstance(one, tuple | list):
+        for a, b in zip(one, other, strict=True):
+            close(a, b)
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, abs=2e-5)
+    elif dataclasses.is_dataclass(one):
+        close(vars(one), vars(other))
+    else:
+        assert one == other
+
+
+def test_an_encoder_embeds_the_same(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export(encoder, to="onnx", out=tmp_path / "out")
+    said = capsys.readouterr().out
+    assert "an encoder without a task, on 64 sequences of random pieces" in said
+    assert float(said.partition("largest difference of states: ")[2].split()[0]) < 2e-5
+    one, other = load(encoder), load(tmp_path / "out")
+    texts = ["good film", ("the play", "a bad actor plays ."), "", "film " * 40]
+    for pooling in ("cls", "mean", "max", "pooler"):
+        np.testing.assert_allclose(one.embed(texts, pooling=pooling), other.embed(texts, pooling=pooling), atol=2e-5)
+    for a, b in zip(one.embed(texts, pooling="tokens", layers=[-1]), other.embed(texts, pooling="tokens", layers=[1])):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    with pytest.raises(UserError, match="has its last layer alone: take --layers -1"):
+        other.embed(texts, layers=0)
+    with pytest.raises(UserError, match="runs on the CPU, not on 'cuda'"):
+        load(tmp_path / "out", device="cuda")
+    with pytest.raises(UserError, match="holds an encoder without a task"):
+        other.predict(texts)
+    shutil.copy(load_recipe(tmp_path / "run", encoder), tmp_path / "out")
+    with pytest.raises(UserError, match="has no scores, but the folder is a run of regress"):
+        load(tmp_path / "out")
+
+
+def load_recipe(folder: Path, encoder: Path) -> Path:
+    return made("regress", encoder, folder) / "recipe.toml"
+
+
+def test_the_command_compares_on_the_development_rows(run: Path, table: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    command = [sys.executable, "-W", "error", "-m", "osbert", "export", str(tmp_path / "run"), "--to", "onnx", "--int8"]
+    done = subprocess.run([*command, "--tolerance", "0.5"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    out = tmp_path / "run-int8"
+    lines = done.stdout.splitlines()
+    assert lines[0] == "20 rows" and "torch fp32" in lines[1] and "onnxruntime int8" in lines[1]
+    assert lines[2].startswith("accuracy") and lines[-1] == f"-> {out}"
+    assert {path.name for path in out.iterdir()} >= {"model.onnx", "vocab.txt", "recipe.toml", "run.json"}
+    assert not (out / "model.safetensors").exists()
+    evaluate(out, data=table)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 1 and "is already there: give another folder as --out" in again.stderr
+    assert cli.main(["export", str(out), "--to", "onnx"]) == 1
+
+
+def test_a_metric_that_drops_leaves_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Trial, "drop", 0.02)
+    assert cli.main(["export", str(run), "--to", "onnx", "--out", str(tmp_path / "out")]) == 1
+    assert "accuracy drops by 0.0200, more than --tolerance 0.01; nothing was written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    nothing = Side(outputs=[], seconds=1.0, size=1, score=float("nan"))
+    with pytest.raises(UserError, match="drops by nan"):
+        refuse(Trial(run=nothing, exported=nothing, what="", criterion="f1"), 0.01)
+
+
+def test_rows_to_compare_on(run: Path, encoder: Path, table: Path, tmp_path: Path) -> None:
+    engine = load(run)
+    task, records = development(engine, run, None, FileOptions(), "") or (None, ())
+    assert task is not None and len(records) == 20
+    _, records = development(engine, run, table, FileOptions(), "") or (None, ())
+    assert len(records) == 200
+    engine.task = dataclasses.replace(engine.fine_tuned, data=str(tmp_path / "gone.csv"))
+    with pytest.raises(UserError, match=r"gone.csv, is not here. Give labelled rows to compare on, --data FILE"):
+        development(engine, run, None, FileOptions(), "")
+    with pytest.raises(UserError, match="go with --data"):
+        development(engine, run, None, FileOptions(text="a"), "")
+    with pytest.raises(UserError, match=r"pieces drawn at random: leave --data out"):
+        development(load(encoder), encoder, table, FileOptions(), "")
+
+
+def test_what_has_no_form_in_onnx_is_refused(encoder: Path, tmp_path: Path) -> None:
+    engine = load(made("tag", encoder, tmp_path / "run"))
+    head = engine.learner.heads["tag"]
+    assert isinstance(head, Head)
+    engine.learner.backbone.recurrent = torch.nn.Identity()  # type: ignore[assignment]
+    with pytest.raises(UserError, match="cannot be exported: it has recurrent layers above the encoder"):
+        write(engine, tmp_path / "run", tmp_path, int8=False)

@@ -1,0 +1,114 @@
+"""ONNX files: free batch and length, equal to transformers' model; damaged, foreign and newer ones are told apart."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+import transformers
+
+from osbert.errors import UserError
+from osbert.interop.huggingface import write_model
+from osbert.interop.onnx_files import Opened, open_onnx, write_onnx
+from osbert.interop.padded import INPUTS, Padded
+from osbert.models.heads import Learner
+
+
+@pytest.fixture(scope="module")
+def learner(make_learner: Callable[..., Learner]) -> Learner:
+    return make_learner(["tag"], width=128, feedforward=256, deviation=0.05)
+
+
+@pytest.fixture(scope="module")
+def paths(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("onnx")
+    for kind in ("fp32", "int8"):
+        model = Padded(learner, "tag", pooler=True)
+        write_onnx(model, folder / f"{kind}.onnx", int8=kind == "int8", learnt={"first": [0.1, -1e4]})
+    return {path.stem: path for path in folder.iterdir()}
+
+
+def run(opened: Opened, ids: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
+    return opened.session.run(None, dict(zip(INPUTS, (ids, np.zeros_like(ids), mask))))
+
+
+def test_any_rectangle_runs_and_gives_what_transformers_gives(
+    learner: Learner, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    write_model(learner, tmp_path)
+    other = transformers.BertForTokenClassification.from_pretrained(tmp_path).eval()
+    opened = open_onnx(paths["fp32"], threads=1)
+    assert opened.names == ("logits", "last_hidden_state", "pooler_output") and not opened.int8
+    assert opened.learnt == {"first": [0.1, -1e4]}
+    rng = np.random.default_rng(0)
+    for rows, length in ((1, 1), (3, 24), (7, 2)):
+        ids, mask = rng.integers(1, 60, (rows, length)), np.ones((rows, length), np.int64)
+        mask[-1, (length + 1) // 2 :] = 0
+        with torch.inference_mode():
+            said = other(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask)).logits.numpy()
+        tokens = mask.astype(bool)
+        np.testing.assert_allclose(run(opened, ids, mask)[0][tokens], said[tokens], atol=2e-5)
+
+
+def test_bytes_are_fewer_and_nearly_as_good(paths: dict[str, Path]) -> None:
+    small, whole = open_onnx(paths["int8"]), open_onnx(paths["fp32"])
+    assert small.int8 and paths["int8"].stat().st_size < 0.45 * paths["fp32"].stat().st_size
+    kinds = [node.op_type for node in onnx.load(paths["int8"]).graph.node]
+    assert kinds.count("MatMulInteger") == 8, "four products in each of two layers; the pooler and the head are spared"
+    ids = np.random.default_rng(0).integers(1, 60, (4, 24))
+    for one, other in zip(run(small, ids, np.ones_like(ids)), run(whole, ids, np.ones_like(ids))):
+        assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.99
+
+
+def changed(path: Path, to: Path, change: Callable[[onnx.ModelProto], object]) -> Path:
+    model = onnx.load(path)
+    change(model)
+    to.write_bytes(model.SerializeToString())
+    return to
+
+
+def test_files_that_cannot_be_used(paths: dict[str, Path], tmp_path: Path) -> None:
+    whole, to = paths["fp32"], tmp_path / "model.onnx"
+    with pytest.raises(UserError, match=r"is missing. Export the run again"):
+        open_onnx(to)
+    to.write_bytes(whole.read_bytes()[:5000])
+    with pytest.raises(
+        UserError, match=rf"onnxruntime {onnxruntime.__version__} cannot open it: Protobuf parsing fail"
+    ):
+        open_onnx(to)
+    with pytest.raises(UserError, match=r"cannot open it: Unsupported model IR version: 99.*Export the run again"):
+        open_onnx(changed(whole, to, lambda model: setattr(model, "ir_version", 99)))
+    with pytest.raises(UserError, match=r"cannot open it: ONNX Runtime only .* Opset 99 is under development"):
+        open_onnx(changed(whole, to, lambda model: setattr(model.opset_import[0], "version", 99)))
+    with pytest.raises(UserError, match="is an ONNX file, but none that osbert wrote"):
+        open_onnx(changed(whole, to, lambda model: model.ClearField("metadata_props")))
+
+    def newer(model: onnx.ModelProto) -> None:
+        next(one for one in model.metadata_props if one.key == "osbert.form").value = "2"
+
+    with pytest.raises(UserError, match=r"in form 2; this is osbert .*, which reads form 1"):
+        open_onnx(changed(whole, to, newer))
+
+
+def test_libraries_that_are_not_there(learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("onnxscript", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(UserError, match=rf'ONNX needs the library {name}: pip install "osbert\[onnx\]"'):
+            write_onnx(Padded(learner, "tag", pooler=True), tmp_path / "x.onnx", int8=False, learnt={})
+        monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UserError, match="needs the library onnxruntime"):
+        open_onnx(tmp_path / "x.onnx")
+
+
+def test_a_model_too_large_for_a_file(learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("osbert.interop.onnx_files.LARGEST", 1000)
+    with pytest.raises(UserError, match="holds at most 2 GB"):
+        write_onnx(Padded(learner, "tag", pooler=True), tmp_path / "x.onnx", int8=False, learnt={})
+    assert not list(tmp_path.iterdir())
