@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip -qq
 PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
-.PHONY: help install demo test faults check map clean
+.PHONY: help install demo test faults check map clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it"
@@ -59,4 +59,16 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml
 $(VENV)/.installed-test: $(VENV)/.installed
 	@echo "installing what the tests need into $(VENV)"
 	@$(PIP) install -e ".[test]"
+	@$(MAKE) --no-print-directory browser
 	@touch $@
+
+# The tests of the page need a browser. Where it cannot be installed they are skipped, but on CI they fail.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "installing chromium by apt-get: the tests open the page in it"; \
+		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+			chromium fonts-dejavu-core; } >/dev/null 2>&1 || echo "apt-get could not install chromium: the tests of the page need it" >&2; \
+	else \
+		echo "there is no chromium: the tests of the page are skipped; on Debian, apt-get install chromium brings it"; \
+	fi

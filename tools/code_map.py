@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "README.zh.md")
 FOLDERS = ("src/osbert", "examples", "benchmarks", "tools")
+SUFFIXES = (".py", ".toml", ".sh", ".html", ".css", ".js")
 _BETWEEN_MARKS = re.compile(r"(<!-- map -->\n).*?(<!-- /map -->)", re.DOTALL)
 
 
@@ -31,10 +32,10 @@ def with_map(page: str, map_text: str) -> str:
 def phrase(path: Path) -> str:
     """Return what a file says it is: the first line of its docstring, or of its opening comment."""
     text = path.read_text(encoding="utf-8")
-    if path.suffix != ".py":
-        first = text.partition("\n")[0].lstrip("# ") if text.startswith("#") else ""
-        return re.split(r"\. (?=[A-Z])", first)[0].rstrip(".:")
-    return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].rstrip(".")
+    if path.suffix == ".py":
+        return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].rstrip(".")
+    comment = re.match(r"(?:<!doctype html>\n)?(?:#|//|/\*|<!--) ?(.*?)(?: ?\*/| ?-->)?\n", text)
+    return re.split(r"\. (?=[A-Z])", comment[1])[0].rstrip(".:") if comment else ""
 
 
 def _rows(folder: Path, name: str, depth: int) -> Iterator[tuple[str, str]]:
@@ -42,10 +43,14 @@ def _rows(folder: Path, name: str, depth: int) -> Iterator[tuple[str, str]]:
     yield "  " * depth + f"{name}/", phrase(opening) if opening.is_file() else ""
     entries = sorted(entry for entry in folder.iterdir() if entry.name[0] not in "_.")
     for entry in entries:
-        if entry.is_file() and entry.suffix in (".py", ".toml", ".sh"):
+        if entry.is_file() and entry.suffix in SUFFIXES:
             yield "  " * (depth + 1) + entry.name, phrase(entry)
     for entry in entries:
-        if entry.is_dir() and not entry.name.endswith("egg-info") and any(entry.rglob("*.py")):
+        if (
+            entry.is_dir()
+            and not entry.name.endswith("egg-info")
+            and any(path.suffix in SUFFIXES for path in entry.rglob("*"))
+        ):
             yield from _rows(entry, entry.name, depth + 1)
 
 

@@ -23,6 +23,8 @@ NAMELESS = {
     "manager",
     "misc",
 }  # a function without a home lacks a concept
+OPENING = r"(<!doctype html>\n)?(//|/\*|<!--) \S.*"
+"""How a file that a browser reads says what it is."""
 PRIVATE = re.compile(
     "|".join(("/work" + "/", "/home" + r"/\w", "/root" + "/", "/tmp" + r"/\w+\.md", "/opt" + "/wheels"))
 )
@@ -42,12 +44,19 @@ def code() -> list[Path]:
     return [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+def shown() -> list[Path]:
+    """Return the files that a browser reads."""
+    return [path for path in sorted((ROOT / "src").rglob("*")) if path.suffix in (".html", ".css", ".js")]
+
+
 def pages() -> list[Path]:
     return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
 
 def test_files_are_under_400_lines() -> None:
-    long = {str(path.relative_to(ROOT)): n for path in code() if (n := path.read_text().count("\n")) >= LINES}
+    long = {
+        str(path.relative_to(ROOT)): n for path in [*code(), *shown()] if (n := path.read_text().count("\n")) >= LINES
+    }
     assert not long
 
 
@@ -58,7 +67,7 @@ def test_examples_are_at_most_60_lines() -> None:
 
 
 def test_files_are_named_for_a_concept() -> None:
-    assert not [str(path) for path in code() if NAMELESS & set(re.split(r"[_.]", path.stem.lower()))]
+    assert not [str(path) for path in [*code(), *shown()] if NAMELESS & set(re.split(r"[_.]", path.stem.lower()))]
 
 
 def test_every_file_of_the_map_says_what_it_is_in_one_phrase() -> None:
@@ -68,6 +77,7 @@ def test_every_file_of_the_map_says_what_it_is_in_one_phrase() -> None:
         if path.relative_to(ROOT).parts[0] != "tests"
         if path.stat().st_size and not (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0].strip()
     ]
+    without += [str(path.relative_to(ROOT)) for path in shown() if not re.match(OPENING, path.read_text())]
     assert not without
 
 

@@ -1,0 +1,14 @@
+// The fields of models that read a text, or several together.
+
+/** Return the fields of a model: one for each text that it reads. */
+export function textFields(model) {
+  const names = model.fields?.length ? model.fields : ["text"];
+  const label = (name) => name[0].toUpperCase() + name.slice(1).replaceAll("_", " ");
+  return names.map((name) => ({ name, label: label(name), lines: names.length > 1 ? 3 : 5 }));
+}
+
+/** Return the texts of rows as the server reads them: a text each, or a list where several are read together. */
+export function texts(rows, model) {
+  const names = textFields(model).map((field) => field.name);
+  return rows.map((row) => (names.length > 1 ? names.map((name) => row[name]) : row[names[0]]));
+}

@@ -1,0 +1,144 @@
+// A CSV file: a prediction for each of its rows, shown as a table and given back as a CSV.
+
+import { answerAll } from "./batches.js";
+import { Refusal } from "./client.js";
+import { write } from "./csv.js";
+import { counted, element, fill } from "./elements.js";
+import { notice } from "./notice.js";
+import { list, sheet } from "./predictions.js";
+import { columnControl, fileControl, rowOf } from "./table_file.js";
+
+const HINT = "A first line with names of columns, then a line for each row; in UTF-8. It stays here: only the texts are sent.";
+
+/** Return the view {title, section, update}; `update` is called when another model is in use. */
+export function fileView(session) {
+  const title = "A CSV file";
+  const { said, trouble, say, refuse, clear } = notice(session);
+  const columns = element("div", {});
+  const progress = element("progress", { "aria-label": "Rows that are done", hidden: true });
+  const button = element("button", { type: "button", onclick: press, hidden: true });
+  const saved = element("a", { class: "button plain", hidden: true }, "Download the CSV");
+  const buttons = element("div", { class: "row" }, button, saved);
+  const chooser = fileControl("File", HINT, opened);
+  const card = element("div", { class: "card fields" }, chooser, columns, progress, buttons, trouble);
+  const shown = element("div", { class: "shown" });
+  const result = element("section", { class: "card result", "aria-label": "Predictions" }, said, shown);
+  const none = element("p", { class: "card" }, "This model has no task, so it has nothing to say of rows.");
+  const both = element("div", { class: "columns" }, card, result);
+  const heading = element("h2", { id: "file-title", tabindex: "-1" }, title);
+  const section = element("section", { id: "file", "aria-labelledby": heading.id }, heading, both, none);
+  let table = null;
+  let picker = null;
+  let work = null; // {rows, done, running: AbortController | null}
+
+  function update() {
+    both.hidden = !session.kind.action;
+    none.hidden = !both.hidden;
+    draw();
+  }
+
+  function opened(read, error) {
+    table = read;
+    draw();
+    if (error) refuse(error);
+    else if (table) say(`${table.name} has ${counted(table.rows.length, "row")} and ${counted(table.header.length, "column")}.`);
+  }
+
+  /** Show the columns of a new file, or for a new model; what was done before is dropped. */
+  function draw() {
+    picker = table && session.kind?.action ? columnControl(table, session.kind.fields(session.model), reset) : null;
+    fill(columns, picker?.node);
+    reset();
+  }
+
+  function reset() {
+    work?.running?.abort();
+    work = null;
+    clear();
+    fill(shown, element("p", { class: "hint" }, "The rows and what the model says of them will stand here."));
+    progress.hidden = true;
+    keep(null);
+    button.hidden = !picker || !table.rows.length;
+    button.textContent = picker ? `${session.kind.action}: ${counted(table.rows.length, "row")}` : "";
+  }
+
+  function press() {
+    if (work?.running) work.running.abort();
+    else run();
+  }
+
+  async function run() {
+    if (!work || work.done.every(Boolean)) start();
+    if (!work) return;
+    const mine = work;
+    const { model, kind, client } = session;
+    mine.running = new AbortController();
+    button.textContent = "Stop";
+    progress.hidden = false;
+    say(`${counted(mine.rows.length, "row")}, begun.`);
+    const ask = async (rows, signal) => {
+      const { path, body } = kind.request(rows, model);
+      return kind.answers(await client.post(path, { ...body, model: model.name }, { signal }));
+    };
+    const onProgress = ({ waiting }) => mine === work && follow(waiting);
+    let stopped = null;
+    try {
+      await answerAll(mine.rows, mine.done, ask, { size: kind.size, signal: mine.running.signal, onProgress });
+    } catch (error) {
+      stopped = error;
+    }
+    mine.running = null;
+    if (mine === work) finish(stopped);
+  }
+
+  /** Make the rows that the model reads; those that it cannot read are done with before the first is sent. */
+  function start() {
+    const picked = picker.pick();
+    const short = Object.values(picked).some((column) => Array.isArray(column) && column.length < 2);
+    if (short) {
+      refuse(new Refusal("Tick the columns with the choices, two or more."));
+      return;
+    }
+    const made = table.rows.map((row) => rowOf(row, table.header, picked));
+    work = { rows: made.map((one) => one.row), done: made.map((one) => (one.error ? one : undefined)), running: null };
+    follow(0);
+  }
+
+  function follow(waiting) {
+    const ready = work.done.filter(Boolean).length;
+    progress.max = work.rows.length;
+    progress.value = ready;
+    progress.textContent = `${ready} of ${work.rows.length}`;
+    if (waiting >= 1) say(`The server is busy; ${counted(ready, "row")} done, the next are sent in ${Math.ceil(waiting)} s.`);
+    fill(shown, list(table, work, session.kind));
+  }
+
+  function finish(stopped) {
+    const ready = work.done.filter(Boolean).length;
+    const failed = work.done.filter((one) => one?.error).length;
+    const without = failed ? `, ${failed.toLocaleString("en")} of them without an answer` : "";
+    const all = ready === work.rows.length;
+    follow(0);
+    if (stopped && stopped.name !== "AbortError") refuse(stopped);
+    else clear();
+    const shares = `${ready.toLocaleString("en")} of ${counted(work.rows.length, "row")}`;
+    said.textContent = all ? `${counted(ready, "row")} done${without}.` : `Stopped: ${shares} done${without}.`;
+    button.textContent = all ? "Once more" : "Go on";
+    keep(ready ? write(sheet(table, work, session.kind), table.delimiter) : null);
+  }
+
+  /** Offer a text for download, or none. */
+  function keep(text) {
+    if (saved.href) URL.revokeObjectURL(saved.href);
+    saved.hidden = text === null;
+    if (text === null) {
+      saved.removeAttribute("href");
+      return;
+    }
+    const content = table.marked ? `\ufeff${text}` : text;
+    saved.href = URL.createObjectURL(new Blob([content], { type: "text/csv;charset=utf-8" }));
+    saved.download = `${table.name.replace(/\.[^.]*$/, "")}.predicted.csv`;
+  }
+
+  return { title, section, update };
+}

@@ -1,0 +1,36 @@
+// choose: which of two or more choices goes best with a context.
+
+import { bars } from "../bars.js";
+import { percent } from "../elements.js";
+
+export const action = "Choose";
+export const size = 16;
+
+export function fields() {
+  return [
+    { name: "context", label: "Context", lines: 3 },
+    { name: "choices", label: "Choice", lines: 1, several: true },
+  ];
+}
+
+export function request(rows) {
+  return { path: "v1/predict", body: { records: rows.map(({ context, choices }) => ({ context, choices })) } };
+}
+
+export function answers(reply) {
+  return reply.predictions;
+}
+
+export function said(answer, row) {
+  return `${row.choices[answer.choice]}, ${percent(answer.probabilities[answer.choice])}`;
+}
+
+export function show(answer, row) {
+  const rows = row.choices.map((name, place) => ({ name, share: answer.probabilities[place] }));
+  return [bars(rows, { caption: "Probability of each choice", chosen: answer.choice })];
+}
+
+export function cells(answer, row) {
+  const probability = answer.probabilities[answer.choice];
+  return { prediction: answer.choice, choice: row.choices[answer.choice], probability };
+}

@@ -1,0 +1,32 @@
+// classify: which of its labels a model gives a text, or several texts that it reads together.
+
+import { bars, likeliest } from "../bars.js";
+import { percent } from "../elements.js";
+import { textFields, texts } from "../fields.js";
+
+export const action = "Classify";
+export const size = 32;
+export const fields = textFields;
+
+export function request(rows, model) {
+  return { path: "v1/predict", body: { texts: texts(rows, model) } };
+}
+
+export function answers(reply) {
+  return reply.predictions;
+}
+
+export function said(answer) {
+  const share = answer.probabilities?.[answer.label];
+  return share === undefined ? String(answer.label) : `${answer.label}, ${percent(share)}`;
+}
+
+export function show(answer) {
+  const rows = likeliest(answer.probabilities ?? {});
+  const chosen = rows.findIndex((row) => row.name === String(answer.label));
+  return [bars(rows, { caption: "Probability of each label", chosen })];
+}
+
+export function cells(answer) {
+  return { prediction: answer.label, ...answer.probabilities };
+}

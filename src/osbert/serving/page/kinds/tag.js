@@ -1,0 +1,65 @@
+// tag: the entities that a model finds in a text, each with its kind.
+
+import { counted, element, framed, percent } from "../elements.js";
+import { marked } from "../marks.js";
+import { textFields, texts } from "../fields.js";
+
+export const action = "Find entities";
+export const size = 32;
+export const fields = textFields;
+
+const COLORS = 6;
+
+export function request(rows, model) {
+  return { path: "v1/tag", body: { texts: texts(rows, model) } };
+}
+
+export function answers(reply) {
+  return reply.entities;
+}
+
+export function said(entities) {
+  return entities.length ? counted(entities.length, "entity", "entities") : "No entities found";
+}
+
+export function show(entities, row, model) {
+  const [text] = texts([row], model);
+  if (!entities.length) return [marked(text, [], null)];
+  const types = [...new Set([...(model.labels ?? []), ...entities.map((entity) => entity.type)])];
+  const mark = (part, entity) =>
+    element(
+      "mark",
+      { class: `entity color-${types.indexOf(entity.type) % COLORS}` },
+      part,
+      element("span", { class: "type" }, ` ${entity.type}`),
+    );
+  return [marked(text, entities, mark), table(entities)];
+}
+
+export function cells(entities) {
+  return { entities: JSON.stringify(entities.map(({ type, start, end, text }) => ({ type, start, end, text }))) };
+}
+
+function table(entities) {
+  const told = entities.some((entity) => entity.probability !== undefined && entity.probability !== null);
+  const names = ["Entity", "Type", "Characters", ...(told ? ["Probability"] : [])];
+  const rows = entities.map(({ text, type, start, end, probability }) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row", dir: "auto" }, text),
+      element("td", {}, type),
+      element("td", { class: "number" }, `${start}–${end}`),
+      told && element("td", { class: "number" }, probability === undefined || probability === null ? "" : percent(probability)),
+    ),
+  );
+  const heads = names.map((name, place) => element("th", { scope: "col", class: place > 1 && "number" }, name));
+  const made = element(
+    "table",
+    { class: "list" },
+    element("caption", {}, "Entities in their order"),
+    element("thead", {}, element("tr", {}, heads)),
+    element("tbody", {}, rows),
+  );
+  return framed("Entities", made);
+}

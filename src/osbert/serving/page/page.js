@@ -1,0 +1,98 @@
+// The page begins here: the models of the server, the one in use, and which of the three ways to ask is shown.
+
+import { Client } from "./client.js";
+import { fill, element } from "./elements.js";
+import { fileView } from "./file_view.js";
+import { nearestView } from "./nearest_view.js";
+import { textView } from "./text_view.js";
+
+const found = (id) => document.getElementById(id);
+
+/** What the three ways share: whom they ask, and for what. `kind` is the module of kinds/ for the model's kind. */
+const session = {
+  client: new Client(),
+  model: null,
+  kind: null,
+  wantKey() {
+    found("access").open = true;
+    found("key").focus();
+  },
+};
+
+const views = { text: textView(session), file: fileView(session), nearest: nearestView(session) };
+let models = [];
+
+async function load() {
+  models = await session.client.models();
+  const before = session.model?.name;
+  const option = ({ name }) => element("option", { value: name, selected: name === before }, name);
+  fill(found("model"), models.map(option));
+  await choose();
+  if (!views[route()]) history.replaceState(null, "", session.kind.action ? "#text" : "#nearest");
+  show();
+}
+
+/** Do something that the page cannot do without, and say so where it fails. */
+async function need(work) {
+  try {
+    await work();
+    found("trouble").textContent = "";
+  } catch (error) {
+    found("trouble").textContent = error.message;
+    if (error.status === 401) session.wantKey();
+  }
+}
+
+async function choose() {
+  const model = models.find((one) => one.name === found("model").value);
+  const kind = await kindOf(model);
+  session.model = model;
+  session.kind = kind;
+  found("model-facts").textContent = facts(model);
+  for (const view of Object.values(views)) view.update();
+}
+
+/** Return the module of a model's kind, which is called as the kind is. */
+async function kindOf({ kind }) {
+  if (!/^[a-z_]+$/.test(kind)) throw new Error(`There is no kind of model called ${kind}.`);
+  return import(`./kinds/${kind}.js`);
+}
+
+function facts({ kind, labels, length }) {
+  const parts = [kind];
+  if (labels?.length) parts.push(labels.length > 6 ? `${labels.length} labels` : labels.join(", "));
+  if (length) parts.push(`reads up to ${length.toLocaleString("en")} pieces`);
+  return parts.join(" · ");
+}
+
+function route() {
+  return location.hash.slice(1);
+}
+
+function show() {
+  const name = views[route()] ? route() : "text";
+  for (const [other, view] of Object.entries(views)) view.section.hidden = other !== name;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${views[name].title} – osbert`;
+}
+
+for (const { section } of Object.values(views)) section.hidden = true;
+found("main").append(...Object.values(views).map((view) => view.section));
+found("model").addEventListener("change", () => need(choose));
+found("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  found("main").focus();
+});
+found("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  session.client.key = found("key").value.trim();
+  need(load);
+});
+window.addEventListener("hashchange", () => {
+  show();
+  document.querySelector("main > section:not([hidden]) h2").focus();
+});
+need(load);

@@ -1,0 +1,31 @@
+// The pieces that a text was made of.
+
+import { counted, element } from "./elements.js";
+
+/** More pieces than these are shown when asked for. */
+const MANY = 80;
+
+/** Return a list of the pieces of each sequence that was read, closed when it is long; null when there are none. */
+export function pieces(told) {
+  const sequences = flat(told);
+  if (!sequences.length) return null;
+  const total = sequences.reduce((sum, sequence) => sum + sequence.length, 0);
+  const among = sequences.length > 1 ? ` in ${counted(sequences.length, "sequence")}` : "";
+  return element(
+    "details",
+    { class: "pieces", open: total <= MANY },
+    element("summary", {}, `The ${counted(total, "piece")} it was made of${among}`),
+    sequences.map((sequence) => element("ol", { class: "chips", dir: "auto" }, sequence.map(chip))),
+  );
+}
+
+/** Return the lists of pieces in what was told, however deep they lie. */
+function flat(told) {
+  if (!Array.isArray(told) || !told.length) return [];
+  return typeof told[0] === "string" ? [told] : told.flatMap(flat);
+}
+
+function chip(piece) {
+  const kind = /^\[[A-Z]+\d*\]$/.test(piece) ? "special" : piece.startsWith("##") ? "goes-on" : null;
+  return element("li", { class: kind }, piece);
+}

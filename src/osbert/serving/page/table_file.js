@@ -1,0 +1,94 @@
+// A CSV file that the user chooses, and which of its columns the model reads.
+
+import { BadFile, decode, read } from "./csv.js";
+import { counted, element, fill, freshId, labelled } from "./elements.js";
+
+const USUAL = {
+  text: ["text", "sentence", "review", "content", "tweet", "title"],
+  other: ["other", "sentence2", "text2", "hypothesis"],
+  question: ["question", "query"],
+  paragraph: ["paragraph", "context", "passage", "text"],
+  context: ["context", "ctx", "sent1", "premise", "question", "text"],
+};
+
+/** Return {node, table, pick}: the control for the file; `changed(table, error)` is called when one was read. */
+export function fileControl(label, hint, changed) {
+  const input = element("input", { type: "file", accept: ".csv,.tsv,.txt,text/csv,text/tab-separated-values" });
+  input.addEventListener("change", async () => {
+    const [file] = input.files;
+    if (!file) return changed(null, null);
+    try {
+      const bytes = new Uint8Array(await file.arrayBuffer());
+      return changed({ ...read(decode(bytes)), name: file.name, marked: isMarked(bytes) }, null);
+    } catch (error) {
+      const told = error instanceof BadFile ? error.message : `${file.name} cannot be read: ${error.message}`;
+      return changed(null, new BadFile(told));
+    }
+  });
+  return labelled(input, label, hint);
+}
+
+function isMarked(bytes) {
+  return bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
+}
+
+/** Return {node, pick} that ask which columns hold the fields; `pick()` returns {name: column or columns}. */
+export function columnControl({ header, rows }, fields, changed) {
+  const chosen = fields.map((field, place) => (field.several ? ticks(field, header) : select(field, header, place)));
+  const node = element(
+    "fieldset",
+    { class: "columns-of-file", onchange: changed },
+    element("legend", {}, `Columns of ${counted(rows.length, "row")}`),
+    chosen.map((one) => one.node),
+  );
+  return { node, pick: () => Object.fromEntries(chosen.map((one) => [one.name, one.value()])) };
+}
+
+/** Return the row that a model reads, or why there is none: {row} | {error}. */
+export function rowOf({ cells }, header, picked) {
+  if (cells.length !== header.length) {
+    return { error: `This row has ${counted(cells.length, "field")}, the first line has ${header.length}.` };
+  }
+  const row = {};
+  for (const [name, column] of Object.entries(picked)) {
+    row[name] = Array.isArray(column) ? choicesOf(column.map((place) => cells[place])) : cells[column];
+    const texts = [row[name]].flat();
+    if (texts.some((text) => !text.trim())) return { error: "There is no text in it." };
+    if (Array.isArray(column) && texts.length < 2) return { error: "It has fewer than two choices." };
+  }
+  return { row };
+}
+
+/** Return the choices of a row: empty cells at the end are none. */
+function choicesOf(texts) {
+  const found = [...texts];
+  while (found.length && !found.at(-1).trim()) found.pop();
+  return found;
+}
+
+function select({ name, label }, header, place) {
+  const control = element("select", {}, header.map((column, number) => element("option", { value: number }, column)));
+  control.value = String(guess(name, header, place));
+  return { name, node: labelled(control, label), value: () => Number(control.value) };
+}
+
+/** Return the number of the column that is most likely a field's: by its name, else by its place. */
+function guess(name, header, place) {
+  const names = header.map((column) => column.toLowerCase());
+  for (const usual of [name, ...(USUAL[name] ?? [])]) {
+    const found = names.indexOf(usual.toLowerCase());
+    if (found >= 0) return found;
+  }
+  return Math.min(place, header.length - 1);
+}
+
+function ticks({ name, label }, header) {
+  const legend = element("legend", {}, `${label}s`);
+  const boxes = header.map((column, place) => {
+    const box = element("input", { type: "checkbox", value: place, id: freshId("control") });
+    box.checked = /^(choice|ending|option|answer|alternative)[ _-]?(\d+|[a-h])$/i.test(column);
+    return { box, node: element("div", { class: "tick" }, box, element("label", { for: box.id }, column)) };
+  });
+  const node = fill(element("fieldset", { class: "ticks" }), legend, boxes.map((one) => one.node));
+  return { name, node, value: () => boxes.filter((one) => one.box.checked).map((one) => Number(one.box.value)) };
+}

@@ -1,0 +1,219 @@
+"""One text: every kind of model gives its answer as bars, marks and pieces; what is refused is said; nothing is run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from osbert.text.tokenizer import SPECIALS
+
+Told = dict[str, Any]
+
+
+def answer(page: Page) -> Locator:
+    return page.get_by_role("region", name="Answer")
+
+
+def shown_bars(page: Page) -> list[list[str | None]]:
+    """Return the texts of the rows of bars, and the drawn widths as percentages."""
+    found = []
+    for row in answer(page).locator("table.bars tr").all():
+        width = row.locator(".share").get_attribute("width")
+        found.append([row.locator("th").inner_text(), row.locator("td.number").inner_text(), width])
+    return found
+
+
+def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open_page: Any) -> None:
+    def predict(body: Told) -> Told:
+        prediction = {"label": "positive", "probabilities": {"negative": 0.0268, "positive": 0.9732}}
+        return {"predictions": [prediction], "pieces": [["[CLS]", "charm", "##ing", "[SEP]"]]}
+
+    page, server = open_page("classify", "pairs", answers={"v1/predict": predict})
+    page.get_by_label("Text", exact=True).fill("Charming")
+    page.get_by_role("button", name="Classify").click()
+    expect(answer(page).get_by_role("status")).to_have_text("positive, 97.3%")
+    assert shown_bars(page) == [["positive", "97.3%", "97.32"], ["negative", "2.7%", "2.68"]]
+    expect(answer(page).get_by_text("The 4 pieces it was made of")).to_be_visible()
+    assert answer(page).get_by_role("listitem").all_inner_texts() == ["[CLS]", "charm", "##ing", "[SEP]"]
+    assert server.asked == [("v1/predict", {"texts": ["Charming"], "model": "my classify", "pieces": True})]
+
+    page.get_by_label("Model").select_option("my pairs")
+    expect(answer(page).get_by_role("status")).to_be_empty()
+    expect(page.get_by_label("Text", exact=True)).to_have_value("Charming")
+    page.get_by_label("Other").fill("Nice")
+    page.keyboard.press("Control+Enter")
+    expect(answer(page).get_by_role("status")).to_have_text("positive, 97.3%")
+    assert server.asked[1] == ("v1/predict", {"texts": [["Charming", "Nice"]], "model": "my pairs", "pieces": True})
+
+
+def test_a_number_is_told(open_page: Any) -> None:
+    page, _ = open_page(
+        "regress", answers={"v1/predict": lambda body: {"predictions": [{"value": 3.81239, "windows": 3}]}}
+    )
+    page.get_by_label("Text", exact=True).fill("a")
+    page.get_by_label("Other").fill("b")
+    page.get_by_role("button", name="Score").click()
+    expect(answer(page).get_by_role("status")).to_have_text("3.8124")
+    expect(answer(page)).to_contain_text("read in 3 overlapping windows")
+
+
+def test_entities_are_marked_where_they_are_behind_emoji_too(open_page: Any) -> None:
+    text = "😀 Ana\nmet 👩‍👩‍👧 in São Paulo"
+    spans = [("PER", "Ana", 0.98), ("LOC", "São Paulo", 0.5)]
+    entities = [
+        {
+            "type": type_,
+            "start": text.index(name),
+            "end": text.index(name) + len(name),
+            "text": name,
+            "probability": share,
+        }
+        for type_, name, share in spans
+    ]
+    page, server = open_page("tag", answers={"v1/tag": lambda body: {"entities": [entities]}})
+    page.get_by_label("Text", exact=True).fill(text)
+    page.get_by_role("button", name="Find entities").click()
+    expect(answer(page).get_by_role("status")).to_have_text("2 entities")
+    assert answer(page).locator("mark").all_inner_texts() == ["Ana PER", "São Paulo LOC"]
+    assert answer(page).locator(".text").evaluate("node => [...node.childNodes].map(n => n.textContent)") == [
+        "😀 ", "Ana PER", "\nmet 👩‍👩‍👧 in ", "São Paulo LOC"
+    ]  # fmt: skip
+    rows = answer(page).locator("table.list tbody tr").all_inner_texts()
+    assert [row.split("\t") for row in rows] == [["Ana", "PER", "2–5", "98.0%"], ["São Paulo", "LOC", "19–28", "50.0%"]]
+    entities.clear()
+    page.get_by_role("button", name="Find entities").click()
+    expect(answer(page).get_by_role("status")).to_have_text("No entities found")
+    assert server.asked[0][1]["texts"] == [text]
+
+
+def test_an_answer_is_marked_in_its_paragraph_or_there_is_none(open_page: Any) -> None:
+    paragraph = "In 1066 🏰 William took England."
+    found = {"text": "William", "start": 10, "end": 17, "probability": 0.8}
+    nothing = {"text": "", "start": -1, "end": -1, "probability": 0.2}
+    replies = iter([{"answer": found, "n_best": [found, nothing]}, {"answer": None, "n_best": [nothing, found]}])
+    page, server = open_page("span", answers={"v1/answer": lambda body: next(replies)})
+    page.get_by_label("Question").fill("Who took England?")
+    page.get_by_label("Paragraph").fill(paragraph)
+    page.get_by_role("button", name="Answer").click()
+    expect(answer(page).get_by_role("status")).to_have_text("William, 80.0%")
+    assert answer(page).locator("mark").all_inner_texts() == ["William"]
+    assert shown_bars(page) == [["William", "80.0%", "80.00"], ["(no answer)", "20.0%", "20.00"]]
+    assert answer(page).locator("tr.chosen th").all_inner_texts() == ["William"]
+    page.get_by_role("button", name="Answer").click()
+    expect(answer(page).get_by_role("status")).to_have_text("The paragraph does not answer the question")
+    expect(answer(page).locator("mark")).to_have_count(0)
+    assert answer(page).locator("tr.chosen th").all_inner_texts() == ["(no answer)"]
+    asked = {"question": "Who took England?", "paragraph": paragraph, "n_best": 5, "model": "my span", "pieces": True}
+    assert server.asked == [("v1/answer", asked)] * 2
+
+
+def test_choices_are_added_and_removed(open_page: Any) -> None:
+    reply = {"predictions": [{"choice": 1, "probabilities": [0.1, 0.9]}], "pieces": [["[CLS]", "rain", "[SEP]"]]}
+    page, server = open_page("choose", answers={"v1/predict": lambda body: reply})
+    expect(page.get_by_role("button", name="Remove")).to_have_count(0)
+    page.get_by_label("Context").fill("It rains")
+    page.get_by_label("Choice 1").fill("hat")
+    page.get_by_label("Choice 2", exact=True).fill("dropped")
+    page.get_by_role("button", name="Add a choice").click()
+    expect(page.get_by_label("Choice 3", exact=True)).to_be_focused()
+    page.keyboard.type("umbrella")
+    page.get_by_role("button", name="Remove choice 2").click()
+    expect(page.get_by_label("Choice 2", exact=True)).to_be_focused()
+    page.get_by_role("button", name="Choose").click()
+    expect(answer(page).get_by_role("status")).to_have_text("umbrella, 90.0%")
+    assert shown_bars(page) == [["hat", "10.0%", "10.00"], ["umbrella", "90.0%", "90.00"]]
+    assert server.asked[0][1]["records"] == [{"context": "It rains", "choices": ["hat", "umbrella"]}]
+
+
+def test_masks_are_filled(open_page: Any) -> None:
+    def fill(body: Told) -> Told:
+        first = [{"piece": "sing", "probability": 0.6}, {"piece": "talk", "probability": 0.3}]
+        return {"fills": [[first, [{"piece": "##s", "probability": 0.5}]]]}
+
+    page, server = open_page("pretraining", answers={"v1/fill-mask": fill})
+    page.get_by_label("Text", exact=True).fill("They ")
+    insert = page.get_by_role("button", name="Insert [MASK]")
+    insert.click()
+    page.keyboard.type(" song ")
+    insert.click()
+    page.keyboard.type("!")
+    page.get_by_role("button", name="Fill the masks").click()
+    expect(answer(page).get_by_role("status")).to_have_text("sing, 60.0%; ##s, 50.0%")
+    assert answer(page).locator(".text").inner_text() == "They sing songs!"
+    assert shown_bars(page)[:2] == [["sing", "60.0%", "60.00"], ["talk", "30.0%", "30.00"]]
+    mask = SPECIALS[-1]
+    assert server.asked[0][1]["texts"] == [f"They {mask} song {mask}!"]
+
+
+def test_what_users_and_models_say_is_text_and_never_run(open_page: Any) -> None:
+    evil = "<img src=x onerror=alert(1)><script>alert(1)</script>"
+    entity = {"type": evil, "start": 0, "end": len(evil), "text": evil, "probability": 1.0}
+    page, server = open_page("tag", answers={"v1/tag": lambda body: {"entities": [[entity]], "pieces": [[evil]]}})
+    page.on("dialog", lambda dialog: pytest.fail("a script from a text was run"))
+    server.models[0] |= {"name": evil, "labels": [evil]}
+    page.reload()
+    page.get_by_label("Text", exact=True).fill(evil)
+    page.get_by_role("button", name="Find entities").click()
+    expect(answer(page).get_by_role("status")).to_have_text("1 entity")
+    assert answer(page).locator("mark").inner_text() == f"{evil} {evil}"
+    assert page.locator("main img, main script").count() == 0
+    assert server.asked[0][1]["model"] == evil
+
+
+def test_what_is_refused_is_said_and_the_answer_before_goes(open_page: Any, refused: Any) -> None:
+    reply = {"predictions": [{"label": "positive", "probabilities": {"positive": 1.0}}]}
+    replies = iter([reply, refused(422, "300 pieces more than fit"), refused(503, "The server is about to stop")])
+
+    def predict(body: Told) -> Told:
+        if isinstance(told := next(replies), Exception):
+            raise told
+        return told
+
+    page, server = open_page("classify", answers={"v1/predict": predict})
+    alert = page.locator("#text").get_by_role("alert")
+    button = page.get_by_role("button", name="Classify")
+    button.click()
+    expect(alert).to_have_text("Nothing can be said of an empty text: fill in every field.")
+    expect(page.get_by_label("Text", exact=True)).to_be_focused()
+    assert not server.asked
+    page.get_by_label("Text", exact=True).fill("long")
+    button.click()
+    expect(answer(page).get_by_role("status")).to_have_text("positive, 100.0%")
+    expect(alert).to_be_empty()
+    for message in ("300 pieces more than fit", "The server is about to stop"):
+        button.click()
+        expect(alert).to_have_text(message)
+        expect(answer(page).locator("table")).to_have_count(0)
+    page.context.set_offline(True)
+    page.context.unroute_all()
+    button.click()
+    expect(alert).to_contain_text("The server was not reached")
+
+
+def test_a_key_is_asked_for_and_sent(open_page: Any, refused: Any) -> None:
+    def models(body: Told) -> Told:
+        if server.keys[-1] != "Bearer my secret":
+            raise refused(401, "Give an API key.")
+        return {"models": server.models}
+
+    page, server = open_page("classify")
+    server.answers["v1/models"] = models
+    page.reload()
+    expect(page.locator("#trouble")).to_have_text("Give an API key.")
+    expect(page.get_by_label("Key for this server")).to_be_focused()
+    page.keyboard.type("my secret")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Model")).to_have_value("my classify")
+    expect(page.locator("#trouble")).to_be_empty()
+    assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
+
+
+def test_an_encoder_leads_to_the_nearest_texts(open_page: Any) -> None:
+    page, _ = open_page("encoder")
+    expect(page.get_by_role("heading", name="Nearest texts")).to_be_visible()
+    assert page.title() == "Nearest texts – osbert"
+    page.get_by_role("link", name="One text").click()
+    expect(page.get_by_text("nothing to say of a text")).to_be_visible()
+    expect(page.get_by_role("heading", name="One text")).to_be_focused()
