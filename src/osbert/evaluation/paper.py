@@ -15,8 +15,8 @@ class Published:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns, in the paper's order."""
-        return tuple(next(iter(self.figures.values())))
+        """Return the columns of all rows, in the paper's order; not every row fills each of them."""
+        return tuple(dict.fromkeys(column for figures in self.figures.values() for column in figures))
 
 
 def _rows(columns: tuple[str, ...], rows: Mapping[str, tuple[float, ...]]) -> dict[str, dict[str, float]]:
@@ -35,6 +35,40 @@ TABLE_1 = Published(
             "BERT LARGE": (86.7, 85.9, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1, 82.1),
         },
     ),
+)
+
+TABLE_2 = Published(
+    title="Table 2: SQuAD 1.1, exact match and F1 (section 4.2); the paper's ensembles are of 7 models",
+    figures=_rows(
+        ("dev EM", "dev F1"),
+        {
+            "BERT BASE": (80.8, 88.5),
+            "BERT LARGE": (84.1, 90.9),
+            "BERT LARGE, ensemble": (85.8, 91.8),
+        },
+    )
+    | _rows(
+        ("dev EM", "dev F1", "test EM", "test F1"),
+        {
+            "BERT LARGE, TriviaQA first": (84.2, 91.1, 85.1, 91.8),
+            "BERT LARGE, TriviaQA first, ensemble": (86.2, 92.2, 87.4, 93.2),
+        },
+    )
+    | _rows(("test EM", "test F1"), {"human": (82.3, 91.2)}),
+)
+
+TABLE_3 = Published(
+    title="Table 3: SQuAD 2.0, exact match and F1 (section 4.3)",
+    figures=_rows(("dev EM", "dev F1", "test EM", "test F1"), {"BERT LARGE": (78.7, 81.9, 80.0, 83.1)})
+    | _rows(("test EM", "test F1"), {"human": (86.9, 89.5)}),
+)
+
+TABLE_4 = Published(
+    title="Table 4: SWAG, accuracy (section 4.4)",
+    figures=_rows(("dev", "test"), {"ESIM+ELMo": (59.1, 59.2), "BERT LARGE": (86.6, 86.3)})
+    | _rows(("test",), {"OpenAI GPT": (78.0,)})
+    | _rows(("dev",), {"BERT BASE": (81.6,)})
+    | _rows(("test",), {"human, expert": (85.0,)}),
 )
 
 TABLE_5 = Published(

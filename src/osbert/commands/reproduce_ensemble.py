@@ -1,0 +1,51 @@
+"""Several runs of one task that answer together: what they say of the development rows, scored as one model's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from osbert.errors import UserError
+from osbert.files import write_json
+from osbert.serving.engine import load as load_engine
+from osbert.tasks import Prediction, load
+from osbert.tasks.spans import Answer
+from osbert.tasks.spans.ensemble import together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ensemble:
+    """Runs that were fine-tuned alike but for their seeds, and the file that keeps their scores together."""
+
+    runs: Sequence[Path]
+    out: Path
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Return the scores, once `run` has measured them."""
+        return json.loads(self.out.read_text("utf-8"))
+
+    def run(self, tell: Callable[[str], object]) -> None:
+        """Measure the scores of the runs together on the development rows, unless they are there.
+
+        One model is in memory at a time. Raises UserError when the runs give no answers that can be joined.
+        """
+        if self.out.is_file():
+            return
+        said: list[list[Prediction]] = []
+        for number, run in enumerate(self.runs, 1):
+            tell(f"ensemble: the answers of {run} ({number} of {len(self.runs)})")
+            engine = load_engine(run)
+            task, records = load(engine.fine_tuned, ("dev",), fit=False)
+            said.append(engine.predict_records(records["dev"]))
+        joined = [together(_answers(answers)) for answers in zip(*said)]
+        write_json(self.out, task.metrics(joined, records["dev"]))
+
+
+def _answers(predictions: Sequence[Prediction]) -> list[Answer]:
+    answers = [one for one in predictions if isinstance(one, Answer) and one.margin is None]
+    if len(answers) < len(predictions):
+        raise UserError("Only runs that answer every question can answer together (SQuAD 1.1).")
+    return answers
