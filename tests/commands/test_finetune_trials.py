@@ -135,6 +135,34 @@ def test_a_collapsed_run_is_named_and_restarted_once(
     assert best(tmp_path / "run")["trial"] != "seed-0"
 
 
+def test_a_comparison_of_which_every_run_broke_goes_on_with_another_rate(
+    encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from osbert.training import trainer
+
+    given = {"model": encoder, "data": table, "out": tmp_path / "run"}
+    real, steps = trainer.limit, []
+
+    def broken(weights: Any, clip: float) -> Any:
+        steps.append(1)
+        return real(weights, clip) * math.nan
+
+    monkeypatch.setattr(trainer, "limit", broken)
+    with pytest.raises(UserError, match=r"No run came to its end: .*lower --learning-rate"):
+        finetune("classify", *QUICK, "--seeds", "2", **given)
+    count = len(steps)
+    with pytest.raises(UserError, match="No run came to its end"):
+        finetune("classify", *QUICK, "--seeds", "2", **given)
+    assert len(steps) == count  # the same again would end the same way
+    monkeypatch.setattr(trainer, "limit", real)
+    capsys.readouterr()
+    finetune("classify", *QUICK, "--seeds", "2", "--learning-rate", "5e-3", **given)
+    said = capsys.readouterr().out
+    assert said.count("it failed before and begins anew: optimizer.learning_rate: 0.01 -> 0.005") == 2
+    assert RunFolder(tmp_path / "run").finished and load(tmp_path / "run").predict(["good film"])
+    assert recipe.read(tmp_path / "run" / "recipe.toml")["optimizer"]["learning_rate"] == 5e-3
+
+
 def test_a_run_that_breaks_is_kept_and_the_others_go_on(
     encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,16 +172,18 @@ def test_a_run_that_breaks_is_kept_and_the_others_go_on(
 
     def broken(weights: Any, clip: float) -> Any:
         steps.append(1)
-        return real(weights, clip) * (math.nan if len(steps) <= 3 else 1)
+        return real(weights, clip) * (math.nan if 30 < len(steps) <= 33 else 1)
 
     monkeypatch.setattr(trainer, "limit", broken)
-    finetune("classify", *QUICK, "--seeds", "2", model=encoder, data=table, out=tmp_path / "run")
+    often = (*QUICK, "--checkpoint-every", "5")
+    finetune("classify", *often, "--seeds", "2", model=encoder, data=table, out=tmp_path / "run")
     said = capsys.readouterr().out
     assert "not finite in 3 steps" in said and "the others go on" in said
     assert best(tmp_path / "run")["trial"] == "seed-1"
     assert "losses became infinite" in (tmp_path / "run" / "report.html").read_text()
+    assert not list(tmp_path.rglob("checkpoints")) and not list(tmp_path.rglob("best-epoch-*"))
     count = len(steps)
-    finetune("classify", *QUICK, "--seeds", "2", model=encoder, data=table, out=tmp_path / "run")
+    finetune("classify", *often, "--seeds", "2", model=encoder, data=table, out=tmp_path / "run")
     assert len(steps) == count
 
 

@@ -19,6 +19,7 @@ from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import read_file, write_tensors
 from osbert.models.features import VECTORS
 from osbert.models.heads import Head, Learner
+from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
@@ -128,10 +129,7 @@ class Finetuning:
 
     def tidy(self) -> None:
         """Remove what only training needs, checkpoints included, once the run is noted as finished."""
-        for pattern in ("best-epoch-*.safetensors", VECTORS):
-            for path in self.folder.glob(pattern):
-                path.unlink()
-        shutil.rmtree(self.trainer.checkpoints.folder, ignore_errors=True)
+        tidy(self.folder)
 
     def _evaluate(self, progress: Progress) -> Epoch:
         losses = self.trainer.memory["losses"]
@@ -163,6 +161,14 @@ class Finetuning:
 
     def _weights(self, epoch: int) -> Path:
         return self.folder / f"best-epoch-{epoch}.safetensors"
+
+
+def tidy(folder: Path) -> None:
+    """Remove from a run's folder what only training needs, checkpoints included."""
+    for pattern in ("best-epoch-*.safetensors", VECTORS):
+        for path in folder.glob(pattern):
+            path.unlink()
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
 def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:

@@ -18,7 +18,7 @@ from osbert import recipe
 from osbert.commands import finetune_train
 from osbert.commands.finetune_plan import Plan
 from osbert.commands.finetune_rows import Rows
-from osbert.commands.finetune_run import Epoch
+from osbert.commands.finetune_run import Epoch, tidy
 from osbert.commands.finetune_search import Candidate, Candidates, Comparison, Tried, candidates
 from osbert.commands.finetune_trials_report import trials_report
 from osbert.errors import UserError
@@ -127,14 +127,16 @@ class Trials:
             yield self.one(again)
 
     def one(self, trial: Trial) -> Result:
-        """Run a trial, unless it has come to its end before."""
-        folder = RunFolder(self.out / TRIALS / trial.name)
+        """Run a trial, unless it has come to its end before; a failed one again if it is to have other settings."""
+        folder, plan = RunFolder(self.out / TRIALS / trial.name), trial.plan(self.plan)
         print(f"\n{trial.describe()}", flush=True)
         if folder.finished:
             best = Epoch(**folder.facts["finished"]["best"])
             print(f"finished before: {finetune_train.row(best)}")
             return Result(trial=trial, best=best)
-        plan = trial.plan(self.plan)
+        if "failed" in folder.facts and (changes := folder.changes(plan.table())):
+            print(f"it failed before and begins anew: {'; '.join(changes)}")
+            shutil.rmtree(folder.folder)
         try:
             if "failed" not in folder.facts:
                 return Result(
@@ -145,6 +147,7 @@ class Trials:
             if "failed" not in folder.facts:
                 raise
             print(error)
+            tidy(folder.folder)
         print("this run counts as failed; the others go on")
         return Result(trial=trial, best=None)
 
@@ -174,8 +177,17 @@ def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> E
 
 
 def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None:
-    """Write the folder of a comparison whose trials have ended: the best one's files, the report, the facts."""
+    """Write the folder of a comparison whose trials have ended: the best one's files, the report, the facts.
+
+    Raises UserError when all have failed, and notes it: the folder may then go on with other settings.
+    """
     out, criterion, plan = trials.out, trials.rows.task.criterion, trials.plan
+    if not any(result.counts for result in results):
+        folder.fail(0)
+        raise UserError(
+            "No run came to its end: their losses became infinite. The same command with a lower --learning-rate, or "
+            "another --seed or --precision, tries again in this folder."
+        )
     best = chosen(results, criterion)
     own = out / TRIALS / best.trial.name
     asked = recipe.as_table(plan.comparison)
@@ -187,13 +199,8 @@ def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None
 
 
 def chosen(results: Sequence[Result], criterion: str) -> Result:
-    """Return the best run of the settings whose runs are best in the mean.
-
-    Raises UserError when no run has come to its end.
-    """
+    """Return the best run of the settings whose runs are best in the mean; one at least has come to its end."""
     ended = [result for result in results if result.counts]
-    if not ended:
-        raise UserError("No run came to its end: their losses became infinite. A lower learning rate may help.")
     settings = max((one.trial.candidate for one in ended), key=lambda one: rank(of(ended, one), criterion))
     return max(of(ended, settings), key=lambda one: rank([one], criterion))
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from osbert.errors import UserError
 from osbert.files import disk_full, share, sync
 
+CHECKPOINTS = "checkpoints"
+"""The folder of the checkpoints, in a run's folder."""
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"

@@ -95,6 +95,11 @@ class RunFolder:
         """Note that the run had to end at a step, for its losses or weights are infinite: it may go on otherwise."""
         write_json(self.folder / FACTS, {**self.facts, "failed": {"step": step}})
 
+    def changes(self, settings: recipe.Table) -> list[str]:
+        """Return how settings differ from those that the run was begun with, but for those that change no result."""
+        harmless = tuple(f"{name}:" for name in HARMLESS)
+        return [line for line in recipe.difference(self.facts["settings"], settings) if not line.startswith(harmless)]
+
     def finish(self, results: Mapping[str, Any]) -> None:
         """Note that the run is finished; the last thing to be written."""
         facts = {name: value for name, value in self.facts.items() if name != "failed"}

@@ -25,7 +25,7 @@ from osbert.data.step import Cursor, Loader, Step, ahead
 from osbert.errors import UserError
 from osbert.recipe import difference
 from osbert.training import memory, tensors
-from osbert.training.checkpoint import Checkpoint, Checkpoints, WriteError
+from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
 from osbert.training.distributed import ALONE, Group
 from osbert.training.gradients import Gradients
 from osbert.training.optimizer import OptimizerSettings, limit
@@ -106,7 +106,7 @@ class Trainer:
         self.optimizer_settings = optimizer
         self.optimizer = optimizer.build(learner)
         self.weights = [weight for weight in learner.parameters() if weight.requires_grad]
-        self.checkpoints = Checkpoints(folder / "checkpoints", keep=training.keep)
+        self.checkpoints = Checkpoints(folder / CHECKPOINTS, keep=training.keep)
         self.step = 0
         self.gradients = Gradients(
             self.learner, self.processor, parallel=self.parallel, group=group, seed=training.seed
