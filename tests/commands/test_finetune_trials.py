@@ -135,6 +135,32 @@ def test_a_collapsed_run_is_named_and_restarted_once(
     assert best(tmp_path / "run")["trial"] != "seed-0"
 
 
+def test_a_kill_while_the_best_run_is_put_in_place_leaves_no_model(
+    compared: Path, encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, given = tmp_path / "run", {"model": encoder, "data": table, "out": tmp_path / "run"}
+    shutil.copytree(compared, out)
+    copied: list[Path] = []
+
+    def copy(path: Path, aside: Path) -> None:
+        copied.append(path)
+        if len(copied) == 3:
+            raise Killed
+        aside.write_bytes(path.read_bytes())
+
+    monkeypatch.setattr("osbert.commands.finetune_trials.shutil.copyfile", copy)
+    with pytest.raises(Killed):
+        finetune("classify", *QUICK, "--seeds", "4", **given)
+    assert not RunFolder(out).finished
+    with pytest.raises(UserError, match=r"no config\.json"):
+        load(out)
+    monkeypatch.undo()
+    finetune("classify", *QUICK, "--seeds", "3", **given)  # the command before, which had been finished
+    texts = ["the good film", "a bad film"]
+    assert load(out).predict(texts) == load(compared).predict(texts)
+    assert (out / "recipe.toml").read_bytes() == (compared / "recipe.toml").read_bytes()
+
+
 def test_a_comparison_of_which_every_run_broke_goes_on_with_another_rate(
     encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

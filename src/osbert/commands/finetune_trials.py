@@ -23,7 +23,7 @@ from osbert.commands.finetune_search import Candidate, Candidates, Comparison, T
 from osbert.commands.finetune_trials_report import trials_report
 from osbert.errors import UserError
 from osbert.evaluation.compare import sortable, summaries
-from osbert.files import replace_file
+from osbert.files import replace_file, sync
 from osbert.models.features import VECTORS
 from osbert.tasks import Record
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
@@ -32,6 +32,8 @@ TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""
 RESTART = 1000
 """What is added to the seed of a run that has collapsed, for the run in its place."""
+CONFIG = "config.json"
+"""The file without which a folder holds no model."""
 OWN = (FACTS, RECIPE, "report.html", finetune_train.REMARKS)
 """Files that the folder of a comparison has of its own; the others are the best run's."""
 
@@ -191,8 +193,7 @@ def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None
     best = chosen(results, criterion)
     own = out / TRIALS / best.trial.name
     asked = recipe.as_table(plan.comparison)
-    adopt(own, out)
-    folder.write_recipe(recipe.read(own / RECIPE) | {"comparison": asked})
+    adopt(own, folder, recipe.read(own / RECIPE) | {"comparison": asked})
     trials_report(out, name=plan.path, criterion=criterion, results=results, best=best)
     folder.finish({**RunFolder(own).facts["finished"], "trial": best.trial.name, "comparison": asked})
     tell(results)
@@ -221,11 +222,27 @@ def rank(results: Sequence[Result], criterion: str) -> float:
     return sortable(mean(results, criterion))
 
 
-def adopt(trial: Path, out: Path) -> None:
-    """Copy the files of a finished trial, apart from what tells of the run, so that `out` stands alone."""
-    for path in sorted(trial.iterdir()):
-        if path.is_file() and not path.name.startswith(".") and path.name not in OWN:
-            replace_file(out / path.name, lambda aside, path=path: shutil.copyfile(path, aside))  # type: ignore[misc]
+def adopt(trial: Path, folder: RunFolder, settings: recipe.Table) -> None:
+    """Copy the files of a finished trial, apart from what tells of the run, and write the recipe, `settings`.
+
+    Without a config.json a folder is no model to any reader. So that file goes first and comes last: a kill in between
+    leaves nothing that could be taken for a model, and a run that is not finished.
+    """
+    out = folder.folder
+    folder.reopen()
+    (out / CONFIG).unlink(missing_ok=True)
+    sync(out)
+    files = [path for path in sorted(trial.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    for path in files:
+        if path.name not in (*OWN, CONFIG):
+            copy(path, out)
+    folder.write_recipe(settings)
+    copy(trial / CONFIG, out)
+
+
+def copy(path: Path, out: Path) -> None:
+    """Copy a file into a folder, whole or not at all."""
+    replace_file(out / path.name, lambda aside: shutil.copyfile(path, aside))
 
 
 def tell(results: Sequence[Result]) -> None:

@@ -95,6 +95,10 @@ class RunFolder:
         """Note that the run had to end at a step, for its losses or weights are infinite: it may go on otherwise."""
         write_json(self.folder / FACTS, {**self.facts, "failed": {"step": step}})
 
+    def reopen(self) -> None:
+        """Note that the run is not finished any more: what it has written is about to be replaced."""
+        write_json(self.folder / FACTS, {name: value for name, value in self.facts.items() if name != "finished"})
+
     def changes(self, settings: recipe.Table) -> list[str]:
         """Return how settings differ from those that the run was begun with, but for those that change no result."""
         harmless = tuple(f"{name}:" for name in HARMLESS)
