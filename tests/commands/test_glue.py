@@ -156,6 +156,31 @@ def test_all_sets_are_checked_before_the_first_is_trained(encoder: Path, tmp_pat
         finetune("glue", model=encoder, data=tmp_path, out=tmp_path / "runs")
 
 
+def test_long_texts_are_refused_before_the_first_set_is_trained_or_predicted(encoder: Path, tmp_path: Path) -> None:
+    data = write(tmp_path / "data")
+    for name in ("MNLI", "QQP", "QNLI", "STS-B", "MRPC", "CoLA"):
+        shutil.rmtree(data / name)
+    settings = (*SETTINGS, "--long", "error")
+    for name in ("RTE/train.tsv", "WNLI/dev.tsv"):
+        lines = (data / name).read_text("utf-8-sig").splitlines()
+        (data / name).write_text(
+            "\n".join([lines[0], lines[1].replace("\ta\t", f"\t{'a ' * 30}\t"), *lines[2:]]) + "\n"
+        )
+    with pytest.raises(UserError) as error:
+        finetune("glue", *settings, model=encoder, data=data, out=tmp_path / "runs")
+    for name in ("RTE/train.tsv", "WNLI/dev.tsv"):
+        assert f"{data / name}, line 2: 18 pieces more than fit into 16 tokens" in str(error.value)
+    assert not (tmp_path / "runs").exists()
+    write(data)
+    shutil.rmtree(data / "MNLI")
+    finetune("multi", *settings, "--tasks", "rte,wnli", model=encoder, data=data, out=tmp_path / "runs")
+    for name in ("RTE", "WNLI"):
+        (data / name / "test.tsv").write_text(f"index\tsentence1\tsentence2\n0\t{'a ' * 30}\tb\n")
+    with pytest.raises(UserError, match=r"RTE/test\.tsv, line 2: 18 pieces") as error:
+        submit(tmp_path / "runs", out=tmp_path / "glue.zip")
+    assert "WNLI/test.tsv, line 2: 18 pieces" in str(error.value) and not (tmp_path / "glue.zip").exists()
+
+
 def test_a_set_that_fails_leaves_the_others_finished(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,9 +64,13 @@ def finetune(
     """
     if task == "glue":
         from osbert.commands.finetune_glue import Glue
+        from osbert.commands.finetune_long import Reader
+
+        reader = Reader.of(model)
 
         def checked(one: str, data: Path) -> object:
-            return load(read_plan(one, settings, model=model, data=data, from_scratch=from_scratch).task, SPLITS)
+            plan = read_plan(one, settings, model=model, data=data, from_scratch=from_scratch)
+            return reader.check(*load(plan.task, SPLITS))
 
         def tuned(one: str, data: Path, out: Path) -> None:
             finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,12 @@ from numpy.typing import NDArray
 from osbert.data.encoded import Encoded, Ready
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
+from osbert.evaluation.score import refuse_long
+from osbert.interop.huggingface_names import architecture
+from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.weight_files import read_json
 from osbert.tasks import Record, Task
+from osbert.text.tokenizer import Tokenizer
 
 Counts = NDArray[np.integer]
 
@@ -41,6 +47,30 @@ class Read:
             return ""
         what = "rows" if task.together else "texts"  # of a row with choices several texts may be cut
         return f"{long.sum():,} of {len(long):,} {what} ({long.mean():.1%}) are longer than {length} tokens; {fate}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """What a model reads texts with, known before its weights are read: its tokenizer, and the most tokens it takes."""
+
+    tokenizer: Tokenizer
+    length: int
+
+    @classmethod
+    def of(cls, model: Path) -> Reader:
+        """Return that of the model in a folder. Raises UserError when its config or its tokenizer cannot be read."""
+        config = model / "config.json"
+        sizes = architecture(read_json(config), where=str(config))
+        return cls(tokenizer=read_tokenizer(model), length=sizes.length)
+
+    def check(self, task: Task, records: Mapping[str, Sequence[Record]]) -> None:
+        """Raise UserError that names every record that does not fit, of those that a fine-tuning reads ("train", "dev")
+        or a run predicts ("test"), where the task forbids to cut any.
+        """
+        read = [
+            record for split, found in records.items() for record in found if split != "train" or task.teaches(record)
+        ]
+        refuse_long(task, read, Packer(tokenizer=self.tokenizer, length=min(task.length, self.length)))
 
 
 def long_texts(

@@ -16,6 +16,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.commands import finetune_train
+from osbert.commands.finetune_long import Reader
 from osbert.commands.finetune_plan import Plan, read_plan
 from osbert.commands.finetune_rows import Part, Rows
 from osbert.commands.finetune_run import Epoch
@@ -163,6 +164,7 @@ def finetune_multi(settings: Sequence[str], *, model: Path, data: Path, out: Pat
     Raises UserError that tells what is wrong with the tasks' names, their data and the settings, of all at once.
     """
     tasks, others = read_tasks(settings, data)
+    reader = Reader.of(model)
     problems = Problems(heading="These tasks cannot be learnt together")
     plans, found = [], []
     for name, path in tasks.items():
@@ -171,6 +173,7 @@ def finetune_multi(settings: Sequence[str], *, model: Path, data: Path, out: Pat
             if plan.comparison.wanted:
                 raise UserError("several runs (--seeds, --search) are of one task: compare each by itself.")
             task, records = load(plan.task, ("train", "dev"))
+            reader.check(task, records)
         except UserError as error:
             problems.add(f"{name}: {error}")
             continue

@@ -33,6 +33,8 @@ def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
     data
         The folder with GLUE's sets; left open, each run's own data.
     """
+    from osbert.commands.finetune_long import Reader
+
     if out.suffix.lower() != ".zip":
         raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.")
     found = find_runs(runs)
@@ -42,6 +44,8 @@ def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
     for wanted in SUBMISSION:
         try:
             rows[wanted.file] = test_rows(wanted, found, data)
+            run = found[wanted.task]
+            Reader.of(run.folder).check(run.task, {wanted.split: rows[wanted.file]})
         except Missing as error:
             missing.append(f"  {wanted.file}: {error}")
         except UserError as error:
