@@ -10,6 +10,7 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.errors import UserError
+from osbert.tasks.classify import Classify
 
 SETTINGS = ("--epochs", "2", "--learning-rate", "1e-2", "--precision", "fp32", "--length", "8")
 
@@ -87,6 +88,21 @@ def test_no_text_may_be_long_under_error(
                 predict(tmp_path / "run", file=tmp_path / "new.csv", out=tmp_path / "said.csv")
         assert "new.csv, line 2: 8 pieces" in str(error.value) and "new.csv, line 4: 18 pieces" in str(error.value)
     assert not (tmp_path / "said.csv").exists()
+
+
+def test_rows_that_were_found_to_fit_are_not_looked_at_again_each_epoch(
+    encoder: Path, long_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[str] = []
+    real = Classify.encode
+    monkeypatch.setattr(Classify, "encode", lambda self, record, *rest: encoded.append("") or real(self, record, *rest))
+    counts = []
+    for epochs in ("1", "3"):
+        settings = (*SETTINGS, "--long", "error", "--length", "24", "--epochs", epochs)
+        finetune("classify", *settings, model=encoder, data=long_table, out=tmp_path / epochs)
+        counts.append(len(encoded))
+        encoded.clear()
+    assert counts[1] - counts[0] == 2 * 40  # of the 40 development rows, once more in each of two more epochs
 
 
 def test_no_text_may_be_unknown_to_the_setting(encoder: Path, long_table: Path, tmp_path: Path) -> None:

@@ -32,10 +32,8 @@ def predict(
     learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
 ) -> list[Prediction]:
     """Return a prediction for each record; labels are not needed and not looked at."""
-    head = learner.heads[task.name]
-    assert isinstance(head, Head)
-    computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
-    return decoded(task, records, packer, outputs=computed, decode=task.decoding(head))
+    refuse_long(task, records, packer)
+    return _predicted(learner, task, records, packer, tokens=tokens)
 
 
 def decoded(
@@ -48,6 +46,33 @@ def decoded(
 ) -> list[Prediction]:
     """Return a prediction for each record; `outputs` of sequences are given by whatever computes the model."""
     refuse_long(task, records, packer)
+    return _decoded(task, records, packer, outputs=outputs, decode=decode)
+
+
+def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
+    """Raise one UserError that names every record which is too long, if the task's settings forbid to cut it."""
+    problems = Problems(heading="These texts are too long (--long error)")
+    task.refuse_long(records, packer, problems)
+    problems.stop_if_any()
+
+
+def _predicted(
+    learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
+) -> list[Prediction]:
+    head = learner.heads[task.name]
+    assert isinstance(head, Head)
+    computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
+    return _decoded(task, records, packer, outputs=computed, decode=task.decoding(head))
+
+
+def _decoded(
+    task: Task,
+    records: Sequence[Record],
+    packer: Packer,
+    *,
+    outputs: Callable[[Sequence[Example]], Sequence[NDArray[np.float32]]],
+    decode: Callable[..., Prediction],
+) -> list[Prediction]:
     predictions = []
     for chunk in _chunks(task, records, packer):
         examples = [example for _, group in chunk for example in group]
@@ -57,13 +82,6 @@ def decoded(
             truncated = sum(example.truncated for example in group)
             predictions.append(replace(prediction, truncated=truncated))
     return predictions
-
-
-def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
-    """Raise one UserError that names every record which is too long, if the task's settings forbid to cut it."""
-    problems = Problems(heading="These texts are too long (--long error)")
-    task.refuse_long(records, packer, problems)
-    problems.stop_if_any()
 
 
 def _chunks(task: Task, records: Sequence[Record], packer: Packer) -> Iterator[list[tuple[Record, list[Example]]]]:
@@ -81,15 +99,21 @@ def _chunks(task: Task, records: Sequence[Record], packer: Packer) -> Iterator[l
         yield chunk
 
 
-def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tune: bool = False) -> Score:
-    """Return predictions and metrics; with `tune` as those of the task tuned on these records (`Task.decided`).
+def score(
+    learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, development: bool = False
+) -> Score:
+    """Return predictions and metrics.
 
-    Raises UserError when a record has no label to compare with.
+    With `development` the records are those of a training, which were found to fit before it began, and on which the
+    task is tuned: the predictions are the tuned task's (`Task.decided`).
+
+    Raises UserError when a record has no label to compare with, or is too long.
     """
     require_labels(records)
-    predictions = predict(learner, task, records, packer)
-    if tune:
-        predictions = task.decided(predictions, records)
+    if not development:
+        predictions = predict(learner, task, records, packer)
+    else:
+        predictions = task.decided(_predicted(learner, task, records, packer), records)
     return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
 
