@@ -171,8 +171,9 @@ class Rows:
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
         """Return the stream of steps."""
+        records = self.task.per_step(batch, self.training)
         return RecordLoader(
-            self.encoded, batch=batch, micro_tokens=micro_tokens, seed=seed, together=self.task.together
+            self.encoded, batch=records, micro_tokens=micro_tokens, seed=seed, together=self.task.together
         )
 
     def prepare(self, learner: Learner, folder: Path) -> str:

@@ -17,7 +17,7 @@ class FinetuneSettings:
     epochs: int = 3
     """Passes over the training rows."""
     batch: int = 32
-    """Records in one optimiser step, with all their sequences."""
+    """Records in one optimiser step, with all their sequences; of documents as many as have about so many sentences."""
     micro_tokens: int = 4096
     """Most tokens in one pass through the model; a step with more is split, with the same gradient."""
     seed: int = 0

@@ -205,6 +205,10 @@ class Task(Objective):
         """Return in words how much of a text is read; what is cut off is counted by Example.truncated."""
         return f"{packer.length} tokens"
 
+    def per_step(self, batch: int, records: Sequence[Record]) -> int:
+        """Return how many of the training records make a step of `batch`; fewer where each is many items in one."""
+        return batch
+
     def cuts(self, records: Sequence[Record], packer: Packer) -> str:
         """Return in words what of the training records is not read, for a `lazy` task; for others it is counted."""
         return ""

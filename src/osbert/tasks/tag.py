@@ -58,8 +58,8 @@ class Tag(Task):
     """Train no encoder, but a bidirectional LSTM on these of its layers, whose vectors are kept on disk (section 5.3);
     mix is ELMo's. Give it a learning rate near 1e-3."""
     context: Literal["sentence", "document"] = "sentence"
-    """What is read together: a sentence, or all sentences of a document as far as they fit (maximal document context);
-    a record, of which --batch counts, is then a document."""
+    """What is read together: a sentence, or all sentences of a document as far as they fit (maximal document context).
+    A step is then of as many documents as have about --batch sentences."""
     overlap: int = 128
     """Pieces that two windows of a long text share, at most half a window."""
     split: Split = "words"
@@ -105,7 +105,9 @@ class Tag(Task):
         told = [split for split in files if split != "test"]
         lines = [self._read(files[split], Problems(heading=""), labelled=True).describe() for split in told]
         if self.context == "document":
-            lines.append("a row is a document with all its sentences, and --batch counts rows")
+            lines.append(
+                "a row is a document with all its sentences; --batch counts sentences, whole documents of them"
+            )
         if "dev" not in files:
             lines.append(
                 f"no file for development: {self.held_out:.0%} of the training texts, drawn at random, are held out"
@@ -196,6 +198,11 @@ class Tag(Task):
             example = packer.single(run.ids[read], run.words[read], record=record.number)
             examples.append(dataclasses.replace(example, targets={self.name: target}) if target else example)
         return examples
+
+    def per_step(self, batch: int, records: Sequence[Record]) -> int:
+        """Return how many passages have about `batch` sentences, at least one: a document counts as its sentences."""
+        sentences = sum(len(record.sentences) for record in records if isinstance(record, Passage))
+        return max(1, round(batch * len(records) / max(sentences, 1)))
 
     def head(self, backbone: Transformer) -> Head:
         """Return a linear layer from each token's state to K scores, with a CRF's steps or on features if so set."""
