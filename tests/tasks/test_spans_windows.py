@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.data.pack import Packer
+from osbert.data.windows import spread
 from osbert.tasks.spans.decoding import Decoder
-from osbert.tasks.spans.windows import Cutter, Window, encoding, owned, spread
+from osbert.tasks.spans.windows import Cutter, Window, encoding, owned
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", ".", "ß", "##ed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -23,10 +24,16 @@ def windows(count: int, *, room: int, overlap: int) -> list[Window]:
 
     They share at most half of a window, so that each brings something new.
     """
-    step = room - min(overlap, room // 2)
-    starts = [0]
-    while starts[-1] + room < count:
-        starts.append(starts[-1] + step)
-    ends = [min(start + room, count) for start in starts]
-    borders = [0, *((start + end) // 2 for start, end in zip(starts[1:], ends)), count]
-    return [Window(*window) for window in zip(starts, ends, borders, borders[1:])]
+    bounds = spread(count, room, room - min(overlap, room // 2))
+    borders = [0, *((start + end) // 2 for (start, _), (_, end) in zip(bounds[1:], bounds)), count]
+    return [Window(*ends, *counted) for ends, counted in zip(bounds, pairwise(borders))]
+
+
+def spread(count: int, room: int, step: int) -> list[tuple[int, int]]:
+    """Return windows [begin, end) over `count` pieces, one at least, as google-research/bert's run_squad.py lays them.
+
+    Each has `room` pieces, the last one what is left; they begin `step` apart, or `room` where that is less.
+    """
+    step = min(step, room)
+    number = 1 + max(0, -(-(count - room) // step))
+    return [(place * step, min(place * step + room, count)) for place in range(number)]

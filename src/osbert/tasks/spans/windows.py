@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import PAIR_SPECIALS, Packer, Run
+from osbert.data.windows import spread
 from osbert.text.tokenizer import Encoding, Tokenizer
 
 PARAGRAPHS = 1 << 14
@@ -94,16 +95,6 @@ def covering(pieces: Encoding, start: int, end: int) -> tuple[int, int] | None:
     first = int(np.searchsorted(pieces.ends, start, side="right"))
     last = int(np.searchsorted(pieces.starts, end, side="left")) - 1
     return (first, last) if first <= last else None
-
-
-def spread(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Return the windows [begin, end) over some pieces, as google-research/bert's run_squad.py lays them.
-
-    Each has `room` pieces, the last one what is left; they begin `stride` apart, or `room` where that is less.
-    """
-    step = min(stride, room)
-    count = 1 + max(0, -(-(pieces - room) // step))
-    return [(number * step, min(number * step + room, pieces)) for number in range(count)]
 
 
 def owned(pieces: int, bounds: list[tuple[int, int]]) -> NDArray[np.int64]:
