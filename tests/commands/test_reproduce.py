@@ -86,8 +86,9 @@ def test_rows_are_drawn_and_a_missing_development_file_is_split_off(tmp_path: Pa
     train, dev = ((tmp_path / "out" / name).read_text("utf-8").splitlines() for name in ("train.tsv", "dev.tsv"))
     assert train[0] == dev[0] == header and len(train) == 31 and len(dev) == 11
     assert not {*train[1:]} & {*dev[1:]} and {*train[1:], *dev[1:]} < {*lines}
-    QNLI.prepare(tmp_path, tmp_path / "all", rows=0)
-    assert len((tmp_path / "all" / "train.tsv").read_text("utf-8").splitlines()) == 41
+    QNLI.prepare(tmp_path, tmp_path / "all", rows=0, dev_rows=4)
+    train, few = ((tmp_path / "all" / name).read_text("utf-8").splitlines() for name in ("train.tsv", "dev.tsv"))
+    assert len(train) == 41 and len(few) == 5 and {*few} < {*dev}
 
 
 def test_the_official_training_rows_are_taken_where_they_are(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_table_2_has_its_seeds_and_their_ensemble(
     encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], in_this_process: list[str]
 ) -> None:
     out = tmp_path / "out"
-    again = words("table2", encoder, data, out, "--seeds", "2", "--rows", "9")
+    again = words("table2", encoder, data, out, "--seeds", "2", "--rows", "9", "--dev-rows", "8")
     assert main(again) == 0
     printed = capsys.readouterr().out
     scores = json.loads((out / "results.json").read_text())["scores"]
@@ -101,9 +101,11 @@ def test_table_2_has_its_seeds_and_their_ensemble(
     }
     train = json.loads((out / "data" / "SQuAD-1-1" / "train-v1.1.json").read_text())["data"]
     assert len(train) == 4  # whole paragraphs with 8 questions
+    assert "at most 9 training rows" in printed and "at most 8 development rows" in printed
     # By hand: of each question the text with the highest sum of both runs' probabilities.
     engines = [load(run) for run in runs]
     _, by_split = load_records(engines[0].fine_tuned, ("dev",), fit=False)
+    assert len(by_split["dev"]) == 8
     hits = 0
     for record, *both in zip(by_split["dev"], *(engine.predict_records(by_split["dev"]) for engine in engines)):
         sums: dict[str, float] = {}
@@ -165,7 +167,7 @@ def test_a_file_of_another_form_is_told(data: Path, tmp_path: Path) -> None:
     (data / "squad" / "train-v1.1-mini.json").write_text('{"data": [{"title": "x"}]}')
     (dataset,) = TABLES["table2"].datasets
     with pytest.raises(UserError, match=r"train-v1\.1-mini\.json is no file in SQuAD's form"):
-        dataset.prepare(data, tmp_path / "out", rows=0)
+        dataset.prepare(data, tmp_path / "out", rows=5)
 
 
 def test_parts_are_drawn_until_there_are_enough_rows() -> None:

@@ -39,6 +39,7 @@ def reproduce(
     shrink: int = 1,
     seeds: int = 3,
     rows: int = 4000,
+    dev_rows: int = 0,
     finetuning: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     jobs: int = 1,
 ) -> None:
@@ -75,6 +76,8 @@ def reproduce(
         Runs of each row, with seeds 0, 1, 2, ...
     rows
         Most training rows of a data set, drawn at random; 0 for all.
+    dev_rows
+        Most development rows, as drawn; 0 for all, without which figures are hardly to be compared.
     finetuning
         Settings of fine-tuning, in quotes; left open, for a model of yours as the paper did for this table (table1
         and table7: three epochs at 3e-5), for one that is pretrained here three epochs at 5e-4.
@@ -85,7 +88,13 @@ def reproduce(
     from osbert.commands.reproduce_jobs import Jobs
     from osbert.commands.reproduce_tables import TABLES
 
-    for name, value, least in (("seeds", seeds, 1), ("rows", rows, 0), ("jobs", jobs, 1), ("shrink", shrink, 1)):
+    for name, value, least in (
+        ("seeds", seeds, 1),
+        ("rows", rows, 0),
+        ("dev-rows", dev_rows, 0),
+        ("jobs", jobs, 1),
+        ("shrink", shrink, 1),
+    ):
         if value < least:
             raise UserError(f"--{name} must be {least} or more, not {value}.")
     wanted = TABLES[table].shrunk(shrink)
@@ -97,6 +106,7 @@ def reproduce(
         out=out,
         seeds=seeds,
         rows=rows,
+        dev_rows=dev_rows,
         finetuning=tuple(shlex.split(finetuning or (wanted.finetuning if model else FINETUNING))),
     )
     plan.begin()
@@ -119,6 +129,7 @@ class Plan:
     seeds: int
     rows: int
     finetuning: tuple[str, ...]
+    dev_rows: int = 0
 
     def begin(self) -> None:
         """Check inputs and settings, and write the data sets' rows. Raises UserError at all that is wrong.
@@ -129,7 +140,7 @@ class Plan:
 
         protocol = self._protocol()
         for dataset in self.datasets:
-            dataset.prepare(self.data, self._data(dataset), rows=self.rows)
+            dataset.prepare(self.data, self._data(dataset), rows=self.rows, dev_rows=self.dev_rows)
         self._check_finetuning()
         write_json(self.out / PROTOCOL, protocol)
 
@@ -213,8 +224,8 @@ class Plan:
         return [
             f"Ours: {self.encoders.describe(self.table.rows[0].name, self.out)}, {seeds}, "
             f"{f'at most {self.rows:,}' if self.rows else 'all'} training rows of a data set, "
-            f"{shlex.join(self.finetuning)}; {self.table.measure} of the best epoch on the development rows, in per "
-            "cent.",
+            f"{shlex.join(self.finetuning)}; {self.table.measure} of the best epoch on "
+            f"{f'at most {self.dev_rows:,}' if self.dev_rows else 'the'} development rows, in per cent.",
             "In brackets: the paper, BERT BASE unless a row says otherwise. A dash: not run here.",
             f"Files: {'; '.join(self._files())}.",
             *([split_off] if self._split_off() else []),
@@ -286,6 +297,7 @@ class Plan:
         protocol = {
             "table": self.table.published.title,
             "rows": self.rows,
+            **({"dev_rows": self.dev_rows} if self.dev_rows else {}),
             "finetuning": shlex.join(self.finetuning),
             "data": {dataset.column: hashes(dataset.files(self.data)) for dataset in self.datasets},
             **self.encoders.protocol(self.table.rows, self.out),

@@ -56,39 +56,50 @@ class DataSet:
                 return found + [path for path in more if path.is_file()]
         return []
 
-    def prepare(self, data: Path, out: Path, *, rows: int) -> None:
-        """Write train.tsv, at most `rows` rows drawn at random (0: all), and the development rows into `out`."""
+    def prepare(self, data: Path, out: Path, *, rows: int, dev_rows: int = 0) -> None:
+        """Write the training and the development file into `out`, at most so many rows of each (0: all).
+
+        Rows are drawn at random, the same ones whenever it is done. Raises UserError when a file has another form.
+        """
         files = self.files(data)
-        lines = files[0].read_bytes().splitlines(keepends=True)
+        kept = self._split(files[0], rows, dev_rows) if len(files) < 2 else self._both(files, rows, dev_rows)
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in kept.items():
+            replace_file(out / name, lambda aside, content=content: aside.write_bytes(content))  # type: ignore[misc]
+
+    def shortened(self, path: Path, rows: int) -> bytes:
+        """Return the content of a file with at most `rows` of its rows."""
+        lines = path.read_bytes().splitlines(keepends=True)
+        header = lines.pop(0) if self.header else b""
+        return header + b"".join(lines[place] for place in drawn([1] * len(lines), rows))
+
+    def _both(self, files: Sequence[Path], rows: int, dev_rows: int) -> dict[str, bytes]:
+        train, dev, *beside = files
+        sizes = {self.train: (train, rows), self.kept_as: (dev, dev_rows)} | {
+            one.name: (one, dev_rows) for one in beside
+        }
+        return {name: self.shortened(path, most) if most else path.read_bytes() for name, (path, most) in sizes.items()}
+
+    def _split(self, path: Path, rows: int, dev_rows: int) -> dict[str, bytes]:
+        lines = path.read_bytes().splitlines(keepends=True)
         header = lines.pop(0) if self.header else b""
         order = np.random.default_rng(0).permutation(len(lines)).tolist()
-        if len(files) > 1:
-            dev = files[1].read_bytes()
-        else:
-            split = round(SPLIT_OFF * len(lines))
-            dev = header + b"".join(lines[place] for place in sorted(order[:split]))
-            order = order[split:]
-        chosen = sorted(order[:rows] if rows else order)
-        train = header + b"".join(lines[place] for place in chosen)
-        out.mkdir(parents=True, exist_ok=True)
-        _write(out / "train.tsv", train)
-        _write(out / self.kept_as, dev)
-        for path in files[2:]:
-            _write(out / path.name, path.read_bytes())
+        border = round(SPLIT_OFF * len(lines))
+        parts = {self.train: (order[border:], rows), self.kept_as: (order[:border], dev_rows)}
+        return {
+            name: header + b"".join(lines[place] for place in sorted(places[:most] if most else places))
+            for name, (places, most) in parts.items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tagged(DataSet):
     """Official columns of tagged words, of which whole documents are drawn: sentences are read in their documents."""
 
-    def prepare(self, data: Path, out: Path, *, rows: int) -> None:
-        """Write the training file, with documents of at most `rows` sentences (0: all), and the development file."""
-        train, dev = self.files(data)
-        documents = [DOCUMENT + part for part in train.read_bytes().split(DOCUMENT)[1:]]
-        sizes = [_sentences(document) for document in documents]
-        out.mkdir(parents=True, exist_ok=True)
-        _write(out / self.train, b"".join(documents[place] for place in drawn(sizes, rows)))
-        _write(out / self.dev, dev.read_bytes())
+    def shortened(self, path: Path, rows: int) -> bytes:
+        """Return the content of a file with documents of at most `rows` sentences."""
+        documents = [DOCUMENT + part for part in path.read_bytes().split(DOCUMENT)[1:]]
+        return b"".join(documents[place] for place in drawn([_sentences(one) for one in documents], rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,38 +117,29 @@ class Asked(DataSet):
         named = [found[split] for split in ("train", "dev") if split in found and self.release in found[split].name]
         return named if len(named) > 1 else []
 
-    def prepare(self, data: Path, out: Path, *, rows: int) -> None:
-        """Write the training file, paragraphs with at most `rows` questions (0: all), and the development file.
-
-        Raises UserError when the training file is not of SQuAD's form.
-        """
-        train, dev = self.files(data)
-        content = read_json(train)
+    def shortened(self, path: Path, rows: int) -> bytes:
+        """Return the content of a file with paragraphs of at most `rows` questions."""
+        content = read_json(path)
         try:
             paragraphs = [one for entry in content["data"] for one in entry["paragraphs"]]
             sizes = [len(paragraph["qas"]) for paragraph in paragraphs]
         except (KeyError, TypeError) as error:
-            raise UserError(f"{train} is no file in SQuAD's form (data, paragraphs, qas): {error!r}.") from error
+            raise UserError(f"{path} is no file in SQuAD's form (data, paragraphs, qas): {error!r}.") from error
         kept = [{"title": "", "paragraphs": [paragraphs[place]]} for place in drawn(sizes, rows)]
         chosen = json.dumps({"version": self.release, "data": kept}, ensure_ascii=False)
-        out.mkdir(parents=True, exist_ok=True)
-        _write(out / self.train, chosen.encode("utf-8", "surrogatepass"))
-        _write(out / self.dev, dev.read_bytes())
+        return chosen.encode("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cells(DataSet):
     """CSV files, whose rows may go over several lines."""
 
-    def prepare(self, data: Path, out: Path, *, rows: int) -> None:
-        """Write the training file, at most `rows` rows drawn at random (0: all), and the development file."""
-        train, dev = self.files(data)
-        header, *lines = csv.reader(io.StringIO(train.read_text("utf-8-sig"), newline=""))
+    def shortened(self, path: Path, rows: int) -> bytes:
+        """Return the content of a file with at most `rows` of its rows."""
+        header, *lines = csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
         page = io.StringIO(newline="")
         csv.writer(page).writerows([header, *(lines[place] for place in drawn([1] * len(lines), rows))])
-        out.mkdir(parents=True, exist_ok=True)
-        _write(out / self.train, page.getvalue().encode("utf-8"))
-        _write(out / self.dev, dev.read_bytes())
+        return page.getvalue().encode("utf-8")
 
 
 def drawn(sizes: Sequence[int], most: int) -> list[int]:
@@ -158,7 +160,3 @@ def drawn(sizes: Sequence[int], most: int) -> list[int]:
 def _sentences(document: bytes) -> int:
     """Return how many sentences a document has; its first block is the mark."""
     return sum(1 for block in document.replace(b"\r", b"").split(b"\n\n") if block.strip()) - 1
-
-
-def _write(path: Path, content: bytes) -> None:
-    replace_file(path, lambda aside: aside.write_bytes(content))

@@ -123,12 +123,21 @@ SQUAD = Asked(
     folder="squad",
     train="train-v1.1.json",
     dev="dev-v1.1.json",
+    kept_as="dev-v1.1.json",
     release="1.1",
     task="squad",
     settings=("--release", "1.1"),
     scores={"dev EM": "exact", "dev F1": "f1"},
 )
-SWAG = Cells(column="SWAG", folder="swag", train="train.csv", dev="val.csv", task="swag", scores={"dev": "accuracy"})
+SWAG = Cells(
+    column="SWAG",
+    folder="swag",
+    train="train.csv",
+    dev="val.csv",
+    kept_as="val.csv",
+    task="swag",
+    scores={"dev": "accuracy"},
+)
 
 
 def _ner(column: str, *settings: str) -> DataSet:
@@ -137,6 +146,7 @@ def _ner(column: str, *settings: str) -> DataSet:
         folder="conll2003",
         train="eng.train",
         dev="eng.testa",
+        kept_as="eng.testa",
         task="conll2003",
         settings=settings,
         scores={column: "f1"},
@@ -195,6 +205,7 @@ TABLES: Mapping[str, Table] = {
                 column="SQuAD 2.0",
                 train="train-v2.0.json",
                 dev="dev-v2.0.json",
+                kept_as="dev-v2.0.json",
                 release="2.0",
                 settings=("--release", "2.0"),
             ),
