@@ -180,6 +180,8 @@ def test_a_comparison_of_which_every_run_broke_goes_on_with_another_rate(
     with pytest.raises(UserError, match="No run came to its end"):
         finetune("classify", *QUICK, "--seeds", "2", **given)
     assert len(steps) == count  # the same again would end the same way
+    path = tmp_path / "run" / "trials" / "seed-0" / "run.json"  # as if it had collapsed, and that in its place failed
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"finished": {"best": {}}}))
     monkeypatch.setattr(trainer, "limit", real)
     capsys.readouterr()
     finetune("classify", *QUICK, "--seeds", "2", "--learning-rate", "5e-3", **given)

@@ -129,16 +129,19 @@ class Trials:
             yield self.one(again)
 
     def one(self, trial: Trial) -> Result:
-        """Run a trial, unless it has come to its end before; a failed one again if it is to have other settings."""
+        """Run a trial, unless it has come to its end before with the same settings.
+
+        They can be others only where all runs have failed (`RunFolder.begin`): then none of them counts any more.
+        """
         folder, plan = RunFolder(self.out / TRIALS / trial.name), trial.plan(self.plan)
         print(f"\n{trial.describe()}", flush=True)
+        if folder.facts and (changes := folder.changes(plan.table())):
+            print(f"it failed before and begins anew: {'; '.join(changes)}")
+            shutil.rmtree(folder.folder)
         if folder.finished:
             best = Epoch(**folder.facts["finished"]["best"])
             print(f"finished before: {finetune_train.row(best)}")
             return Result(trial=trial, best=best)
-        if "failed" in folder.facts and (changes := folder.changes(plan.table())):
-            print(f"it failed before and begins anew: {'; '.join(changes)}")
-            shutil.rmtree(folder.folder)
         try:
             if "failed" not in folder.facts:
                 return Result(
