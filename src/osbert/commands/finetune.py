@@ -68,9 +68,9 @@ def finetune(
 
         reader = Reader.of(model)
 
-        def checked(one: str, data: Path) -> object:
+        def checked(one: str, data: Path) -> None:
             plan = read_plan(one, settings, model=model, data=data, from_scratch=from_scratch)
-            return reader.check(*load(plan.task, SPLITS))
+            reader.check(*load(plan.task, SPLITS))
 
         def tuned(one: str, data: Path, out: Path) -> None:
             finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch)
