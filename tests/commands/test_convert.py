@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from osbert.commands import convert as verb
 from osbert.commands.convert import convert
+from osbert.commands.pretrain_from import Origin
 from osbert.errors import UserError
 from osbert.interop.huggingface import Row
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -70,6 +71,7 @@ def test_a_checkpoint_of_tensorflow_becomes_an_encoder(tmp_path: Path, capsys: p
         ["global_step", "number", "unused", "expected", "of", "use", "in", "training", "alone"]
     ]
     assert load(tmp_path / "encoder").embed(["the film"]).shape == (1, 8)
+    assert Origin.open(tmp_path / "encoder").architecture.width == 8
     assert not list(tmp_path.glob(".*"))
 
 
@@ -104,6 +106,21 @@ def test_a_forward_check_that_fails_leaves_nothing(
         convert(encoder, tmp_path / "out", to="huggingface")
     assert "PROBLEM" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_goes_to_onnx_by_way_of_a_run_folder(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    convert(run, tmp_path / "google", to="google")
+    convert(tmp_path / "google", tmp_path / "exported", to="onnx")
+    assert "In onnxruntime, largest differences (bound 0.0001):" in capsys.readouterr().out
+    assert (tmp_path / "exported" / "model.onnx").is_file()
+    texts = ["a good film .", "the poor plays"]
+    said, wanted = load(tmp_path / "exported").predict(texts), load(run).predict(texts)
+    assert [one.value for one in said] == [one.value for one in wanted]
+    for one, other in zip(said, wanted, strict=True):
+        assert list(one.probabilities.values()) == pytest.approx(list(other.probabilities.values()), abs=1e-5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exported", "google"]
 
 
 class Code:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +16,19 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 from transformers.models.bert import modeling_bert
 
+from osbert.data.batch import collate
+from osbert.interop.conversion import open_model
 from osbert.models.heads import Learner
 from osbert.models.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.tagging import TagHead
 from osbert.models.transformer import Architecture
+from osbert.serving.engine import load
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+SENTENCE = "the a film is was good bad very not it play and long short actor ann lives in new york . , ! ?"
+WORDS = Tokenizer(
+    [*SPECIALS, *SENTENCE.split(), *(f"##{sign}" for sign in "abcdefghijklmnopqrstuvwxyz"), "b", "w", "s"]
+)
 
 SIZES = {
     "vocab_size": 60,
@@ -86,3 +97,42 @@ def pretraining() -> modeling_bert.BertForPreTraining:
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, mean=parameter.detach().mean().item(), std=0.1)
     return model
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    """Return a tokenizer of few words."""
+    return WORDS
+
+
+@pytest.fixture(scope="session")
+def theirs_say() -> Callable[..., Any]:
+    """Return what transformers says of a text or a pair: (folder, its Auto class, texts)."""
+
+    def said(folder: Path, opener: str, *texts: str) -> Any:
+        model, report = getattr(transformers, opener).from_pretrained(folder, output_loading_info=True)
+        assert not {name for name in report["missing_keys"] if "pooler" not in name} and not report["mismatched_keys"]
+        inputs = transformers.AutoTokenizer.from_pretrained(folder)(*texts, return_tensors="pt")
+        with torch.no_grad():
+            return model.eval()(**inputs)
+
+    return said
+
+
+@pytest.fixture(scope="session")
+def ours_say() -> Callable[..., dict[str, torch.Tensor]]:
+    """Return what osbert's heads say of a text or a pair: (folder, texts)."""
+
+    def said(folder: Path, *texts: str) -> dict[str, torch.Tensor]:
+        model = open_model(folder)
+        batch = collate(load(folder).examples([texts if len(texts) > 1 else texts[0]]))
+        with torch.no_grad():
+            states = model.learner.backbone(batch)
+            return {
+                name: head.scores(states.hidden)
+                if isinstance(head, MaskedLanguageHead)
+                else head.outputs(states, batch)
+                for name, head in model.learner.heads.items()
+            }
+
+    return said

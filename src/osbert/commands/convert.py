@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from osbert.commands.export import aside
 from osbert.errors import Problems, UserError
 
 if TYPE_CHECKING:
     from osbert.interop.conversion import Form, Model
+    from osbert.interop.conversion_check import Difference
     from osbert.interop.huggingface import Row
+    from osbert.interop.task_files import Asked
 
 LAYER = re.compile(r"\blayer[._](\d+)\b")
 
@@ -55,8 +56,6 @@ def convert(
     from osbert.interop.conversion import notes, open_model, write_model_as
     from osbert.interop.task_files import Asked
 
-    if to == "onnx":
-        raise UserError(f"ONNX files are written by osbert export: osbert export {source} ...")
     check_target(source, target)
     asked = Asked(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
     model = open_model(source, asked)
@@ -67,9 +66,16 @@ def convert(
     problems = list(model.report.problems)
     if problems and not anyway:
         raise UserError(f"{count(problems)} above; nothing was written. --anyway writes {target} without them.")
-    with whole(target) as aside:
-        write_model_as(model, aside, to)
-        compare(source, aside, asked)
+    if to == "onnx":
+        from osbert.commands import convert_onnx
+
+        convert_onnx.refuse(model)
+    with aside(target) as folder:
+        if to == "onnx":
+            convert_onnx.write_exported(model, source, folder, asked)
+        else:
+            write_model_as(model, folder, to)
+            compare(source, folder, asked)
     print(f"{target}: written as {to}")
     for note in notes(model, to):
         print(note)
@@ -85,37 +91,27 @@ def check_target(source: Path, target: Path) -> None:
         raise UserError(f"{source} is not there.")
 
 
-@contextlib.contextmanager
-def whole(target: Path) -> Iterator[Path]:
-    """Give a folder beside `target` that takes its place at the end, or is removed when something goes wrong."""
-    aside = target.absolute().with_name(f".{target.absolute().name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
-        yield aside
-        aside.replace(target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def compare(source: Path, written: Path, asked: object) -> None:
+def compare(source: Path, written: Path, asked: Asked) -> None:
     """Load both anew and compare what they say; raises UserError at a difference above the bound."""
     from osbert.interop.conversion import open_model
-    from osbert.interop.conversion_check import BOUND, differences, sequences
-    from osbert.interop.task_files import Asked
+    from osbert.interop.conversion_check import differences, sequences
 
-    assert isinstance(asked, Asked)
     first, second = open_model(source, asked), open_model(written)
     try:
         found = differences(first, second)
     except ValueError as error:
         raise UserError(f"The forward check has failed: {error}. Nothing was written.") from error
-    print(f"Both loaded anew, on {len(sequences(first))} sequences, largest differences (bound {BOUND:g}):")
+    tell_differences(found, of=f"Both loaded anew, on {len(sequences(first))} sequences")
+
+
+def tell_differences(found: Sequence[Difference], *, of: str) -> None:
+    """Print the differences of two models; raises UserError where one is above its bound."""
+    print(f"{of}, largest differences (bound {found[0].bound:g}):")
     problems = Problems(heading="The forward check has failed; nothing was written")
     for one in found:
-        print(f"  {one.what}: {one.largest:g}{'' if one.small else '  PROBLEM'}")
+        print(f"  {one.what}: {one.largest:.2g}{'' if one.small else '  PROBLEM'}")
         if not one.small:
-            problems.add(f"{one.what} differ by {one.largest:g}, more than {BOUND:g}")
+            problems.add(f"{one.what} differ by {one.largest:g}, more than {one.bound:g}")
     problems.stop_if_any()
 
 

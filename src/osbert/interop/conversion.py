@@ -20,11 +20,20 @@ from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.interop import google
 from osbert.interop import huggingface_names as names
-from osbert.interop.huggingface import Report, Row, assemble, closed_to_others, fill_heads, laid_out, named
-from osbert.interop.task_files import FIELD, LAYERS, RECIPE, Asked, Found, as_field, as_recipe, read_task, task_of
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.interop.tuned_files import TUNED, read_whole
-from osbert.interop.weight_files import PICKLED, SAFE, read_json, write_tensors
+from osbert.interop.huggingface import (
+    Report,
+    Row,
+    assemble,
+    closed_to_others,
+    fill_heads,
+    laid_out,
+    named,
+    read_fitting_tokenizer,
+)
+from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tuned_files import has_weights, read_whole
+from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.heads import Head, Learner
 from osbert.models.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.transformer import Transformer
@@ -77,17 +86,15 @@ def open_model(path: Path, asked: Asked | None = None) -> Model:
 
     Raises UserError when it is none of them, when a file is missing or damaged, or when the parts do not fit together.
     """
+    asked = asked or Asked()
     content = _content(path)
-    tokenizer = read_tokenizer(content.folder)
     where = str(content.folder)
     architecture = names.architecture(content.config, where=where)
-    if len(tokenizer) > architecture.vocabulary:
-        raise UserError(
-            f"{path}: the tokenizer has {len(tokenizer):,} pieces, but the model knows {architecture.vocabulary:,}. "
-            "They are not of one training."
-        )
+    tokenizer = read_fitting_tokenizer(content.folder, architecture)
     own = read_task(content.folder)
-    found = Found(task=own) if own else task_of(content.config, content.tensors, asked or Asked(), where=where)
+    if own and asked != Asked():
+        raise UserError(f"{path} is a run of the task {own.name}: {TOLD}.")
+    found = Found(task=own) if own else task_of(content.config, content.tensors, asked, where=where)
     tensors = _ordered(content.tensors, found.order)
     loaded = assemble(architecture, tensors, where=content.folder)
     learner = Learner(loaded.backbone, _heads(loaded.backbone, tensors, found.task)).eval()
@@ -131,9 +138,14 @@ def write_model_as(model: Model, folder: Path, form: Form) -> None:
         _write_run(model, folder)
 
 
-def notes(model: Model, form: Form) -> Iterator[str]:
+def notes(model: Model, form: Form | Literal["onnx"]) -> Iterator[str]:
     """Yield what others will not see of a model in a form, a sentence each."""
     if form == "osbert":
+        return
+    if form == "onnx":
+        left = [name for name in model.learner.heads if model.task is None or name != model.task.name]
+        if left:
+            yield f"Not in the ONNX file: {', '.join(left)} (pretraining's heads)."
         return
     _, tensors = laid_out(model.learner)
     for name in model.learner.heads:
@@ -145,7 +157,7 @@ def notes(model: Model, form: Form) -> Iterator[str]:
 
 
 def _content(path: Path) -> _Content:
-    if (path / "config.json").is_file() and (_has_tensors(path) or google.checkpoint(path) is None):
+    if (path / "config.json").is_file() and (has_weights(path) or google.checkpoint(path) is None):
         ours = (path / RECIPE).is_file() or (path / FACTS).is_file()
         tensors = named(read_whole(path))
         form: Form = "osbert" if ours else "huggingface"
@@ -156,12 +168,6 @@ def _content(path: Path) -> _Content:
     found = google.read_google(prefix)
     config = {"architectures": ["ForSequenceClassification"], **found.config}  # what run_classifier.py trains
     return _Content(form="google", folder=found.folder, config=config, tensors=found.tensors, others=found.unused)
-
-
-def _has_tensors(path: Path) -> bool:
-    """Return whether a folder has weights that Hugging Face's classes or ours read."""
-    wholes = (TUNED, SAFE, PICKLED)
-    return any((path / name).is_file() or (path / f"{name}.index.json").is_file() for name in wholes)
 
 
 def _nothing(path: Path) -> str:

@@ -26,7 +26,7 @@ TEXTS = (
     "我们正在比较两个模型。",
     "Où est la bibliothèque, s'il vous plaît?",
 )
-POOLED = "pooled states"
+HIDDEN, POOLED = "hidden states", "pooled states"
 SECOND = "It does, and so does the other one."
 LENGTH = 128
 """Most tokens of a sequence that is compared."""
@@ -41,11 +41,12 @@ class Difference:
 
     what: str
     largest: float
+    bound: float = BOUND
 
     @property
     def small(self) -> bool:
         """Return whether it is within the bound; a number that is none is not."""
-        return self.largest <= BOUND
+        return self.largest <= self.bound
 
 
 def differences(first: Model, second: Model) -> list[Difference]:
@@ -94,7 +95,7 @@ def _outputs(model: Model, batch: Batch) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     with evaluating(model.learner):
         states = model.learner.backbone(batch)
-        found["hidden states"] = states.hidden
+        found[HIDDEN] = states.hidden
         if model.pooled:
             found[POOLED] = states.pooled
         for name, head in model.learner.heads.items():

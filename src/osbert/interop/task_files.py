@@ -41,6 +41,9 @@ LAYERS = ("classifier.", "qa_outputs.")
 """How the names of last layers begin, of texts or tokens and of spans."""
 
 
+TOLD = "--task and --labels are for models that do not tell what they are for; leave them out"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What the user says of a folder that does not say it: the kind of task and the labels, in their order."""
@@ -86,11 +89,13 @@ def as_field(task: Task) -> dict[str, Any]:
 def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Asked, *, where: str) -> Found:
     """Return the task of a folder that has no recipe. `tensors`: by Hugging Face's names without prefix.
 
-    Raises UserError when the labels that were asked for do not fit, and when a field of our own is damaged.
+    Raises UserError when what was asked for does not fit, and when a field of our own is damaged.
     """
     field = config.get(FIELD)
-    if isinstance(field, dict) and not asked.kind:
+    if isinstance(field, dict):
         name = str(field.get("name", ""))
+        if asked != Asked():
+            raise UserError(f"{where} holds a model of the task {name}: {TOLD}.")
         if "." in name:  # a file from elsewhere does not say which code is imported
             raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.")
         kind = components.find("tasks", name, base=Task)
@@ -102,6 +107,8 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Ask
     if kind_ is None:
         return Found(reason=_unknown(config))
     if kind_ in ("span", "choose", "regress"):
+        if asked.labels:
+            raise UserError(f"--labels names classes or tags; the model in {where} is for {kind_}, which has none.")
         wanted = 2 if kind_ == "span" else 1
         task: Task = {"span": Span, "choose": Choose, "regress": Regress}[kind_]()
         fits = outputs == wanted

@@ -1,0 +1,59 @@
+"""The last step of osbert convert --to onnx: a run, whatever form it came in, exported and compared."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from osbert.commands.convert import compare, tell_differences
+from osbert.commands.export import write
+from osbert.errors import UserError
+from osbert.evaluation.forward import TOKENS
+from osbert.interop.conversion import Model, write_model_as
+from osbert.interop.conversion_check import HIDDEN, Difference, sequences
+from osbert.interop.onnx_files import require_writers
+from osbert.interop.padded import objections
+from osbert.interop.task_files import Asked
+from osbert.serving.backend import Vectors
+from osbert.serving.engine import Engine, load
+
+BOUND = 1e-4
+"""The largest difference that is none: onnxruntime adds up in another order, and attends in rectangles."""
+
+
+def refuse(model: Model) -> None:
+    """Raise UserError when a library is missing, or ONNX files have no such model."""
+    require_writers()
+    if reasons := list(objections(model.learner, model.task.name if model.task else "")):
+        raise UserError(f"{model.folder} cannot be exported: {' and '.join(reasons)}.")
+
+
+def write_exported(model: Model, source: Path, folder: Path, asked: Asked) -> None:
+    """Write a model as `osbert export` does, by way of a run folder that is compared with the source.
+
+    Raises UserError when either step changes what the model says.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".run-") as scratch:
+        run = Path(scratch) / "run"
+        write_model_as(model, run, "osbert")
+        compare(source, run, asked)
+        engine = load(run, device="cpu")
+        write(engine, run, folder, int8=False)
+    tell_differences(_differences(engine, load(folder), model), of="In onnxruntime")
+
+
+def _differences(run: Engine, exported: Engine, model: Model) -> list[Difference]:
+    examples = sequences(model)
+    states = (engine.vectors(examples, pooling="tokens") for engine in (run, exported))
+    found = [Difference(what=HIDDEN, largest=_largest(*states), bound=BOUND)]
+    if task := run.task:
+        scores = (engine.backend.outputs(task, examples, tokens=TOKENS) for engine in (run, exported))
+        found.append(Difference(what=f"scores of {task.name}", largest=_largest(*scores), bound=BOUND))
+    return found
+
+
+def _largest(first: Sequence[Vectors], second: Sequence[Vectors]) -> float:
+    return max(float(np.abs(one - other).max()) for one, other in zip(first, second, strict=True))
