@@ -26,6 +26,7 @@ VERBS = {
     "export": "Write a run as others run it: ONNX, in float32 or int8.",
     "embed": "Write the vectors that an encoder gives your texts.",
     "convert": "Convert a model from and to Hugging Face's and TensorFlow's files.",
+    "neighbours": "Show which texts of a file of vectors are nearest to yours.",
 }
 GROUPS = {
     "tokenizer": (

@@ -1,18 +1,27 @@
-"""osbert embed: the vectors of a file's texts in their order, as Engine.embed gives them."""
+"""osbert embed: the vectors of a file's texts in their order, whatever the form, the windows and what stops the run."""
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from osbert.commands import embed as command
-from osbert.commands.embed import embed
+from osbert.commands import embed_run
+from osbert.commands.embed import TextOptions, VectorOptions, embed
 from osbert.errors import UserError
+from osbert.models.heads import Learner
 from osbert.serving.engine import load
 
 TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor"]
+TOO_LONG = "film " * 50
 
 
 @pytest.fixture
@@ -22,19 +31,53 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "pooler"])
+def texts_in(found: np.lib.npyio.NpzFile) -> list[str]:
+    raw, ends = found["text"].tobytes(), found["text_ends"].tolist()
+    return [raw[start:end].decode() for start, end in zip([0, *ends], ends)]
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "weighted", "pooler"])
 def test_pooled_vectors(encoder: Path, lines: Path, tmp_path: Path, pooling, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "ROWS", 2)
-    embed(encoder, lines, out=tmp_path / "x.npz", pooling=pooling)
+    monkeypatch.setattr(embed_run, "ROWS", 2)
+    embed(encoder, lines, out=tmp_path / "x.npz", vectors=VectorOptions(pooling=pooling))
     with np.load(tmp_path / "x.npz") as found:
-        assert set(found) == {"vectors", "lines"}
+        assert set(found) == {"vectors", "lines", "text", "text_ends", "settings"}
         assert found["vectors"].shape == (5, 16) and found["vectors"].dtype == np.float32
         assert found["lines"].tolist() == [1, 3, 4, 5, 6]
+        assert texts_in(found) == TEXTS
         np.testing.assert_allclose(found["vectors"], load(encoder).embed(TEXTS, pooling=pooling), atol=1e-6)
+    assert not list(tmp_path.glob("*.unfinished"))
 
 
-def test_token_vectors_of_two_layers(run: Path, lines: Path, tmp_path: Path) -> None:
-    embed(run, lines, out=tmp_path / "x.npz", pooling="tokens", layers="-1,0")
+def test_npy_and_parquet_hold_the_same(
+    encoder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyarrow import parquet
+
+    for name in ("x.npz", "x.npy", "x.parquet"):
+        embed(encoder, lines, out=tmp_path / name, vectors=VectorOptions(normalize=True, layers="0,-1"))
+    told = capsys.readouterr().out
+    assert told.count("was not trained for sentence vectors") == 3  # once a run
+    assert "1 blank lines have no vector" in told
+    vectors = np.load(tmp_path / "x.npy")
+    assert vectors.shape == (5, 2, 16)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, atol=1e-6)
+    with np.load(tmp_path / "x.npz") as whole, np.load(tmp_path / "x.rows.npz") as rest:
+        assert (whole["vectors"] == vectors).all()
+        assert set(rest) == set(whole) - {"vectors"}
+        assert texts_in(rest) == TEXTS
+        settings = json.loads(whole["settings"].item())
+    assert settings["vectors"]["pooling"] == "mean" and settings["vectors"]["normalize"]
+    assert settings["model"] == str(encoder.resolve())
+    table = parquet.read_table(tmp_path / "x.parquet")
+    assert table.column_names == ["line", "text", "vector_0", "vector_1"]
+    assert table["text"].to_pylist() == TEXTS
+    np.testing.assert_array_equal(np.array(table["vector_1"].to_pylist(), np.float32), vectors[:, 1])
+
+
+def test_token_vectors_of_two_layers(run: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed_run, "ROWS", 2)
+    embed(run, lines, out=tmp_path / "x.npz", vectors=VectorOptions(pooling="tokens", layers="-1,0"))
     engine = load(run)
     expected = engine.embed(TEXTS, pooling="tokens", layers=[-1, 0])
     with np.load(tmp_path / "x.npz") as found:
@@ -46,28 +89,159 @@ def test_token_vectors_of_two_layers(run: Path, lines: Path, tmp_path: Path) -> 
             assert engine.tokenizer.decode(found["ids"][span][1:-1]) == TEXTS[place]
 
 
-def test_pairs_from_a_table_and_texts_that_are_too_long(
-    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "pairs.csv").write_text(f"sentence1,sentence2,label\ngood,bad,x\ngood,{'film ' * 50},y\n")
-    embed(encoder, tmp_path / "pairs.csv", out=tmp_path / "x.npz", pooling="cls")
+def test_named_layers_and_windows_are_means_of_what_there_is(encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text(f"{TOO_LONG}\ngood\n")
+    engine, found = load(encoder), {}
+    for layers in ("sum-all", "concat-last-four", "embeddings"):
+        embed(encoder, tmp_path / "long.txt", out=tmp_path / "x.npy", vectors=VectorOptions(layers=layers))
+        found[layers] = np.load(tmp_path / "x.npy")[1]
+    np.testing.assert_allclose(found["sum-all"], engine.embed(["good"])[0], atol=1e-6)  # it has one block
+    np.testing.assert_allclose(found["concat-last-four"], found["sum-all"], atol=1e-6)
+    np.testing.assert_allclose(found["embeddings"], engine.embed(["good"], layers=0)[0], atol=1e-6)
+    options = VectorOptions(long="window", overlap=0, length=12)
+    embed(encoder, tmp_path / "long.txt", out=tmp_path / "x.npy", vectors=options)
+    # 50 pieces in windows of 10, which are alike but for nothing: each is ten times "film".
+    np.testing.assert_allclose(np.load(tmp_path / "x.npy")[0], engine.embed(["film " * 10])[0], atol=1e-6)
+
+
+def test_pairs_and_what_is_not_read_is_told(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pairs.csv").write_text(f"sentence1,sentence2,label\ngood,bad,x\ngood,{TOO_LONG},y\n,,z\n")
+    embed(encoder, tmp_path / "pairs.csv", out=tmp_path / "x.npz", vectors=VectorOptions(pooling="cls"))
     with np.load(tmp_path / "x.npz") as found:
         np.testing.assert_allclose(
             found["vectors"][:1], load(encoder).embed([("good", "bad")], pooling="cls"), atol=1e-6
         )
-    assert "1 texts are longer than 24 tokens" in capsys.readouterr().out
+        assert {"text", "pair"} < set(found)
+    told = capsys.readouterr().out
+    assert "1 texts are longer than 24 tokens; their ends were not read (30 pieces)" in told
+    assert "1 texts are empty: their vectors are those of [CLS] and [SEP] alone" in told
+    with pytest.raises(UserError, match=r"pairs\.csv, line 3: 30 pieces more than fit into 24 tokens"):
+        embed(encoder, tmp_path / "pairs.csv", out=tmp_path / "y.npz", vectors=VectorOptions(long="error"))
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_the_originals_layout(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    from transformers import AutoModel, BertTokenizer
+
+    embed(encoder, lines, out=tmp_path / "x.jsonl", vectors=VectorOptions(layers="-1,-2"))
+    found = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert [one["linex_index"] for one in found] == [0, 2, 3, 4, 5]
+    theirs = AutoModel.from_pretrained(encoder).eval()
+    tokenizer = BertTokenizer.from_pretrained(encoder)
+    for text, line in zip(TEXTS, found, strict=True):
+        assert list(line) == ["linex_index", "features"]
+        inputs = tokenizer(text, return_tensors="pt")
+        assert [one["token"] for one in line["features"]] == tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+        states = theirs(**inputs, output_hidden_states=True).hidden_states
+        for place, one in enumerate(line["features"]):
+            assert [layer["index"] for layer in one["layers"]] == [-1, -2]
+            for layer in one["layers"]:
+                expected = states[layer["index"]][0, place].detach().numpy()
+                np.testing.assert_allclose(layer["values"], expected, atol=2e-6)
+
+
+def test_lines_from_standard_input(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(TEXTS).encode())))
+    embed(encoder, Path("-"), out=tmp_path / "x.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "x.npy"), load(encoder).embed(TEXTS), atol=1e-6)
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "many.txt", tmp_path / "killed.npz"
+    path.write_text("".join(f"{TEXTS[n % 5]} {'film ' * (n % 17)}\n" for n in range(400)))
+    program = (
+        "import sys, time; from osbert.commands import embed_run; from osbert.cli import main; embed_run.ROWS = 20\n"
+        "grow = embed_run.Window.grow\n"
+        "embed_run.Window.grow = lambda *given: (grow(*given), time.sleep(0.2))\n"
+        "sys.exit(main())"
+    )
+    words = [sys.executable, "-c", program, "embed", encoder, path, "--out", out, "--length", "20"]
+    killed = subprocess.Popen([*map(str, words)], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    progress = tmp_path / "killed.npz.unfinished" / "progress.json"
+    deadline = time.monotonic() + 120
+    while not (progress.is_file() and json.loads(progress.read_text())["tally"]["rows"] >= 60):
+        assert killed.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL and not out.exists()
+    with (progress.parent / "vectors.bin").open("ab") as file:
+        file.write(b"half a window")  # which a kill may leave
+    monkeypatch.setattr(embed_run, "ROWS", 20)
+    options = VectorOptions(length=20)
+    for one in (out, tmp_path / "whole.npz"):
+        embed(encoder, path, out=one, vectors=options)
+    told = capsys.readouterr().out
+    assert told.count("going on after ") == 1 and told.count("400 texts: vectors (400, 16)") == 2
+    with np.load(out) as first, np.load(tmp_path / "whole.npz") as second:
+        assert set(first) == set(second)
+        assert all((first[name] == second[name]).all() for name in first)
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_a_run_that_was_begun_goes_on_with_nothing_else(
+    encoder: Path, run: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "x.npy"
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(embed_run.Window, "grow", stop)
+        embed(encoder, lines, out=out)
+    with pytest.raises(UserError, match=r'begun with other[^$]*vectors\.pooling: "mean" -> "cls"'):
+        embed(encoder, lines, out=out, vectors=VectorOptions(pooling="cls"))
+    with pytest.raises(UserError, match=r"begun with other[^$]*weights: "):
+        embed(run, lines, out=out)
+    lines.write_text("another\n")
+    with pytest.raises(UserError, match=r"begun with other[^$]*input: [^$]*remove .*x\.npy\.unfinished to begin anew"):
+        embed(encoder, lines, out=out)
+    assert not out.exists()
+
+
+def test_no_vector_is_written_that_is_no_number(
+    encoder: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Learner, batch: object) -> object:
+        yield from (state * np.nan for state in layers(self, batch))
+
+    kind = type(load(encoder).learner.backbone)
+    layers = kind.layers
+    monkeypatch.setattr(kind, "layers", broken)
+    with pytest.raises(UserError, match="infinite or undefined numbers"):
+        embed(encoder, lines, out=tmp_path / "x.npy")
+    assert not list(tmp_path.glob("*x.n*"))
 
 
 def test_wrong_usage(encoder: Path, lines: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"written as \.npz"):
-        embed(encoder, lines, out=tmp_path / "x.csv")
-    with pytest.raises(UserError, match="--layers last"):
-        embed(encoder, lines, out=tmp_path / "x.npz", layers="last")
-    with pytest.raises(UserError, match="There is no layer 2: the model has 0"):
-        embed(encoder, lines, out=tmp_path / "x.npz", layers="2")
-    (tmp_path / "none.csv").write_text("text,n\n")
-    with pytest.raises(UserError, match="has no rows"):
-        embed(encoder, tmp_path / "none.csv", out=tmp_path / "x.npz")
-    (tmp_path / "bad.csv").write_text("text,n\ngood,1\nbad\n")
-    with pytest.raises(UserError, match="line 3"):
-        embed(encoder, tmp_path / "bad.csv", out=tmp_path / "x.npz")
+    for name, options, message in (
+        ("x.csv", {}, r"written as \.npy, \.npz"),
+        ("x.npz", {"layers": "lst"}, "--layers lst.*Did you mean 'last'"),
+        ("x.npz", {"layers": "mix"}, "--layers mix"),
+        ("x.npz", {"layers": "2"}, "There is no layer 2: the model has 0"),
+        ("x.npz", {"length": 600}, "--length must be from 5 to 24"),
+        ("x.npz", {"length": 600, "overlap": -1}, "--overlap[^$]*--length"),
+        ("x.npz", {"tokens": 0}, "--tokens must be"),
+        ("x.npz", {"pooling": "pooler", "layers": "0"}, "The pooler stands on the last layer"),
+        ("x.npz", {"pooling": "tokens", "normalize": True}, "--normalize is for one vector"),
+        ("x.npz", {"pooling": "tokens", "long": "window"}, "--long window gives a text one vector"),
+        ("x.npy", {"pooling": "tokens"}, r"Write \.npz or \.jsonl"),
+        ("x.jsonl", {"pooling": "mean"}, "JSON lines hold every token"),
+        ("x.jsonl", {"layers": "sum-all"}, "give --layers as numbers"),
+    ):
+        with pytest.raises(UserError, match=message):
+            embed(encoder, lines, out=tmp_path / name, vectors=VectorOptions(**options))
+    for name, content, message in (
+        ("none.csv", "text,n\n", "has no rows"),
+        ("bad.csv", "text,n\ngood,1\nbad\n", "line 3"),
+        ("lack.jsonl", '{"text": "a"}\n{"txt": "b"}\n', "line 2: there is no 'text' in it"),
+        ("two.csv", "text,body\na,b\n", "the text could be 'text' or 'body'"),
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(UserError, match=message):
+            embed(encoder, tmp_path / name, out=tmp_path / "x.npz")
+    with pytest.raises(UserError, match="there is no 'tekst'"):
+        embed(encoder, tmp_path / "two.csv", out=tmp_path / "x.npz", reading=TextOptions(text="tekst"))
+    assert not list(tmp_path.glob("*.unfinished"))

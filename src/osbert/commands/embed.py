@@ -1,118 +1,97 @@
-"""osbert embed: the vectors that an encoder gives the texts of a file, as one .npz."""
+"""osbert embed: the vectors that an encoder gives the texts of a file, as arrays, Parquet or JSON lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 from cyclopts import Parameter
 
-from osbert.data.table import Reading, Row, Table, open_table
-from osbert.data.table_columns import Columns, choose
-from osbert.errors import Problems, UserError
+from osbert.data.long_texts import Long
+from osbert.data.table_format import Choice
+from osbert.errors import UserError
 
-if TYPE_CHECKING:
-    from osbert.serving.engine import Engine
+SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
 
-ROWS = 2048
-"""Texts that are encoded at a time; only their vectors stay in memory."""
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions:
+    """How vectors are made; what is left open is as the model was trained for, where that is known."""
+
+    pooling: Literal["cls", "mean", "max", "weighted", "pooler", "tokens"] | None = None
+    """cls: the state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS] and
+    [SEP] included. weighted: a mean in which the token at place i weighs i (position-weighted). pooler: BERT's tanh
+    layer on the last cls. tokens: no pooling. Left open: the model's own if it was trained for sentence vectors, else
+    mean."""
+    layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1"
+    """Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four. Or last,
+    second-to-last, embeddings, concat-last-four (side by side), sum-last-four, sum-all (at equal shares)."""
+    normalize: bool | None = None
+    """Vectors of length 1; left open: where the model was trained for that."""
+    length: int = 0
+    """Most tokens of a text that are read at once; 0 for what the model was trained for."""
+    long: Long = "truncate"
+    """How a text that does not fit is read: truncate, its beginning; head+tail, a quarter from its beginning and the
+    rest from its end; window, all of it in overlapping windows, whose vectors are averaged; error, not at all."""
+    overlap: int = 64
+    """Pieces that a window shares with the one before, at most half of a window."""
+    tokens: int = 4096
+    """Most tokens in one pass through the model."""
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How the file is read; what is left open is found by looking at it."""
+
+    text: str = ""
+    """The column with the text."""
+    pair: str = ""
+    """The column with the second text, for pairs."""
+    delimiter: str = ""
+    """What separates the cells."""
+    header: Choice = "auto"
+    """Whether the first line names the columns."""
+    quotes: Choice = "auto"
+    """Whether double quotes around a cell belong to the format."""
+    encoding: str = ""
+    """The file's encoding, where it is not UTF-8."""
 
 
 def embed(
     model: Path,
-    file: Path,
+    file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
     *,
     out: Path,
-    pooling: Literal["cls", "mean", "max", "pooler", "tokens"] = "mean",
-    layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1",
-    text: str = "",
-    pair: str = "",
+    vectors: Annotated[VectorOptions | None, Parameter(name="*")] = None,
+    reading: Annotated[TextOptions | None, Parameter(name="*")] = None,
 ) -> None:
-    """Write the vectors of a file's texts, in the file's order, as `vectors` in an .npz.
+    """Write the vectors of a file's texts, in the file's order, with the texts, their lines and what made them.
 
-    The file also gets `lines`, the line of each text. With --pooling tokens, `vectors` has a row for each token: text k
-    is vectors[starts[k]:starts[k + 1]], its pieces are `ids`. With several layers each vector is a stack, (layers, D).
+    Texts are read in windows, and the longest of a window together, so a file of any size fits into memory. A run that
+    was stopped, by whatever, goes on after its last window when the same command is given again. Blank lines of a .txt
+    file have no vector; `lines` says which line each row is of.
+
+    An .npz holds `vectors` (n, D), `lines` and `settings`, and the texts as bytes: text k of column `text` ends at
+    `text_ends`[k]. An .npy holds the vectors; the rest is in the .rows.npz beside it. Parquet has a row for each text.
+    With --pooling tokens an .npz has a row for each token: text k is vectors[starts[k]:starts[k + 1]], its pieces are
+    `ids`. Several layers are stacked, (layers, D). A .jsonl has the layout of google-research/bert's
+    extract_features.py: every token with the numbers of its layers.
 
     Parameters
     ----------
     model
-        A run folder of osbert's, or a Hugging Face BERT folder.
+        A run folder of osbert's, or a Hugging Face BERT folder, that of a sentence-transformers model included.
     file
-        A .txt file with a text a line, or a CSV, TSV or JSON-lines file.
+        A .txt file with a text a line, a CSV, TSV, JSON-lines or Parquet file; - for lines from standard input.
     out
-        The .npz file to write.
-    pooling
-        cls: the state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS] and
-        [SEP] included. pooler: BERT's tanh layer on the last cls. tokens: no pooling.
-    layers
-        Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four.
-    text
-        The column with the text; found by its name when left open.
-    pair
-        The column with the second text, for pairs.
+        The file to write: .npy, .npz, .parquet or .jsonl.
     """
-    from osbert.serving.engine import load
+    from osbert.commands.embed_run import run
 
-    chosen = read_layers(layers)
-    if out.suffix != ".npz":
-        raise UserError(f"{out}: vectors are written as .npz.")
-    table = open_table(file, Reading(names=tuple(filter(None, (text, pair)))))
-    columns = choose(table.columns, asked=Columns(text=text, pair=pair), path=str(file), labelled=False)
-    print(f"{table.describe()}; {Columns(text=columns.text, pair=columns.pair).describe()}")
-    engine = load(model)
-    for remark in engine.remarks:
-        print(f"{model}: {remark}")
-    arrays, cut = vectors(engine, table, columns, pooling=pooling, layers=chosen)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f".{out.stem}.part.npz")
-    np.savez(aside, allow_pickle=False, **arrays)
-    aside.replace(out)
-    print(f"{len(arrays['lines']):,} texts: vectors {arrays['vectors'].shape} -> {out}")
-    if cut:
-        print(f"{cut:,} texts are longer than {engine.packer.length} tokens; their ends were not read.")
-
-
-def read_layers(text: str) -> int | list[int]:
-    """Return "-1" as -1 and "-1,-2" as [-1, -2]; raises UserError for anything else."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise UserError(f"--layers {text}: give numbers such as -1 or -1,-2,-3,-4.") from error
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
-def vectors(
-    engine: Engine, table: Table, columns: Columns, *, pooling: Any, layers: int | Sequence[int]
-) -> tuple[dict[str, np.ndarray], int]:
-    """Return the arrays of the .npz by name, and how many texts did not fit."""
-    found: dict[str, list[np.ndarray]] = {"vectors": [], "lines": [], "ids": [], "lengths": []}
-    cut = 0
-    for rows in _chunks(table):
-        texts = [tuple(row.values.get(name, "") for name in columns.texts) for row in rows]
-        examples = engine.examples(texts)
-        values = engine.vectors(examples, pooling=pooling, layers=layers)
-        found["vectors"].append(np.concatenate(values) if pooling == "tokens" else values)
-        found["lines"].append(np.array([row.line for row in rows]))
-        found["ids"] += [example.ids for example in examples] if pooling == "tokens" else []
-        found["lengths"].append(np.array([len(example) for example in examples]))
-        cut += sum(example.truncated > 0 for example in examples)
-    if not found["lines"]:
-        raise UserError(f"{table.path} has no rows: there is nothing to embed.")
-    arrays = {name: np.concatenate(parts) for name, parts in found.items() if parts}
-    lengths = arrays.pop("lengths")
-    if pooling == "tokens":
-        arrays["starts"] = np.concatenate([[0], np.cumsum(lengths)])
-    return arrays, cut
-
-
-def _chunks(table: Table) -> Iterator[list[Row]]:
-    problems = Problems(heading=f"{table.path} cannot be used")
-    rows = table.rows(problems)
-    while chunk := list(islice(rows, ROWS)):
-        problems.stop_if_any()
-        yield chunk
-    problems.stop_if_any()
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"{out}: vectors are written as {', '.join(SUFFIXES)}.")
+    run(model, file, out, vectors=vectors or VectorOptions(), reading=reading or TextOptions())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.models.transformer import Architecture
+from osbert.serving.vector_settings import Pooling
 from osbert.tasks import Prediction, Task
 
-Pooling = Literal["cls", "mean", "max", "pooler", "tokens"]
 Vectors = NDArray[np.float32]
 
 

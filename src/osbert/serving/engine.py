@@ -110,8 +110,9 @@ class Engine:
         """Return vectors of texts, or of pairs: an array (n, D), one row a text, in the order given.
 
         `pooling`: "cls", the state of [CLS], or of the last [SEP] where each token sees only what is before it; "mean"
-        and "max" over all tokens of the text, [CLS] and [SEP] included; "pooler", BERT's tanh layer on the last layer's
-        "cls"; "tokens", no pooling: a list of n arrays (tokens, D).
+        and "max" over all tokens of the text, [CLS] and [SEP] included; "weighted", a mean in which the token at place
+        i weighs i; "pooler", BERT's tanh layer on the last layer's "cls"; "tokens", no pooling: a list of n arrays
+        (tokens, D).
         `layers`: 0 is the embedding layer, 1 the first block, -1 the last. Several layers are stacked, (n, layers, D).
         """
         if isinstance(texts, str):

@@ -85,4 +85,6 @@ class OnnxBackend:
             return states[0 if self.architecture.direction == "both" else -1]
         if pooling == "mean":
             return states.mean(axis=0)
+        if pooling == "weighted":
+            return np.average(states, axis=0, weights=np.arange(1, len(states) + 1)).astype(states.dtype)
         return states.max(axis=0) if pooling == "max" else states

@@ -12,8 +12,10 @@ from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.evaluation import forward
 from osbert.models.heads import Head, Learner
+from osbert.models.pooling import pooled
 from osbert.models.transformer import Architecture
-from osbert.serving.backend import Pooling, Vectors
+from osbert.serving.backend import Vectors
+from osbert.serving.vector_settings import Pooling
 from osbert.tasks import Prediction, Task
 
 
@@ -58,9 +60,6 @@ class TorchBackend:
             return list(backbone(batch).pooled.unsqueeze(1).unbind())
         wanted = {number: state for number, state in enumerate(backbone.layers(batch)) if number in set(layers)}
         states = torch.stack([wanted[number] for number in layers], dim=1)  # (N, layers, D)
-        if pooling == "cls":
-            return list(states[backbone.summaries(batch)].unbind())
-        sequences = states.split(list(batch.lengths))
-        if pooling == "mean":
-            return [sequence.mean(dim=0) for sequence in sequences]
-        return [sequence.amax(dim=0) for sequence in sequences] if pooling == "max" else list(sequences)
+        if pooling == "tokens":
+            return list(states.split(list(batch.lengths)))
+        return pooled(states, batch, pooling, backbone.summaries(batch))

@@ -1,0 +1,95 @@
+"""The texts that are embedded: a file's rows, or the lines of standard input, kept so that they can be read again."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from osbert.commands.embed import TextOptions
+from osbert.data.table import Reading, Row, Table, open_table
+from osbert.data.table_columns import Columns, choose
+from osbert.errors import Problems, UserError
+from osbert.serving.embedder import Embedder
+from osbert.serving.engine import Engine
+
+INPUT = Path("-")
+KEPT = "standard-input.txt"
+
+
+@dataclass(kw_only=True)
+class Rows:
+    """The rows of a table and their columns of texts; `file`: as the user named it. `count` is known after `check`."""
+
+    file: Path
+    table: Table
+    columns: Columns
+    count: int = 0
+
+    @classmethod
+    def open(cls, file: Path, options: TextOptions, folder: Path) -> Rows:
+        """Open a file; standard input goes into `folder` first. Raises UserError when no column of texts is found."""
+        path = file
+        if file == INPUT:
+            path = folder / KEPT
+            with path.open("wb") as kept:
+                shutil.copyfileobj(sys.stdin.buffer, kept, 2**20)
+        reading = Reading(
+            delimiter=options.delimiter,
+            header=options.header,
+            quotes=options.quotes,
+            encoding=options.encoding,
+            names=tuple(filter(None, (options.text, options.pair))),
+        )
+        table = open_table(path, reading)
+        asked = Columns(text=options.text, pair=options.pair)
+        columns = choose(table.columns, asked=asked, path=str(file), labelled=False)
+        return cls(file=file, table=table, columns=Columns(text=columns.text, pair=columns.pair))
+
+    def describe(self) -> str:
+        """Return in words what was found."""
+        name = "standard input" if self.file == INPUT else str(self.file)
+        return f"{name}: {self.table.format.describe()}; {self.columns.describe().removesuffix(', no label')}"
+
+    def check(self) -> list[str]:
+        """Read the whole file, and return in words what has no vector.
+
+        Raises one UserError with every row that cannot be used.
+        """
+        problems = Problems(heading=f"{self.file} cannot be used")
+        line = 0
+        for row in self.table.rows(problems):
+            line = row.line
+            self.count += 1
+            if missing := [name for name in self.columns.texts if name not in row.values]:
+                problems.add(f"{self.table.path}, line {row.line}: there is no '{missing[0]}' in it.")
+        problems.stop_if_any()
+        if not self.count:
+            raise UserError(f"{self.file} has no rows: there is nothing to embed.")
+        blank = line - self.count if self.table.format.kind == "lines" else 0
+        return [f"{blank:,} blank lines have no vector; `lines` says which line each row is of."] if blank else []
+
+    def fit(self, engine: Engine) -> None:
+        """Raise UserError when the rows are pairs and the model reads none."""
+        if self.columns.pair and engine.backend.architecture.segments == 1:
+            raise UserError(
+                f"The model in {engine.folder} was trained without a second segment (segments = 1): it reads no pairs."
+            )
+
+    def refuse_long(self, embedder: Embedder) -> None:
+        """Raise one UserError that names every text which does not fit."""
+        problems = Problems(heading="These texts are too long (--long error)")
+        for row in self.rows():
+            sequences = embedder.sequences([row.values[name] for name in self.columns.texts], 0)
+            if cut := sum(example.truncated for example in sequences):
+                problems.add(
+                    f"{self.file}, line {row.line}: {cut:,} pieces more than fit into {embedder.packer.length} tokens. "
+                    "Shorten the text, or give --long truncate, head+tail or window."
+                )
+        problems.stop_if_any()
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows one at a time; they have been checked."""
+        yield from self.table.rows(Problems(heading=""))

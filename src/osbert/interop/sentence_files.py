@@ -1,0 +1,110 @@
+"""What makes an encoder a model of sentences, in the files that sentence-transformers writes beside it, both ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from osbert.errors import UserError
+from osbert.files import write_json
+from osbert.interop.weight_files import read_json
+
+MODULES = "modules.json"
+POOLING = "1_Pooling"
+LENGTHS = "sentence_bert_config.json"
+PACKAGE = "sentence_transformers.models"
+MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_weightedmean_tokens": "weighted",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""Their names of poolings in older files; ours are cls, mean, max and weighted."""
+NAMED = {"weightedmean": "weighted"}
+"""Their names in newer files that are not ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceModel:
+    """How a model makes a vector of a text. `length`: most tokens, 0 where nothing is said.
+
+    `remarks`: what the files ask for that osbert does not do.
+    """
+
+    pooling: Literal["cls", "mean", "max", "weighted"]
+    normalize: bool
+    length: int = 0
+    remarks: tuple[str, ...] = ()
+
+
+def read_sentence_model(folder: Path) -> SentenceModel | None:
+    """Return what the files beside a model say, None where there are none.
+
+    Raises UserError when a file is damaged, or asks for a pooling that there is not here.
+    """
+    path = folder / MODULES
+    if not path.is_file():
+        return None
+    parts = {_kind(part): part for part in _modules(path)}
+    pooling_at = folder / str(parts.get("Pooling", {}).get("path", POOLING)) / "config.json"
+    if "Pooling" not in parts:
+        raise UserError(f"{path} names no Pooling, so it does not say how a text gets one vector.")
+    others = [kind for kind in parts if kind not in ("Transformer", "Pooling", "Normalize")]
+    remarks = tuple(f"{path} has a part {kind}, which osbert does not apply: the vectors are others" for kind in others)
+    lengths = read_json(folder / LENGTHS) if (folder / LENGTHS).is_file() else {}
+    return SentenceModel(
+        pooling=_pooling(read_json(pooling_at), pooling_at),  # type: ignore[arg-type]
+        normalize="Normalize" in parts,
+        length=int(lengths.get("max_seq_length") or 0),
+        remarks=remarks,
+    )
+
+
+def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> None:
+    """Write the files with which sentence-transformers opens a folder and gives the same vectors."""
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if model.normalize else [])]
+    paths = ["", POOLING, "2_Normalize"]
+    for name in paths[1 : len(kinds)]:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    modes = {theirs: ours == model.pooling for theirs, ours in MODES.items()}
+    write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **modes})
+    write_json(folder / LENGTHS, {"max_seq_length": model.length, "do_lower_case": False})
+    write_json(
+        folder / MODULES,
+        [
+            {"idx": place, "name": str(place), "path": path, "type": f"{PACKAGE}.{kind}"}
+            for place, (kind, path) in enumerate(zip(kinds, paths))
+        ],
+    )
+
+
+def _modules(path: Path) -> list[Mapping[str, Any]]:
+    try:
+        parts = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.") from error
+    if not isinstance(parts, list) or not all(isinstance(part, dict) and "type" in part for part in parts):
+        raise UserError(f"{path}: expected a list of parts with their types.")
+    return parts
+
+
+def _kind(part: Mapping[str, Any]) -> str:
+    return str(part["type"]).rpartition(".")[2]
+
+
+def _pooling(config: Mapping[str, Any], path: Path) -> str:
+    """Return our name of the pooling that a file asks for."""
+    asked = config.get("pooling_mode", [ours for theirs, ours in MODES.items() if config.get(theirs)] or "mean")
+    several = [asked] if isinstance(asked, str) else list(asked)
+    names = [NAMED.get(name, name) for name in several]
+    if len(names) != 1 or names[0] not in ("cls", "mean", "max", "weighted"):
+        raise UserError(
+            f"{path} asks for the pooling {' and '.join(map(str, several))}; here are cls, mean, max and weighted. "
+            "Give --pooling to take another one than the model was trained with."
+        )
+    return names[0]

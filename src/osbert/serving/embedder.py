@@ -1,0 +1,167 @@
+"""Texts -> vectors under settings: several layers joined, long texts in windows, length 1, and never what is no number.
+
+What a model was trained for decides what is not said: its pooling, its length, and whether its vectors have length 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example
+from osbert.data.long_texts import lay_out
+from osbert.data.pack import Run
+from osbert.errors import Problems, UserError
+from osbert.evaluation.forward import TOKENS
+from osbert.interop.sentence_files import SentenceModel, read_sentence_model
+from osbert.interop.tuned_files import read_whole
+from osbert.interop.weight_files import fingerprint
+from osbert.serving.engine import Engine
+from osbert.serving.torch_backend import TorchBackend
+from osbert.serving.vector_settings import Layers, VectorSettings
+
+SHORTEST = 5
+"""The least tokens into which a pair fits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What was asked for; what is None or 0 is left to the model: its own pooling, length and normalisation."""
+
+    settings: VectorSettings = field(default_factory=VectorSettings)
+    pooling: Any = None
+    normalize: bool | None = None
+    length: int = 0
+
+    def of(self, engine: Engine) -> tuple[VectorSettings, list[str]]:
+        """Return the settings, and what to tell of them: where they come from, and what the model is not made for.
+
+        Raises UserError with all that cannot be.
+        """
+        model = None if self.pooling == "tokens" else _sentence_model(engine.folder, self.pooling)
+        longest = engine.packer.length
+        usual = model or SentenceModel(pooling="mean", normalize=False)
+        pooling = self.pooling or usual.pooling
+        length = self.length or min(usual.length or longest, longest)
+        normalize = usual.normalize and pooling != "tokens" if self.normalize is None else self.normalize
+        settings = replace(self.settings, pooling=pooling, normalize=normalize, length=length)
+        problems = Problems(heading="These vectors cannot be made")
+        for problem in settings.problems():
+            problems.add(problem)
+        if not SHORTEST <= length <= longest:
+            problems.add(
+                f"--length must be from {SHORTEST} to {longest:,}, the most that the model reads: not {length}."
+            )
+        problems.stop_if_any()
+        return settings, list(_told(engine.folder, settings, model))
+
+
+def _told(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
+    if model is not None:
+        yield from model.remarks
+        yield f"{folder} was trained for sentence vectors: {describe(settings)}"
+    elif settings.pooling != "tokens":
+        yield (
+            f"{folder} was not trained for sentence vectors: nothing has taught it that alike texts get near vectors "
+            f"(docs/vectors.md says how it can learn that). {describe(settings).capitalize()}"
+        )
+
+
+def describe(settings: VectorSettings) -> str:
+    """Return settings in words."""
+    length = "of length 1" if settings.normalize else "as they come"
+    return f"pooling {settings.pooling}, layers {settings.layers}, at most {settings.length} tokens, vectors {length}"
+
+
+class Embedder:
+    """Makes vectors; `tokens`: most tokens in a batch."""
+
+    def __init__(self, engine: Engine, settings: VectorSettings, *, tokens: int = TOKENS) -> None:
+        """Prepare; raises UserError at layers that the model does not have, and at a pooler that it lacks."""
+        self.engine = engine
+        self.settings = settings
+        self.tokens = tokens
+        self.layers = Layers.read(settings.layers, engine.backend.architecture.layers)
+        self.packer = replace(engine.packer, length=settings.length)
+        self.vectors([self.sequences(("",), 0)])  # what the model cannot do is told before the work
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of a text's vector, or of a token's: (D,), or (layers, D) for several layers."""
+        width, count = self.engine.backend.architecture.width, len(self.layers.numbers)
+        if self.layers.joined == "stack":
+            return (count, width)
+        return (count * width,) if self.layers.joined == "concat" else (width,)
+
+    def sequences(self, texts: Sequence[str], record: int) -> list[Example]:
+        """Return the sequences that a text, or a pair, is read as: one, or the windows of one that is too long."""
+        tokenizer = self.engine.tokenizer
+        runs = [Run(ids, ~tokenizer.continuation[ids]) for ids in map(tokenizer.encode, texts)]
+        long, overlap = self.settings.long, self.settings.overlap
+        return lay_out(runs, self.packer, long=long, overlap=overlap, record=record)
+
+    def vectors(self, groups: Sequence[Sequence[Example]]) -> Any:
+        """Return the vectors (n, *shape) of n texts given as their sequences, in the order given.
+
+        A text of several sequences gets the mean of their vectors. Without pooling: a list of n arrays
+        (tokens, *shape). Raises UserError when a number is infinite or undefined.
+        """
+        flat = [example for group in groups for example in group]
+        numbers = list(self.layers.numbers)
+        rows = self.engine.vectors(flat, pooling=self.settings.pooling, layers=numbers, tokens=self.tokens)
+        if self.settings.pooling == "tokens":
+            return [self._checked(self._joined(row)) for row in rows]
+        joined = self._joined(rows)
+        counts = np.array([len(group) for group in groups])
+        if len(groups) != len(flat):
+            firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+            joined = np.add.reduceat(joined, firsts, axis=0) / counts.reshape(-1, *[1] * (joined.ndim - 1))
+        return self._checked(normalized(joined) if self.settings.normalize else joined.astype(np.float32, copy=False))
+
+    def _joined(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the layers (n, layers, D) as they are asked for."""
+        if self.layers.joined == "stack":
+            return rows
+        if self.layers.joined == "mean":
+            return rows.mean(axis=1, dtype=np.float32)
+        return rows.reshape(len(rows), -1)
+
+    def _checked(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not np.isfinite(values).all():
+            raise UserError(
+                f"The model in {self.engine.folder} gives vectors with infinite or undefined numbers. Its weights are "
+                "damaged, or its training has failed; nothing of them was written."
+            )
+        return values
+
+
+def weights_fingerprint(engine: Engine) -> str:
+    """Return a hash of a model's weights, or of the files of an exported one."""
+    if isinstance(engine.backend, TorchBackend):
+        return fingerprint(read_whole(engine.folder))
+    digest = hashlib.sha256()
+    for path in sorted(engine.folder.glob("*.onnx*")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def normalized(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return vectors (..., D) of length 1; those of length 0 stay as they are."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def _sentence_model(folder: Path, pooling: Any) -> SentenceModel | None:
+    """Return what is beside a model; a pooling that is not here is passed over where another one was asked for."""
+    try:
+        return read_sentence_model(folder)
+    except UserError:
+        if pooling is None:
+            raise
+        return None

@@ -1,0 +1,131 @@
+"""Finished columns -> a file of vectors, whole or not at all: .npy, .npz or Parquet, with texts, lines and settings.
+
+A column of texts is its bytes, and where each text ends. An .npz holds all of it as arrays; beside an .npy, which holds
+the vectors alone, stands an .npz with the rest (`beside`); Parquet has a row for each text.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.files import replace_file
+
+SUFFIXES = (".npy", ".npz", ".parquet")
+ENDS = "_ends"
+"""What the name of a column's ends has behind the column's own."""
+BLOCK = 2**13
+"""Rows that are in memory at a time."""
+SETTINGS = "settings"
+"""The name under which the settings stand, as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A file of numbers, end to end: `shape` is that of all of them."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+
+    def blocks(self, rows: int = BLOCK) -> Iterator[NDArray[Any]]:
+        """Yield the rows some at a time."""
+        size = int(np.prod(self.shape[1:], dtype=np.int64))
+        with self.path.open("rb") as file:
+            for first in range(0, self.shape[0], rows):
+                count = min(rows, self.shape[0] - first)
+                values = np.frombuffer(file.read(count * size * np.dtype(self.dtype).itemsize), self.dtype)
+                yield values.reshape(count, *self.shape[1:])
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write it into a file as .npy."""
+        header = io.BytesIO()
+        described = {"descr": np.dtype(self.dtype).str, "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(header, described)
+        file.write(header.getvalue())
+        with self.path.open("rb") as source:
+            shutil.copyfileobj(source, file, 2**20)
+
+
+def beside(out: Path) -> Path:
+    """Return the path of the file that tells what an .npy's rows are."""
+    return out.with_suffix(".rows.npz")
+
+
+def write_vectors(out: Path, columns: Mapping[str, Column], settings: Mapping[str, Any]) -> None:
+    """Write the columns, "vectors" among them, in the form that the name of `out` says. Raises OSError."""
+    if out.suffix == ".parquet":
+        replace_file(out, lambda aside: _write_parquet(aside, columns, settings))
+    elif out.suffix == ".npz":
+        replace_file(out, lambda aside: _write_npz(aside, columns, settings))
+    else:
+        others = {name: column for name, column in columns.items() if name != "vectors"}
+        replace_file(beside(out), lambda aside: _write_npz(aside, others, settings))
+        replace_file(out, lambda aside: _write_npy(aside, columns["vectors"]))
+
+
+def _write_npy(path: Path, column: Column) -> None:
+    with path.open("wb") as file:
+        column.write(file)
+
+
+def _write_npz(path: Path, columns: Mapping[str, Column], settings: Mapping[str, Any]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, column in columns.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                column.write(file)
+        with archive.open(f"{SETTINGS}.npy", "w") as file:
+            np.lib.format.write_array(file, np.array(json.dumps(settings, ensure_ascii=False)))
+
+
+def _write_parquet(path: Path, columns: Mapping[str, Column], settings: Mapping[str, Any]) -> None:
+    pyarrow = parquet_library(path)
+    texts = [name.removesuffix(ENDS) for name in columns if name.endswith(ENDS)]
+    vectors = columns["vectors"]
+    names = ["vector"] if len(vectors.shape) == 2 else [f"vector_{place}" for place in range(vectors.shape[1])]
+    of_vector = pyarrow.list_(pyarrow.float32(), vectors.shape[-1])
+    fields = [("line", pyarrow.int64()), *((name, pyarrow.string()) for name in texts)]
+    kept = {b"osbert": json.dumps(settings, ensure_ascii=False).encode()}
+    schema = pyarrow.schema([*fields, *((name, of_vector) for name in names)], metadata=kept)
+    sources = [columns["lines"].blocks(), *(texts_of(columns, name) for name in texts), vectors.blocks()]
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        for lines, *spelt, block in zip(*sources, strict=True):
+            stacked = block.reshape(len(block), len(names), -1)
+            arrays = [
+                pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(stacked[:, place].reshape(-1)), stacked.shape[-1])
+                for place in range(len(names))
+            ]
+            table = pyarrow.table([pyarrow.array(lines), *map(pyarrow.array, spelt), *arrays], schema=schema)
+            writer.write_table(table)
+
+
+def texts_of(columns: Mapping[str, Column], name: str) -> Iterator[list[str]]:
+    """Yield the texts of a column some at a time, as many as `Column.blocks` yields rows."""
+    start = 0
+    with columns[name].path.open("rb") as file:
+        for ends in columns[name + ENDS].blocks():
+            found = []
+            for end in ends.tolist():
+                found.append(file.read(end - start).decode("utf-8"))
+                start = end
+            yield found
+
+
+def parquet_library(path: Path) -> Any:
+    """Return pyarrow, with its Parquet part. Raises UserError that names the extra when it is not there."""
+    try:
+        import pyarrow
+        import pyarrow.parquet  # noqa: F401 - for its place in pyarrow
+    except ImportError as error:
+        raise UserError(f'{path}: Parquet needs pyarrow: pip install "osbert[parquet]"') from error
+    return pyarrow

@@ -1,0 +1,87 @@
+"""osbert neighbours: the nearest texts, as a plain comparison of all finds them, from every form of file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from osbert.commands.embed import VectorOptions, embed
+from osbert.commands.neighbours import neighbours
+from osbert.errors import UserError
+from osbert.serving import vector_files, vector_reading
+from osbert.serving.engine import load
+from osbert.serving.neighbours import nearest_rows
+
+TEXTS = ["a good film", "bad", "Ärger . the plays", "film", "poor actor", "bad", "the actor plays"]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "parquet"])
+def test_the_nearest_texts_are_shown(
+    encoder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(vector_files, "BLOCK", 2)
+    monkeypatch.setattr(vector_reading, "BLOCK", 2)
+    embed(encoder, lines, out=tmp_path / f"x.{form}", vectors=VectorOptions(pooling="weighted"))
+    capsys.readouterr()
+    neighbours(tmp_path / f"x.{form}", "bad", count=5)
+    shown = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    vectors = load(encoder).embed(TEXTS, pooling="weighted")
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = vectors @ vectors[1]
+    order = np.argsort(-cosines.round(5), kind="stable")[:5]
+    assert [text for *_, text in shown] == [TEXTS[place] for place in order]
+    assert [line for _, line, _ in shown] == [f"line {place + 1}" for place in order]
+    np.testing.assert_allclose([float(score) for score, *_ in shown], cosines[order], atol=1e-4)
+
+
+def test_blocks_make_no_difference() -> None:
+    rng = np.random.default_rng(0)
+    rows, wanted = rng.normal(size=(100, 8)), rng.normal(size=8)
+    rows[40] = rows[70] = wanted * 2
+    rows[50] = 0
+    whole = nearest_rows([rows], wanted, 10)
+    assert whole == nearest_rows(np.array_split(rows, 9), wanted, 10)
+    assert [place for place, _ in whole[:2]] == [40, 70] and len(whole) == 10
+    assert len(nearest_rows([rows], wanted, 1000)) == 100
+
+
+def test_what_cannot_be_compared_is_said(encoder: Path, run: Path, lines: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "model"
+    shutil.copytree(encoder, moved)
+    embed(moved, lines, out=tmp_path / "x.npy")
+    shutil.rmtree(moved)
+    with pytest.raises(UserError, match=r"which is not there\. Say where: --model"):
+        neighbours(tmp_path / "x.npy", "bad")
+    neighbours(tmp_path / "x.npy", "bad", model=encoder)
+    with pytest.raises(UserError, match="made with another model"):
+        neighbours(tmp_path / "x.npy", "bad", model=run)
+    with pytest.raises(UserError, match="single texts: give one, not 2"):
+        neighbours(tmp_path / "x.npy", "bad", "good")
+    with pytest.raises(UserError, match="--count must be"):
+        neighbours(tmp_path / "x.npy", "bad", count=0)
+    embed(encoder, lines, out=tmp_path / "y.npz", vectors=VectorOptions(layers="0,1"))
+    with pytest.raises(UserError, match="the layers 0,1 side by side"):
+        neighbours(tmp_path / "y.npz", "bad")
+    (tmp_path / "x.rows.npz").unlink()
+    with pytest.raises(UserError, match=r"x\.rows\.npz is missing"):
+        neighbours(tmp_path / "x.npy", "bad")
+    (tmp_path / "z.npz").write_bytes(b"no zip")
+    np.savez(tmp_path / "w.npz", vectors=np.zeros((2, 2)))
+    for name, message in (
+        ("z.npz", "damaged"),
+        ("w.npz", "damaged"),
+        ("texts.txt", "vectors are read from"),
+        ("n.npy", "no such"),
+    ):
+        with pytest.raises(UserError, match=message):
+            neighbours(tmp_path / name, "bad")
