@@ -157,7 +157,8 @@ def _sentences(folder: Path, columns: Sequence[str]) -> Iterator[str]:
     path = max((path for path in folder.iterdir() if "test" not in path.name), key=lambda path: "train" in path.name)
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        places = [-1] if not columns else [next(rows).index(name) for name in columns]
+        header = next(rows) if columns else []
+        places = [header.index(name) for name in columns] or [-1]
         for row in rows:
             yield from (row[place] for place in places)
 

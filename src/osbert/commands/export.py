@@ -65,7 +65,8 @@ def export(
     from osbert.serving.engine import load as load_engine
 
     require_writers()
-    out = out or run.resolve().with_name(f"{run.resolve().name}-{'int8' if int8 else to}")
+    named = run if run.name not in ("", "..") else run.resolve()
+    out = out or named.with_name(f"{named.name}-{'int8' if int8 else to}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is already there: give another folder as --out, or remove it.")
     engine = load_engine(run, device="cpu")
@@ -141,7 +142,7 @@ def refuse(trial: Trial, tolerance: float) -> None:
     if trial.drop is not None and not trial.drop <= tolerance:  # a score that is no number is never good enough
         raise UserError(
             f"{trial.criterion} drops by {trial.drop:.4f}, more than --tolerance {tolerance:g}; nothing was written. "
-            "Export without --int8, or allow for more."
+            "Allow for more, or leave --int8 out."
         )
 
 
