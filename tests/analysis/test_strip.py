@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import xml.etree.ElementTree as ElementTree
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.analysis.plot import WIDTH
-from osbert.analysis.strip import Dot, Strip, strip_plot
+from osbert.analysis.strip import NEAR, Dot, Strip, strip_plot
 
 VALUES = st.lists(st.floats(-1e3, 1e3, allow_nan=False) | st.just(math.nan), max_size=8)
 
@@ -48,5 +49,7 @@ def test_nothing_measured_is_said() -> None:
 
 
 def test_dots_of_one_value_lie_beside_each_other() -> None:
-    svg = ElementTree.fromstring(strip_plot([Strip(name="a", dots=[Dot(value=1, label="x")] * 3)], title="t"))
-    assert len({(dot.attrib["cx"], dot.attrib["cy"]) for dot in svg.iter("circle")}) == 3
+    svg = ElementTree.fromstring(strip_plot([Strip(name="a", dots=[Dot(value=1, label="x")] * 7)], title="t"))
+    heights = sorted(float(dot.attrib["cy"]) for dot in svg.iter("circle"))
+    assert [upper - lower for lower, upper in itertools.pairwise(heights)] == [NEAR] * 6
+    assert len({dot.attrib["cx"] for dot in svg.iter("circle")}) == 1

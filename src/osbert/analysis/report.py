@@ -27,7 +27,9 @@ a { color: var(--c0); } .lead { font-size: 1.05rem; } .soft { color: var(--soft)
 table { border-collapse: collapse; width: 100%; font-size: .92rem; } td, th { padding: .3rem .8rem .3rem 0;
   border-bottom: 1px solid var(--grid); text-align: left; vertical-align: top; } td + td { font-variant-numeric:
   tabular-nums; } pre { overflow-x: auto; font-size: .85rem; padding: .8rem; border: 1px solid var(--grid); }
-svg.plot { width: 100%; height: auto; display: block; margin: 1rem 0 1.6rem; } svg text { fill: var(--ink);
+.wide { overflow-x: auto; margin: 1rem 0; } td:first-child { min-width: 5.5rem; } th { vertical-align: bottom; }
+@media (max-width: 640px) { svg.plot { min-width: 44rem; } }
+svg.plot { width: 100%; height: auto; display: block; } svg text { fill: var(--ink);
   font: 12px system-ui, sans-serif; } svg .title { font-weight: 600; font-size: 13px; } svg .tick, svg .note {
   fill: var(--soft); } svg .note { text-anchor: middle; } svg .end { text-anchor: end; } svg .middle { text-anchor:
   middle; } svg .grid { stroke: var(--grid); } svg .mark { stroke: var(--mark); stroke-dasharray: 5 4; }
@@ -57,7 +59,7 @@ def write_report(path: Path, title: str, sections: Iterable[Section], *, lead: s
     if lead:
         body.append(f'<p class="lead">{escape(lead)}</p>')
     for section in sections:
-        body += [f"<h2>{escape(section.heading)}</h2>", *section.parts]
+        body += [f"<h2>{escape(section.heading)}</h2>", *map(_framed, section.parts)]
     head = (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -65,6 +67,11 @@ def write_report(path: Path, title: str, sections: Iterable[Section], *, lead: s
     )
     write_text(path, head + "\n".join(body) + "\n</body>\n</html>\n")
     return path
+
+
+def _framed(part: str) -> str:
+    """Return a table or a picture in a frame that scrolls where the page is narrower, other parts as they are."""
+    return f'<div class="wide">{part}</div>' if part.startswith(("<table", "<svg")) else part
 
 
 def paragraph(text: str) -> str:

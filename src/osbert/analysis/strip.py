@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from osbert.analysis.plot import BOTTOM, RIGHT, TOP, WIDTH, picture, short, ticks
+from osbert.analysis.plot import BOTTOM, RIGHT, TOP, WIDTH, short, ticks
 
 ROW = 26
-"""Height of a row."""
+"""Height of a row whose dots lie apart."""
 LETTER = 6.4
 """About the width of a letter of a row's name."""
 WIDEST = 300
 """The most room for names."""
-NEAR = 5.0
-"""Dots nearer to each other than this are put at different heights."""
+NEAR = 8.0
+"""Dots nearer to each other than this lie at different heights, so far apart."""
+LEVELS = 11
+"""The most heights in a row; where still more dots have one value, some hide others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +44,24 @@ def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
     """Return an <svg> of the strips, one below the other on one scale; values that are not finite are left out."""
     strips = [Strip(name=one.name, dots=[dot for dot in one.dots if math.isfinite(dot.value)]) for one in strips]
     values = [dot.value for strip in strips for dot in strip.dots]
-    height = TOP + BOTTOM + ROW * max(1, len(strips))
-    if not values:
-        return picture([], title=title, left=4, height=height)
-    parts = []
-    scale = _scale(strips, values)
+    scale = _scale(strips, values) if values else None
+    rows = [_levels([scale.across(dot.value) for dot in strip.dots]) if scale else [] for strip in strips]
+    room = [max(ROW, ROW - NEAR + NEAR * max(levels, default=0)) for levels in rows]
+    height = TOP + BOTTOM + (sum(room) or ROW)
+    parts = [
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">',
+        f'<text class="title" x="4" y="16">{escape(title)}</text>',
+    ]
+    if not scale:
+        parts.append(f'<text class="note" x="{WIDTH / 2}" y="{height / 2}">nothing was measured</text></svg>')
+        return "\n".join(parts)
     for value in ticks(*scale.ends):
         x = scale.across(value)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
-        parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18}">{short(value)}</text>')
-    for place, strip in enumerate(strips):
-        parts += _row(strip, scale, TOP + ROW * (place + 0.5))
-    return picture(parts, title=title, left=4, height=height)
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
+        parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{short(value)}</text>')
+    for place, (strip, levels) in enumerate(zip(strips, rows)):
+        parts += _row(strip, scale, levels, TOP + sum(room[:place]) + room[place] / 2)
+    return "\n".join([*parts, "</svg>"])
 
 
 @dataclass(frozen=True)
@@ -75,23 +83,32 @@ def _scale(strips: Sequence[Strip], values: Sequence[float]) -> _Scale:
     return _Scale((low - margin, high + margin), 16 + room)
 
 
-def _row(strip: Strip, scale: _Scale, y: float) -> list[str]:
+def _levels(places: Sequence[float]) -> list[int]:
+    """Return for each dot, at x = places, the lowest height at which none is near it: 0, and others about it."""
+    found: list[int] = [0] * len(places)
+    before: list[int] = []
+    for number in sorted(range(len(places)), key=places.__getitem__):
+        before = [other for other in before if places[number] - places[other] < NEAR]
+        taken = {found[other] for other in before}
+        found[number] = next((level for level in range(LEVELS) if level not in taken), LEVELS - 1)
+        before.append(number)
+    return found
+
+
+def _row(strip: Strip, scale: _Scale, levels: Sequence[int], y: float) -> list[str]:
     most = int(WIDEST / LETTER)
     name = strip.name if len(strip.name) <= most else f"{strip.name[: most - 1]}…"
     parts = [f'<text class="tick end" x="{scale.left - 12:.1f}" y="{y + 4:.1f}">{escape(name)}</text>']
     counted = [dot.value for dot in strip.dots if dot.look != "hollow"]
     if counted:
         x = scale.across(statistics.median(counted))
-        parts.append(f'<line class="median" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 9:.1f}" y2="{y + 9:.1f}"/>')
-    level, before = 0, -math.inf
-    for dot in sorted(strip.dots, key=lambda dot: dot.value):
-        x = scale.across(dot.value)
-        level = (level + 1) % 3 if x - before < NEAR else 0
-        before = x
+        parts.append(f'<line class="median" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 11:.1f}" y2="{y + 11:.1f}"/>')
+    for dot, level in zip(strip.dots, levels):
         color = {"dot": "dot c0", "best": "dot c2", "hollow": "hollow c1"}[dot.look]
         note = f"<title>{escape(dot.label)}: {dot.value:.4f}</title>"
         size = 4.5 if dot.look == "best" else 3.5
+        up = y + (level + 1) // 2 * NEAR * (-1 if level % 2 else 1)  # 0, then above and below in turn
         parts.append(
-            f'<circle class="{color}" cx="{x:.1f}" cy="{y + (0, -5, 5)[level]:.1f}" r="{size}">{note}</circle>'
+            f'<circle class="{color}" cx="{scale.across(dot.value):.1f}" cy="{up:.1f}" r="{size}">{note}</circle>'
         )
     return parts

@@ -28,8 +28,6 @@ async function load() {
   const option = ({ name }) => element("option", { value: name, selected: name === before }, name);
   fill(found("model"), models.map(option));
   await choose();
-  if (!views[route()]) history.replaceState(null, "", session.kind.action ? "#text" : "#nearest");
-  show();
 }
 
 /** Do something that the page cannot do without, and say so where it fails. */
@@ -46,10 +44,13 @@ async function need(work) {
 async function choose() {
   const model = models.find((one) => one.name === found("model").value);
   const kind = await kindOf(model);
+  if (found("model").value !== model.name) return; // another was chosen while this one's module came
   session.model = model;
   session.kind = kind;
-  found("model-facts").textContent = facts(model);
+  found("model-facts").textContent = facts(model, kind);
   for (const view of Object.values(views)) view.update();
+  if (!views[route()]) history.replaceState(null, "", kind.action ? "#text" : "#nearest");
+  show();
 }
 
 /** Return the module of a model's kind, which is called as the kind is. */
@@ -58,9 +59,10 @@ async function kindOf({ kind }) {
   return import(`./kinds/${kind}.js`);
 }
 
-function facts({ kind, labels, length }) {
+function facts({ kind, labels: all, length }, { named = (names) => names }) {
   const parts = [kind];
-  if (labels?.length) parts.push(labels.length > 6 ? `${labels.length} labels` : labels.join(", "));
+  const labels = named(all ?? []);
+  if (labels.length) parts.push(labels.length > 6 ? `${labels.length} labels` : labels.join(", "));
   if (length) parts.push(`reads up to ${length.toLocaleString("en")} pieces`);
   return parts.join(" · ");
 }

@@ -7,7 +7,7 @@ const MANY = 80;
 
 /** Return a list of the pieces of each sequence that was read, closed when it is long; null when there are none. */
 export function pieces(told) {
-  const sequences = flat(told);
+  const sequences = sequencesOf(told);
   if (!sequences.length) return null;
   const total = sequences.reduce((sum, sequence) => sum + sequence.length, 0);
   const among = sequences.length > 1 ? ` in ${counted(sequences.length, "sequence")}` : "";
@@ -19,10 +19,14 @@ export function pieces(told) {
   );
 }
 
-/** Return the lists of pieces in what was told, however deep they lie. */
-function flat(told) {
-  if (!Array.isArray(told) || !told.length) return [];
-  return typeof told[0] === "string" ? [told] : told.flatMap(flat);
+/** Return the sequences in what was told: each begins with [CLS]. */
+function sequencesOf(told) {
+  const found = [];
+  for (const piece of (told ?? []).flat()) {
+    if (piece === "[CLS]" || !found.length) found.push([]);
+    found.at(-1).push(piece);
+  }
+  return found;
 }
 
 function chip(piece) {

@@ -18,6 +18,11 @@ export function answers(reply) {
   return reply.entities;
 }
 
+/** Return the types of entities among the labels of tokens, such as B-PER. */
+export function named(labels) {
+  return [...new Set(labels.filter((label) => label !== "O").map((label) => label.replace(/^[BIESLUM]-/, "")))];
+}
+
 export function said(entities) {
   return entities.length ? counted(entities.length, "entity", "entities") : "No entities found";
 }
@@ -25,7 +30,7 @@ export function said(entities) {
 export function show(entities, row, model) {
   const [text] = texts([row], model);
   if (!entities.length) return [marked(text, [], null)];
-  const types = [...new Set([...(model.labels ?? []), ...entities.map((entity) => entity.type)])];
+  const types = [...new Set([...named(model.labels ?? []), ...entities.map((entity) => entity.type)])];
   const mark = (part, entity) =>
     element(
       "mark",
