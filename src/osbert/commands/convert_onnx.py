@@ -56,4 +56,4 @@ def _differences(run: Engine, exported: Engine, model: Model) -> list[Difference
 
 
 def _largest(first: Sequence[Vectors], second: Sequence[Vectors]) -> float:
-    return float(np.max([np.abs(one - other).max() for one, other in zip(first, second, strict=True)]))  # NaN if any is
+    return max(float(np.abs(one - other).max()) for one, other in zip(first, second, strict=True))

@@ -49,9 +49,10 @@ def finetune(
     ----------
     task
         classify (a label out of several), regress (a number), tag (a label a word), span (the answer to a question),
-        choose (one of several texts), or a data set such as sst2, conll2003, squad and swag. glue: GLUE's nine sets, a
-        run each in a folder of `out`, and the table of their official scores. multi: several tasks at once that share
-        the encoder, --tasks rte=RTE,mrpc=MRPC, with a run folder for each below `out`.
+        choose (one of several texts), contrastive (vectors of sentences), or a data set such as sst2, conll2003, squad
+        and swag. glue: GLUE's nine sets, a run each in a folder of `out`, and the table of their official scores.
+        multi: several tasks at once that share the encoder, --tasks rte=RTE,mrpc=MRPC, with a run folder for each below
+        `out`.
     model
         A run folder of osbert's, or a Hugging Face BERT folder.
     data

@@ -110,6 +110,11 @@ class Together:
         """Return in words how much of the training texts does not fit, "" when everything does."""
         return "\n".join(f"{rows.task.name}: {rows.truncation}" for rows in self.rows if rows.truncation)
 
+    @property
+    def compared(self) -> bool:
+        """Return whether the encoder can do every task without being taught."""
+        return all(rows.compared for rows in self.rows)
+
     def heads(self, backbone: Transformer) -> dict[str, Head]:
         """Return fresh heads by the tasks' names."""
         return {name: head for rows in self.rows for name, head in rows.heads(backbone).items()}

@@ -79,6 +79,11 @@ class Lessons(Protocol):
         """Return in words how much of the training texts does not fit, "" when everything does."""
         ...
 
+    @property
+    def compared(self) -> bool:
+        """Return whether the encoder is scored before training, too."""
+        ...
+
     def heads(self, backbone: Transformer) -> dict[str, Head]:
         """Return fresh heads by the tasks' names."""
         ...
@@ -165,15 +170,25 @@ class Rows:
         """Return the task's metric by which the best epoch is kept."""
         return self.task.criterion
 
+    @property
+    def compared(self) -> bool:
+        """Return whether the encoder can do the task without being taught."""
+        return self.task.compared
+
     def heads(self, backbone: Transformer) -> dict[str, Head]:
         """Return a fresh head."""
         return {self.task.name: self.task.head(backbone)}
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
         """Return the stream of steps."""
-        records = self.task.per_step(batch, self.training)
+        task = self.task
         return RecordLoader(
-            self.encoded, batch=records, micro_tokens=micro_tokens, seed=seed, together=self.task.together
+            self.encoded,
+            batch=task.per_step(batch, self.training),
+            micro_tokens=micro_tokens,
+            seed=seed,
+            together=task.together,
+            whole=task.whole,
         )
 
     def prepare(self, learner: Learner, folder: Path) -> str:

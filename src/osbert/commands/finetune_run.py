@@ -14,9 +14,11 @@ from osbert.commands.finetune_tuning import RANKS, changes, prepare
 from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
 from osbert.interop.huggingface import write_model
+from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import read_file, write_tensors
+from osbert.models.contrastive import ContrastiveHead
 from osbert.models.features import VECTORS
 from osbert.models.heads import Head, Learner
 from osbert.training.checkpoint import CHECKPOINTS
@@ -70,7 +72,7 @@ class Finetuning:
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
-        self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}}
+        self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}, "before": {}}
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -93,6 +95,13 @@ class Finetuning:
         Raises OSError when the disk is full.
         """
         return self.rows.prepare(self.learner, self.folder)
+
+    def before(self) -> dict[str, float]:
+        """Return the scores on the development rows before the first step, of tasks that need no teaching; else {}."""
+        memory = self.trainer.memory
+        if self.rows.compared and not self.trainer.step:
+            memory["before"] = self.rows.score(self.learner).metrics
+        return dict(memory["before"])
 
     def run(self) -> Iterator[Progress | Epoch]:
         """Train to the end, yielding what happened."""
@@ -124,6 +133,10 @@ class Finetuning:
             write_model(Learner(backbone, {part.task.name: head}), folder, **part.task.published())
             sizes = backbone.architecture
             write_tokenizer(self.rows.tokenizer, folder, length=sizes.length, segments=sizes.segments)
+            if isinstance(head, ContrastiveHead):
+                length = min(part.task.length, sizes.length)
+                model = SentenceModel(pooling=head.pooling, normalize=True, length=length)
+                write_sentence_model(folder, model, width=sizes.width)
             if self.settings.tuning != "full" and not self.settings.merge:
                 keep_tuned(folder, self.start, low_rank)
 

@@ -118,6 +118,8 @@ def complete(run: Finetuning, plan: Settings, folder: RunFolder) -> None:
         print(kept, flush=True)
     if run.trainer.resume():
         print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
+    if before := run.before():
+        print(f"before training  dev {told(before)}", flush=True)
     follow(run, plan)
     # A folder is begun before anything is written into it: else it would be taken for somebody else's.
     folders = {
@@ -125,6 +127,7 @@ def complete(run: Finetuning, plan: Settings, folder: RunFolder) -> None:
     }
     run.finish()
     ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
+    ended |= {"before": before} if before else {}
     calibrations = {part.task.name: part.calibration for part in run.parts if part.calibration}
     finetuning_report(run.folder, name=plan.path, best=ended["best"], calibrations=calibrations)
     for part in run.parts:
@@ -173,8 +176,12 @@ def named(epoch: Epoch) -> dict[str, float]:
 
 def row(epoch: Epoch) -> str:
     """Return one line on an epoch; scores of single classes ("f1/label") are left for the end."""
-    scores = "  ".join(f"{name} {value:.4f}" for name, value in epoch.metrics.items() if "/" not in name)
-    return f"epoch {epoch.epoch}  training loss {epoch.loss:.4f}  dev {scores}"
+    return f"epoch {epoch.epoch}  training loss {epoch.loss:.4f}  dev {told(epoch.metrics)}"
+
+
+def told(metrics: Mapping[str, float]) -> str:
+    """Return scores in a line, without those of single classes."""
+    return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items() if "/" not in name)
 
 
 def tell_model(plan: Settings, model: Model) -> None:
@@ -199,6 +206,8 @@ def stage_before(model: Path) -> str:
 
 def tell_end(best: Epoch, out: Path, sample: str) -> None:
     """Print the best epoch, with the scores of every class, and what to do with the run: `sample` is a text to try."""
+    if before := RunFolder(out).facts["finished"].get("before"):
+        print(f"before training: dev {told(before)}")
     print(f"best: {row(best)}; its weights are in {out}")
     if best.collapsed:
         print(f"it has collapsed: every development row is {best.collapsed}; another --seed, or several (--seeds 5),")

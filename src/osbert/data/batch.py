@@ -40,7 +40,7 @@ class Batch:
 
     `lengths`: tokens of each of the B sequences, plain integers that never leave the CPU. `starts` (B,): where each
     sequence begins in the run. `records` (B,): the record each sequence belongs to. `together`: whether a record's
-    sequences must stay in one batch, since the loss compares them.
+    sequences must stay in one batch, since the loss compares them; `whole`: whether all sequences must.
     """
 
     ids: Tensor
@@ -52,6 +52,7 @@ class Batch:
     records: Tensor
     targets: Mapping[str, Target] = field(default_factory=dict)
     together: bool = False
+    whole: bool = False
 
     @property
     def tokens(self) -> int:

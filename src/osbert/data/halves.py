@@ -15,8 +15,10 @@ from osbert.data.ragged import Places, begins, ranges
 def halves(batch: Batch) -> list[Batch]:
     """Return a batch as two, cut between sequences, or records if it holds them together.
 
-    One of a single sequence, or record, is returned as it is, alone.
+    One of a single sequence, or record, or that must stay whole, is returned as it is, alone.
     """
+    if batch.whole:
+        return [batch]
     lengths = np.array(batch.lengths)
     units = np.arange(len(lengths))
     if batch.together:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,19 +18,27 @@ class RecordLoader:
     """An endless stream of steps; the last of an epoch is shorter when `batch` does not divide the records."""
 
     def __init__(
-        self, encoded: Encoded, *, batch: int, micro_tokens: int = 0, seed: int = 0, together: bool = False
+        self,
+        encoded: Encoded,
+        *,
+        batch: int,
+        micro_tokens: int = 0,
+        seed: int = 0,
+        together: bool = False,
+        whole: bool = False,
     ) -> None:
         """Serve records in steps of `batch`, each in passes of at most `micro_tokens` tokens (0: one pass).
 
-        `together`: a record's sequences stay in one pass, whatever their size.
+        `together`: a record's sequences stay in one pass, whatever their size; `whole`: all of a step do.
         """
         if not len(encoded):
             raise ValueError("there are no examples to load")
         self.encoded = encoded
         self.batch = batch
-        self.micro_tokens = micro_tokens
+        self.micro_tokens = 0 if whole else micro_tokens
         self.seed = seed
         self.together = together
+        self.whole = whole
 
     @property
     def steps_per_epoch(self) -> int:
@@ -47,5 +56,6 @@ class RecordLoader:
                 end = first + len(chosen)
                 after = Cursor(epoch=epoch + 1) if end == len(places) else Cursor(epoch=epoch, index=end)
                 examples = self.encoded.take(chosen)
-                yield Step(batches=micro_batches(examples, self.micro_tokens, together=self.together), cursor=after)
+                batches = micro_batches(examples, self.micro_tokens, together=self.together)
+                yield Step(batches=[replace(one, whole=self.whole) for one in batches], cursor=after)
             start = 0

@@ -69,7 +69,7 @@ def _told(folder: Path, settings: VectorSettings, model: SentenceModel | None) -
     elif settings.pooling != "tokens":
         yield (
             f"{folder} was not trained for sentence vectors: nothing has taught it that alike texts get near vectors "
-            f"(docs/vectors.md says how it can learn that). {describe(settings).capitalize()}"
+            f"(osbert finetune contrastive teaches it). {describe(settings).capitalize()}"
         )
 
 

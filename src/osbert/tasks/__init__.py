@@ -106,6 +106,10 @@ class Task(Objective):
     """Whether the head's outputs are per token (N, K) instead of per sequence (B, K)."""
     together: ClassVar[bool] = False
     """Whether the loss needs all sequences of a record in one pass, as a softmax over choices does."""
+    whole: ClassVar[bool] = False
+    """Whether the loss compares all records of a step, which then is one pass and cannot be parted."""
+    compared: ClassVar[bool] = False
+    """Whether the encoder can do it without being taught, so that it is scored before training, too."""
     lazy: ClassVar[bool] = False
     """Whether sequences are made when a step needs them, anew each epoch: where making all first would take long."""
     sample: ClassVar[str] = '"a text of yours"'

@@ -47,13 +47,14 @@ class Shortage:
     """What a process tells the others when its memory did not suffice for some batches.
 
     `told`: what the error said. `most`: the tokens of the largest batch; `half`: of the largest half. `single`: no
-    batch has two sequences that may be parted, so that there are no halves.
+    batch has two sequences that may be parted, so that there are no halves; `whole`: because the loss compares all.
     """
 
     told: str
     most: int
     half: int
     single: bool
+    whole: bool = False
 
     @classmethod
     def of(cls, batches: Sequence[Batch], told: str) -> Shortage:
@@ -63,6 +64,7 @@ class Shortage:
             most=max((batch.tokens for batch in batches), default=0),
             half=max((batch.tokens for batch in parts(batches, 1)), default=0),
             single=all(len(halves(batch)) == 1 for batch in batches),
+            whole=any(batch.whole for batch in batches),
         )
 
 

@@ -301,9 +301,11 @@ class Trainer:
         told = f"in process {rank}: {worst.told}" if self.group.size > 1 else worst.told
         if worst.single:
             self.save()
+            what = "a step, which is one pass," if worst.whole else "a single sequence"
+            smaller = "a smaller model or shorter sequences" + (" or a smaller batch" if worst.whole else "")
             self.group.end(
-                f"Memory does not suffice for a single sequence of {worst.most:,} tokens ({told}). Free some, or take "
-                "a smaller model or shorter sequences. The same command goes on from the last checkpoint."
+                f"Memory does not suffice for {what} of {worst.most:,} tokens ({told}). Free some, or take "
+                f"{smaller}. The same command goes on from the last checkpoint."
             )
         self.counters.halvings += 1
         self.notices.append(

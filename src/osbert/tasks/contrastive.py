@@ -1,0 +1,209 @@
+"""contrastive: vectors of texts, alike ones near: pairs, or each text twice under dropout (SimCSE, Gao et al. 2021)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example, Target
+from osbert.data.long_texts import lay_out
+from osbert.data.pack import Packer, Run
+from osbert.data.table import Row, Table
+from osbert.data.table_columns import Columns
+from osbert.errors import Problems, UserError
+from osbert.models.pooling import Pooling
+from osbert.tasks import Prediction, Record
+from osbert.tasks.regress import correlation
+from osbert.tasks.stsb import Stsb
+from osbert.tasks.tables.texts import TextTask
+
+if TYPE_CHECKING:
+    from osbert.models.heads import Head
+    from osbert.models.transformer import Transformer
+
+BLOCK = 1024
+"""Rows that are compared with all others at a time."""
+READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding")
+"""The settings that say how a file is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alike(Prediction):
+    """How alike two texts are, from -1 to 1: the cosine of their `vectors` (2, D)."""
+
+    vectors: NDArray[np.floating]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrastive(TextTask):
+    """Texts, of which each is shown twice and dropout alone makes the difference; or pairs of texts that are alike.
+
+    In a step every first text finds its second one among those of all records (in-batch negatives), so a step is one
+    pass, whatever micro_tokens says, and `batch` is part of the task. Labels are not read: every row counts as alike.
+    """
+
+    numbers: ClassVar[bool] = True
+    together: ClassVar[bool] = True
+    whole: ClassVar[bool] = True
+    compared: ClassVar[bool] = True
+    sample: ClassVar[str] = '"a text of yours" "and another one"'
+
+    length: int = 128
+    """Most tokens in a text, [CLS] and [SEP] included; never more than the model can read."""
+    sts: str = ""
+    """A file of pairs with a number that says how alike they are, or GLUE's folder STS-B: Spearman's correlation of it
+    with the cosines is told before training and after every epoch, and chooses the best one."""
+    pooling: Pooling = "cls"
+    """How the states of a text become its vector; SimCSE takes cls, Sentence-BERT the mean."""
+    temperature: float = 0.05
+    """What cosines are divided by before the softmax."""
+
+    def __post_init__(self) -> None:
+        """Refuse a temperature that is none, and windows, of which a text would have many."""
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, not {self.temperature}")
+        if self.long == "window":
+            raise ValueError("long = window would give a text many vectors: take truncate, head+tail or error")
+
+    @property
+    def criterion(self) -> str:
+        """Return Spearman's correlation where there are scored pairs, else how many texts find their own."""
+        return "spearman" if self.sts else "accuracy"
+
+    # The data.
+
+    def columns(self, table: Table, *, labelled: bool) -> Columns:
+        """Return the columns with the texts; a file of two columns is one of pairs."""
+        alone = len(table.columns) == 2 and not any(self.named)
+        try:
+            found = super().columns(table, labelled=False)
+        except UserError:
+            if not alone:
+                raise
+            found = Columns(text=table.columns[0])
+        if alone and not (found.pair or found.label):
+            (other,) = (name for name in table.columns if name != found.text)
+            found = Columns(text=found.text, pair=other)
+        return found
+
+    def resolved(self) -> Self:
+        """Return the task with the columns of its training file, and the model's own check of the scored pairs."""
+        columns = self.columns(self.open(self.file("train")), labelled=False)
+        if self.sts:
+            self._scored.findings()
+        return dataclasses.replace(self, text=columns.text, pair=columns.pair)
+
+    def findings(self) -> list[str]:
+        """Return in words what was found, and what the negatives of a text are."""
+        table = self.open(self.file("train"))
+        columns = self.columns(table, labelled=False)
+        kind = "pairs of alike texts" if columns.pair else "texts, each shown twice: dropout makes the difference"
+        lines = [table.describe(), f"{Columns(text=columns.text, pair=columns.pair).describe()}: {kind}"]
+        if columns.label:
+            lines.append(f"the column '{columns.label}' is not read: every row counts as alike")
+        lines.append("a text's negatives are the other texts of its step (--batch), which is one pass")
+        if self.sts:
+            return [*lines, *(f"scored pairs: {line}" for line in self._scored.findings()[:1])]
+        if "dev" not in self.split_files():
+            lines.append(f"no scored pairs (--sts): {self.held_out:.0%} of the rows are held out")
+        return lines
+
+    def left_out(self, split: str) -> list[str]:
+        """Return nothing: no row is known to be unusable."""
+        return []
+
+    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
+        """Return the task for other data: pairs, which are scored where there is a column with numbers."""
+        forms = {name: type(self).__dataclass_fields__[name].default for name in READ}
+        task = super(TextTask, self).moved(data, forms | dict(given))
+        return dataclasses.replace(task, sts=str(data), data="")
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the rows of a split; where pairs are scored, all but training is of them."""
+        if not self.sts:
+            yield from super().records(split, problems)
+        elif split != "train":
+            yield from self._scored.records("all" if Path(self.sts).is_file() else split, problems)
+        else:
+            for number, record in enumerate(self.read(self.file("train"), problems, labelled=False)):
+                yield dataclasses.replace(record, number=number)
+
+    def record(self, row: Row, columns: Columns, *, path: str = "") -> Record:
+        """Return the record of a row of texts, which are alike; raises ValueError when one of a pair is empty."""
+        record = super().record(row, dataclasses.replace(columns, label=""), path=path)
+        if len({bool(text.strip()) for text in record.texts}) > 1:
+            raise ValueError("one of its two texts is empty")
+        return dataclasses.replace(record, label=1.0)
+
+    def asked(self, texts: Sequence[str]) -> Record:
+        """Return the record of two texts; UserError when there are not two."""
+        if len(texts) != 2:
+            raise UserError(f"The run says how alike two texts are: give two, not {len(texts)}.")
+        return Record(number=0, texts=tuple(texts))
+
+    @property
+    def _scored(self) -> Stsb:
+        """Return the reader of the scored pairs; its columns are those that were named for them alone."""
+        own = {} if self.data else {name: getattr(self, name) for name in READ}
+        return Stsb(data=self.sts, **own)
+
+    # The model.
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the two texts of a record as a sequence each, a lone text twice; the first has the target."""
+        if len(record.texts) > 2:
+            raise UserError(f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.")
+        made = [self._sequence(text, packer, record.number) for text in record.texts]
+        first, second = made[0], made[-1]
+        if record.label is not None:
+            first = dataclasses.replace(first, targets={self.name: Target(labels=np.zeros(1, np.int64))})
+        return [first, second]
+
+    def _sequence(self, text: str, packer: Packer, number: int) -> Example:
+        ids = packer.tokenizer.encode(text)
+        run = Run(ids, ~packer.tokenizer.continuation[ids])
+        (example,) = lay_out([run], packer, long=self.long, overlap=self.overlap, record=number)
+        return example
+
+    def head(self, backbone: Transformer) -> Head:
+        """Return the head. Raises UserError when no dropout makes a difference between a text and itself."""
+        from osbert.models.contrastive import ContrastiveHead
+
+        sizes = backbone.architecture
+        if self.text and not self.pair and not (sizes.dropout or sizes.attention_dropout):
+            raise UserError("Without dropout a text and itself are the same: leave --dropout 0 out, or give pairs.")
+        return ContrastiveHead(backbone, target=self.name, pooling=self.pooling, temperature=self.temperature)
+
+    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Alike:
+        """Return the cosine of the two vectors."""
+        vectors = np.stack([outputs[0], outputs[-1]]).astype(np.float64)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return Alike(value=float(vectors[0] @ vectors[1]), vectors=vectors)
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return the correlations with the scores; without scored pairs the share of texts nearest to their own."""
+        if not self.sts:
+            return {"accuracy": _found([one.vectors for one in predictions if isinstance(one, Alike)])}
+        from scipy.stats import rankdata
+
+        said = np.array([prediction.value for prediction in predictions], np.float64)
+        true = np.array([record.label for record in records], np.float64)
+        return {"spearman": correlation(rankdata(said), rankdata(true)), "pearson": correlation(said, true)}
+
+
+def _found(vectors: Sequence[NDArray[np.floating]]) -> float:
+    """Return the share of n pairs of vectors (2, D) whose first one is nearest to its own second one."""
+    first, second = (np.stack([pair[side] for pair in vectors]) for side in (0, 1))
+    own = (first * second).sum(axis=1)
+    hits = 0
+    for start in range(0, len(first), BLOCK):
+        best = (first[start : start + BLOCK] @ second.T).max(axis=1)
+        hits += int((own[start : start + BLOCK] >= best - 1e-9).sum())
+    return hits / len(first)

@@ -1,0 +1,72 @@
+"""osbert finetune contrastive: alike texts come to have near vectors, and the run's vectors are those it was taught."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from osbert.commands.embed import embed
+from osbert.commands.evaluate import evaluate
+from osbert.commands.finetune import finetune
+from osbert.commands.predict import predict
+
+SAME = {"good": "fine", "bad": "poor"}
+THINGS = ["film", "actor", "play", "a film", "the actor", "the plays", "a play .", "the film ."]
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Return a two-column file in which two words mean the same, and so do two others."""
+    rows = [f"{word} {thing}\t{SAME[word]} {thing}" for word, thing in product(SAME, THINGS)]
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(rows * 4) + "\n")
+    return path
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Path:
+    rows = ["sentence1,sentence2,score"]
+    for thing in THINGS:
+        rows += [f"good {thing},fine {thing},5", f"good {thing},poor {thing},1", f"bad {thing},poor {thing},5"]
+    path = tmp_path / "sts.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_pairs_are_learnt_and_the_run_is_a_model_of_sentences(
+    encoder: Path, pairs: Path, scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    settings = ("--epochs", "8", "--learning-rate", "3e-3", "--precision", "fp32", "--batch", "16")
+    given = ("--sts", str(scored), "--pooling", "mean", "--micro-tokens", "8", *settings)
+    finetune("contrastive", *given, model=encoder, data=pairs, out=run)
+    told = capsys.readouterr().out
+    assert told.count("before training") == 2 and "dev spearman" in told
+    facts = json.loads((run / "run.json").read_text())["finished"]
+    assert facts["best"]["metrics"]["spearman"] > max(0.6, facts["before"]["spearman"] + 0.1)
+    predict(run, "good film", "fine film")
+    alike = float(capsys.readouterr().out)
+    predict(run, "good film", "poor film")
+    assert float(capsys.readouterr().out) < alike <= 1
+    evaluate(run, data=scored)
+    assert f"{facts['best']['metrics']['spearman']:.4f}" in capsys.readouterr().out
+    texts = tmp_path / "texts.txt"
+    texts.write_text("good film\nfine film\n")
+    embed(run, texts, out=tmp_path / "x.npy")
+    assert "was trained for sentence vectors: pooling mean" in capsys.readouterr().out
+    vectors = np.load(tmp_path / "x.npy")
+    assert float(vectors[0] @ vectors[1]) == pytest.approx(alike, abs=1e-3)
+
+
+def test_plain_texts_are_learnt_from_twice(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{word} {thing}\n" for word, thing in product(["good", "bad", "poor"], THINGS)))
+    finetune("contrastive", "--epochs", "1", "--precision", "fp32", model=encoder, data=texts, out=tmp_path / "run")
+    told = capsys.readouterr().out
+    assert "texts, each shown twice: dropout makes the difference" in told and "best: epoch 1" in told
+    modules = json.loads((tmp_path / "run" / "modules.json").read_text())
+    assert [part["type"].rpartition(".")[2] for part in modules] == ["Transformer", "Pooling", "Normalize"]

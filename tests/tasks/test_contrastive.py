@@ -1,0 +1,105 @@
+"""contrastive: texts twice or pairs, whatever the file; scored pairs beside them; scores as scipy has them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from osbert.errors import Problems, UserError
+from osbert.models.transformer import Architecture
+from osbert.tasks import Record, load
+from osbert.tasks.contrastive import Alike, Contrastive
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def texts_of(task: Contrastive, split: str) -> list[tuple[tuple[str, ...], object]]:
+    problems = Problems(heading="wrong")
+    found = [(record.texts, record.label) for record in task.records(split, problems)]
+    problems.stop_if_any()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("lines.txt", "a b\nc d\n", ("text", "")),
+        ("bare.tsv", "a b\tc d\ne, f\tg, h\n", ("column 1", "column 2")),
+        ("named.csv", "question,answer\na,b\nc,d\n", ("question", "answer")),
+        ("labelled.csv", "text,label\na,b\nc,d\n", ("text", "")),
+        ("scored.csv", "sentence1,sentence2,score\na,b,1\nc,d,2\n", ("sentence1", "sentence2")),
+    ],
+)
+def test_columns_are_found(tmp_path: Path, name: str, content: str, columns: tuple[str, str]) -> None:
+    sts = written(tmp_path / "sts.csv", "sentence1,sentence2,score\nx,y,3\nx,z,1\n")
+    task = Contrastive(data=str(written(tmp_path / name, content)), sts=str(sts)).resolved()
+    assert (task.text, task.pair) == columns
+    rows = texts_of(task, "train")
+    assert len(rows) == 2 and {label for _, label in rows} == {1.0}
+    assert all(len(texts) == (2 if columns[1] else 1) for texts, _ in rows)
+    assert texts_of(task, "dev") == [(("x", "y"), 3.0), (("x", "z"), 1.0)]
+    told = "\n".join(task.findings())
+    assert ("dropout makes the difference" in told) == (not columns[1])
+    assert ("is not read: every row counts as alike" in told) == (name in ("labelled.csv", "scored.csv"))
+    assert "scored pairs: " in told
+
+
+def test_without_scored_pairs_a_share_is_held_out(tmp_path: Path) -> None:
+    lines = written(tmp_path / "lines.txt", "".join(f"text {n}\n" for n in range(40)))
+    task, records = load(Contrastive(data=str(lines)).resolved(), ("train", "dev"))
+    assert {split: len(rows) for split, rows in records.items()} == {"train": 36, "dev": 4}
+    assert task.criterion == "accuracy" and "no scored pairs (--sts): 10%" in "\n".join(task.findings())
+
+
+def test_a_run_reads_scored_pairs_elsewhere(tmp_path: Path) -> None:
+    task = Contrastive(data="gone.txt", text="text", sts="gone.csv")
+    other = written(tmp_path / "other.csv", "premise,hypothesis,value\na,b,1\nc,d,2\n")
+    moved = task.moved(other, {"label": "value"})
+    assert texts_of(moved, "all") == [(("a", "b"), 1.0), (("c", "d"), 2.0)]
+    assert moved.criterion == "spearman"
+
+
+def test_what_cannot_be_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        Contrastive(temperature=0)
+    with pytest.raises(ValueError, match="window would give a text many vectors"):
+        Contrastive(long="window")
+    half = Contrastive(data=str(written(tmp_path / "half.tsv", "a\tb\nc\t\n"))).resolved()
+    with pytest.raises(UserError, match=r"half\.tsv, line 2: one of its two texts is empty"):
+        texts_of(half, "all")
+    three = Contrastive(data=str(written(tmp_path / "three.tsv", "a b\tb c\tc d\n")))
+    with pytest.raises(UserError, match="none is called text"):
+        three.resolved()
+    lines = written(tmp_path / "lines.txt", "a\n")
+    with pytest.raises(UserError, match="none is called label"):
+        Contrastive(data=str(lines), sts=str(written(tmp_path / "no.csv", "sentence1,sentence2\na,b\n"))).resolved()
+    with pytest.raises(UserError, match="how alike two texts are: give two, not 1"):
+        Contrastive().asked(["a"])
+    still = dataclasses.replace(Architecture(layers=1, heads=1, width=4, vocabulary=9), dropout=0, attention_dropout=0)
+    with pytest.raises(UserError, match="Without dropout a text and itself are the same"):
+        Contrastive(text="text").head(still.build())
+    assert Contrastive(text="text", pair="other").head(still.build()).kind == "contrastive"
+
+
+def test_scores_are_scipys_and_cosines_are_counted() -> None:
+    from scipy.stats import pearsonr, spearmanr
+
+    rng = np.random.default_rng(0)
+    task, vectors = Contrastive(sts="x"), rng.normal(size=(20, 2, 6)).astype(np.float32)
+    records = [Record(number=n, texts=("a", "b"), label=float(n % 5)) for n in range(20)]
+    said = [task.decode(list(pair), record, []) for pair, record in zip(vectors, records)]
+    cosines = [pair[0] @ pair[1] / np.linalg.norm(pair[0]) / np.linalg.norm(pair[1]) for pair in vectors]
+    np.testing.assert_allclose([one.value for one in said], cosines, atol=1e-6)
+    labels, values = [record.label for record in records], [one.value for one in said]
+    assert task.metrics(said, records) == pytest.approx(
+        {"spearman": spearmanr(values, labels).statistic, "pearson": pearsonr(values, labels).statistic}
+    )
+    unit = np.eye(4)
+    found = [Alike(value=0.0, vectors=np.stack([unit[n % 3], unit[n]])) for n in range(4)]
+    assert Contrastive().metrics(found, records[:4]) == {"accuracy": 0.75}
