@@ -72,7 +72,7 @@ def test_together_they_are_the_whole(lengths: list[int], ordered: bool) -> None:
 
 def test_every_column_of_a_batch_is_known() -> None:
     """A new column must be cut as well."""
-    known = {"ids", "positions", "segments", "order", "lengths", "starts", "records", "targets", "together"}
+    known = {"ids", "positions", "segments", "order", "lengths", "starts", "records", "targets", "together", "whole"}
     assert {column.name for column in fields(Batch)} == known
 
 

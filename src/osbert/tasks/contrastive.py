@@ -94,10 +94,10 @@ class Contrastive(TextTask):
         return found
 
     def resolved(self) -> Self:
-        """Return the task with the columns of its training file, and the model's own check of the scored pairs."""
+        """Return the task with the columns of its training file. Raises UserError without them, or scored pairs."""
         columns = self.columns(self.open(self.file("train")), labelled=False)
         if self.sts:
-            self._scored.findings()
+            self._describe_scored()
         return dataclasses.replace(self, text=columns.text, pair=columns.pair)
 
     def findings(self) -> list[str]:
@@ -105,12 +105,15 @@ class Contrastive(TextTask):
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=False)
         kind = "pairs of alike texts" if columns.pair else "texts, each shown twice: dropout makes the difference"
-        lines = [table.describe(), f"{Columns(text=columns.text, pair=columns.pair).describe()}: {kind}"]
+        lines = [
+            table.describe(),
+            f"{Columns(text=columns.text, pair=columns.pair).describe().removesuffix(', no label')}: {kind}",
+        ]
         if columns.label:
             lines.append(f"the column '{columns.label}' is not read: every row counts as alike")
         lines.append("a text's negatives are the other texts of its step (--batch), which is one pass")
         if self.sts:
-            return [*lines, *(f"scored pairs: {line}" for line in self._scored.findings()[:1])]
+            return [*lines, f"scored pairs: {self._describe_scored()}"]
         if "dev" not in self.split_files():
             lines.append(f"no scored pairs (--sts): {self.held_out:.0%} of the rows are held out")
         return lines
@@ -130,7 +133,7 @@ class Contrastive(TextTask):
         if not self.sts:
             yield from super().records(split, problems)
         elif split != "train":
-            yield from self._scored.records("all" if Path(self.sts).is_file() else split, problems)
+            yield from self._scored.records(self._split(split), problems)
         else:
             for number, record in enumerate(self.read(self.file("train"), problems, labelled=False)):
                 yield dataclasses.replace(record, number=number)
@@ -153,6 +156,16 @@ class Contrastive(TextTask):
         """Return the reader of the scored pairs; its columns are those that were named for them alone."""
         own = {} if self.data else {name: getattr(self, name) for name in READ}
         return Stsb(data=self.sts, **own)
+
+    def _split(self, split: str) -> str:
+        """Return the split of the scored pairs that stands for one of the task."""
+        return "all" if Path(self.sts).is_file() else split
+
+    def _describe_scored(self) -> str:
+        """Return in words what the scored pairs are read from. Raises UserError when they are not there."""
+        reader = self._scored
+        table = reader.open(reader.file(self._split("dev")))
+        return f"{table.describe()}; {reader.columns(table, labelled=True).describe()}"
 
     # The model.
 
