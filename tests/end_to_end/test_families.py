@@ -18,17 +18,23 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
+from family_tokenizers import KINDS
+from osbert.commands.convert import convert
 from osbert.commands.embed import embed
+from osbert.commands.export import export
 from osbert.commands.finetune import finetune
+from osbert.errors import UserError
 from osbert.text.tokenizer import SPECIALS
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 40}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "distilbert": ("DistilBert", DISTILBERT | {"max_position_embeddings": 32}),
-    "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 32}),
+    "distilbert": ("DistilBert", DISTILBERT | {"max_position_embeddings": 64}),
+    "roberta": ("Roberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "xlm-roberta": ("XLMRoberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1}),
+    "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
 }
-KINDS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
+LABELS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 FILLERS = ("the", "film", "plays", "a", "café", "don't", "naïve,", "…")
 SETTINGS = (
     *("--text", "first", "--pair", "second", "--epochs", "2", "--learning-rate", "1e-2"),
@@ -38,12 +44,15 @@ SETTINGS = (
 
 def texts(count: int) -> list[str]:
     rng = random.Random(0)
-    return [" ".join([*rng.choices(FILLERS, k=rng.randint(1, 6)), rng.choice(list(KINDS))]) for _ in range(count)]
+    return [" ".join([*rng.choices(FILLERS, k=rng.randint(1, 6)), rng.choice(list(LABELS))]) for _ in range(count)]
 
 
 def save_tokenizer(name: str, folder: Path) -> int:
     """Write a tokenizer as transformers does, and return how many pieces it has."""
-    pieces = [*SPECIALS, *KINDS, "the", "film", "play", "##s", "a", "cafe", "don", "'", "t", "na", "##ive", ","]
+    if name in KINDS:
+        KINDS[name](folder)
+        return len(transformers.AutoTokenizer.from_pretrained(folder))
+    pieces = [*SPECIALS, *LABELS, "the", "film", "play", "##s", "a", "cafe", "don", "'", "t", "na", "##ive", ","]
     tokenizer = transformers.BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
     tokenizer.save_pretrained(folder)
     return len(tokenizer)
@@ -65,7 +74,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "pairs.tsv"
     found = texts(60)
-    rows = [f"{first}\t{second}\t{KINDS[second.split()[-1]]}" for first, second in zip(found, reversed(found))]
+    rows = [f"{first}\t{second}\t{LABELS[second.split()[-1]]}" for first, second in zip(found, reversed(found))]
     path.write_text("\n".join(["first\tsecond\tlabel", *rows]) + "\n", encoding="utf-8")
     return path
 
@@ -101,6 +110,18 @@ def test_a_run_on_it_stands_alone_and_opens_in_transformers(encoder: Path, table
     scores = theirs(run, *pair, kind="AutoModelForSequenceClassification").logits
     np.testing.assert_allclose(scores.softmax(-1)[0], list(ours.probabilities.values()), rtol=0, atol=2e-5)
 
+    convert(run, tmp_path / "theirs", to="huggingface")
+    convert(tmp_path / "theirs", tmp_path / "again", to="osbert")
+    (back,) = osbert.load(tmp_path / "again").predict([pair])
+    assert back.probabilities == ours.probabilities
+    export(run, to="onnx", out=tmp_path / "exported")  # which compares the two on the development rows
+    (exported,) = osbert.load(tmp_path / "exported").predict([pair])
+    np.testing.assert_allclose(
+        list(exported.probabilities.values()), list(ours.probabilities.values()), rtol=0, atol=2e-5
+    )
+    with pytest.raises(UserError, match="google-research/bert has no such model"):
+        convert(run, tmp_path / "google", to="google")
+
 
 def test_the_command_predicts(encoder: Path, table: Path, tmp_path: Path) -> None:
     """In a process of its own; only what was tuned is kept, by its name in the base."""
@@ -113,3 +134,21 @@ def test_the_command_predicts(encoder: Path, table: Path, tmp_path: Path) -> Non
     assert (tmp_path / "run" / "tuned.safetensors").is_file() and "holds only what was tuned" in done.stdout
     (prediction,) = osbert.load(tmp_path / "run").predict([tuple(texts(2))])
     assert set(prediction.probabilities) == {"pos", "neg"}
+
+
+def test_tags_are_told_by_their_places_in_the_text(encoder: Path, tmp_path: Path) -> None:
+    """Words are cut by themselves, whatever the tokenizer."""
+    tagged = [[(word, f"B-{LABELS[word]}" if word in LABELS else "O") for word in text.split()] for text in texts(60)]
+    lines = "\n\n".join("\n".join(" ".join(pair) for pair in pairs) for pairs in tagged)
+    (tmp_path / "tags.txt").write_text(lines + "\n", encoding="utf-8")
+    settings = ("--epochs", "8", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--batch", "8")
+    finetune("tag", *settings, model=encoder, data=tmp_path / "tags.txt", out=tmp_path / "run")
+    found = [
+        (text, one)
+        for text, said in zip(texts(60), osbert.load(tmp_path / "run").predict(texts(60)))
+        for one in said.found
+    ]
+    assert found and all(text[one["start"] : one["end"]] == one["text"] for text, one in found)
+    assert all(one["text"] in text.replace(",", " ,").replace("'", " ' ").split() for text, one in found)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "run")
+    assert set(model.config.id2label.values()) >= {"O", "B-pos", "B-neg"}

@@ -117,9 +117,9 @@ def development(
 
 def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
+    from osbert.interop.families_tokenizer import write_any_tokenizer
     from osbert.interop.onnx_files import ONNX, write_onnx
     from osbert.interop.padded import Padded, objections
-    from osbert.interop.tokenizer_files import write_tokenizer
     from osbert.models.heads import Head
 
     learner, task = engine.learner, engine.task
@@ -131,7 +131,8 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     learnt = task.learnt(head) if task and isinstance(head, Head) else {}
     model = Padded(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
     write_onnx(model, folder / ONNX, int8=int8, learnt=learnt)
-    write_tokenizer(engine.tokenizer, folder, length=engine.packer.length)
+    segments = learner.backbone.architecture.segments
+    write_any_tokenizer(engine.tokenizer, folder, length=engine.packer.length, segments=segments)
     for name in KEPT:
         if (run / name).is_file():
             shutil.copyfile(run / name, folder / name)

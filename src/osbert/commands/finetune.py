@@ -54,7 +54,7 @@ def finetune(
         multi: several tasks at once that share the encoder, --tasks rte=RTE,mrpc=MRPC, with a run folder for each below
         `out`.
     model
-        A run folder of osbert's, or a Hugging Face BERT folder.
+        A run folder of osbert's, or a Hugging Face folder (docs/families.md).
     data
         A CSV, TSV or JSON-lines file, of which a share is held out for development; or a folder with files called
         train.*, dev.* and test.*.

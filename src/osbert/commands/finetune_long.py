@@ -108,4 +108,13 @@ def _encoded(task: Task, records: Sequence[Record], packer: Packer) -> Read:
 def _tokens(examples: Examples, owners: Counts, *, together: bool) -> int:
     """Return how many tokens are read; `owners` (B,): the record of each sequence, those of one side by side."""
     again = np.diff(owners, prepend=-1) == 0 if together else np.zeros(len(owners), np.bool_)
-    return int((~np.repeat(again, examples.lengths) | (examples.segments > 0)).sum())
+    return int((~np.repeat(again, examples.lengths) | _second(examples)).sum())
+
+
+def _second(examples: Examples) -> NDArray[np.bool_]:
+    """Return which tokens (N,) of pairs are of the second text, with the special that closes it."""
+    seen = np.cumsum(examples.special, dtype=np.int64)  # specials so far
+    seen = seen - np.repeat(seen[examples.starts] - 1, examples.lengths)  # those of the same sequence
+    closing = np.zeros(len(seen), np.bool_)
+    closing[examples.starts + examples.lengths - 1] = True
+    return (seen > 1) & (~examples.special | closing)

@@ -14,7 +14,7 @@ from osbert.interop.huggingface import read_encoder
 from osbert.models.adapters import Adapter
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Model:
 
     folder: Path
     backbone: Transformer
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     remarks: tuple[str, ...] = ()
 
 

@@ -26,7 +26,7 @@ from osbert.evaluation.score import Score
 from osbert.models.heads import Head, Learner
 from osbert.models.transformer import Transformer
 from osbert.tasks import Prediction, Task, load
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import RunFolder
 
 OPTION = "--tasks"
@@ -81,7 +81,7 @@ class Together:
     rows: Sequence[Rows]
 
     @property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> AnyTokenizer:
         """Return what the texts were encoded with."""
         return self.rows[0].tokenizer
 

@@ -23,7 +23,7 @@ from osbert.models.heads import Head, Learner
 from osbert.models.transformer import Transformer
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Lessons(Protocol):
     """What a fine-tuning asks of its rows, of one task or of several that share the encoder."""
 
     @property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> AnyTokenizer:
         """Return what the texts were encoded with."""
         ...
 
@@ -161,7 +161,7 @@ class Rows:
         )
 
     @property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> AnyTokenizer:
         """Return what the texts were encoded with."""
         return self.packer.tokenizer
 

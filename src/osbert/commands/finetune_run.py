@@ -13,9 +13,9 @@ from osbert.commands.finetune_settings import FinetuneSettings
 from osbert.commands.finetune_tuning import RANKS, changes, prepare
 from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
+from osbert.interop.families_tokenizer import write_any_tokenizer
 from osbert.interop.huggingface import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
-from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import read_file, write_tensors
 from osbert.models.contrastive import ContrastiveHead
@@ -132,7 +132,7 @@ class Finetuning:
             assert isinstance(head, Head)
             write_model(Learner(backbone, {part.task.name: head}), folder, **part.task.published())
             sizes = backbone.architecture
-            write_tokenizer(self.rows.tokenizer, folder, length=sizes.length, segments=sizes.segments)
+            write_any_tokenizer(self.rows.tokenizer, folder, length=sizes.length, segments=sizes.segments)
             if isinstance(head, ContrastiveHead):
                 length = min(part.task.length, sizes.length)
                 model = SentenceModel(pooling=head.pooling, normalize=True, length=length)

@@ -24,6 +24,7 @@ from rich.text import Text
 from osbert.corpus.inputs import Input, OpenInput, Repairs, find_inputs
 from osbert.corpus.readers import Reading, probe, read_input
 from osbert.errors import UserError
+from osbert.interop.families_tokenizer import read_any_tokenizer
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
@@ -166,7 +167,7 @@ def encode(folder: Path, text: Annotated[str, Parameter(allow_leading_hyphen=Tru
     text
         The text; quote it.
     """
-    tokenizer = read_tokenizer(folder)
+    tokenizer = read_any_tokenizer(folder)
     encoding = tokenizer.encode_with_offsets(text)
     table = Table(box=None, pad_edge=False)
     for heading in ("", "id", "start", "end"):

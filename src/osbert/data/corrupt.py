@@ -15,7 +15,7 @@ from osbert.data.example import Booleans, Integers
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.ragged import Places, begins, ranges, rows
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 TRIES = 2**32
 """More numbers than an example has positions: try t of position k is number t * TRIES + k."""
@@ -121,7 +121,7 @@ def word_bounds(words: Booleans, special: Booleans) -> tuple[Places, Places]:
 
 
 def mixed(
-    pieces: Integers, counts: Places, *, mask: float, random: float, tokenizer: Tokenizer, noise: Noise
+    pieces: Integers, counts: Places, *, mask: float, random: float, tokenizer: AnyTokenizer, noise: Noise
 ) -> NDArray[np.int64]:
     """Return what stands for `pieces` (M,) in the input: [MASK], a random piece, or the piece itself.
 

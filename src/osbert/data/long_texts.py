@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.pack import PAIR_SPECIALS, SINGLE_SPECIALS, Packer, Run, shares
+from osbert.data.pack import SINGLE_SPECIALS, Packer, Run, shares
 
 Long = Literal["truncate", "head+tail", "window", "error"]
 HEAD = 4
@@ -72,7 +72,7 @@ def _sizes(lengths: Sequence[int], packer: Packer) -> list[int]:
     if len(lengths) == 1:
         return [min(lengths[0], packer.length - SINGLE_SPECIALS)]
     first, second = (np.array(length) for length in lengths)
-    return [int(size) for size in shares(first, second, packer.length - PAIR_SPECIALS)]
+    return [int(size) for size in shares(first, second, packer.length - packer.pair_specials)]
 
 
 def _laid(runs: Sequence[Run], packer: Packer, record: int) -> Example:

@@ -1,6 +1,7 @@
 """Packs pieces into sequences: the special tokens, the fit to the longest length, and spans of consecutive sentences.
 
 A sequence is [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; a has segment 0 with its specials, b has segment 1 (section 3.1).
+Other tokenizers have other pieces for these, two separators between a and b, or segment 0 for both (RoBERTa).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from osbert.data.ragged import Places
 from osbert.data.sentences import Sentences, walk
 from osbert.data.sequences import Sequences
 from osbert.text.document import Document, Documents
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 SINGLE_SPECIALS = 2
 PAIR_SPECIALS = 3
@@ -47,7 +48,7 @@ class Run(NamedTuple):
 class Packer:
     """Lays pieces out as sequences of at most `length` tokens, specials included."""
 
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     length: int = 128
     """Most tokens in a sequence, [CLS] and [SEP] included."""
     short: float = 0.1
@@ -57,10 +58,19 @@ class Packer:
 
     def __post_init__(self) -> None:
         """Refuse what no sequence can be made with."""
-        if self.length < PAIR_SPECIALS + 2:
-            raise ValueError(f"length must be at least {PAIR_SPECIALS + 2}, not {self.length}")
+        if self.length < self.pair_specials + 2:
+            raise ValueError(f"length must be at least {self.pair_specials + 2}, not {self.length}")
         if not 0 <= self.short <= 1:
             raise ValueError(f"short is a share between 0 and 1, not {self.short}")
+
+    @property
+    def pair_specials(self) -> int:
+        """Return how many of a pair's tokens are specials."""
+        return PAIR_SPECIALS - 1 + self.tokenizer.between
+
+    def second(self, first: int) -> int:
+        """Return the place of a pair's second text, the first one having so many pieces."""
+        return 1 + first + self.tokenizer.between
 
     def single(self, ids: Integers, words: Booleans, *, record: int = 0) -> Example:
         """Return [CLS] ids [SEP]; what does not fit is cut from the end and counted in `truncated`."""
@@ -69,7 +79,8 @@ class Packer:
 
     def pair(self, first: Pieces, second: Pieces, *, record: int = 0) -> Example:
         """Return [CLS] first [SEP] second [SEP]; the longer text is cut from its end, as often as it is the longer."""
-        left, right = map(int, shares(np.array(len(first.ids)), np.array(len(second.ids)), self.length - PAIR_SPECIALS))
+        room = self.length - self.pair_specials
+        left, right = map(int, shares(np.array(len(first.ids)), np.array(len(second.ids)), room))
         runs = (Run(first.ids[:left], first.words[:left]), Run(second.ids[:right], second.words[:right]))
         return self._sequence(runs, record=record, truncated=len(first.ids) + len(second.ids) - left - right)
 
@@ -99,16 +110,16 @@ class Packer:
         )
 
     def _sequence(self, runs: Sequence[Run], *, truncated: int, record: int) -> Example:
-        n = 1 + len(runs) + sum(len(run.ids) for run in runs)
-        ids, segments = np.empty(n, np.int32), np.zeros(n, np.int8)
-        words, special = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-        ids[0], special[0] = self.tokenizer.cls, True
-        end = 0
+        between = self.tokenizer.between
+        n = 2 + (len(runs) - 1) * between + sum(len(run.ids) for run in runs)
+        ids, segments = np.full(n, self.tokenizer.sep, np.int32), np.zeros(n, np.int8)
+        words, special = np.zeros(n, np.bool_), np.ones(n, np.bool_)
+        ids[0], start = self.tokenizer.cls, 1
         for segment, run in enumerate(runs):
-            start, end = end + 1, end + 1 + len(run.ids)
-            ids[start:end], ids[end] = run.ids, self.tokenizer.sep
-            words[start:end], special[end] = run.words, True
-            segments[start : end + 1] = segment
+            end = start + len(run.ids)
+            ids[start:end], words[start:end], special[start:end] = run.ids, run.words, False
+            segments[start : end + 1] = segment * self.tokenizer.second_segment
+            start = end + between
         return Example(ids=ids, segments=segments, words=words, special=special, record=record, truncated=truncated)
 
 

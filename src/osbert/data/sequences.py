@@ -17,7 +17,7 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples, Targets
 from osbert.data.ragged import Places, begins, ranges
 from osbert.text.document import Documents
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,7 +30,7 @@ class Sequences:
     """
 
     documents: Documents
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     firsts: Places
     sizes: Places
     segments: NDArray[np.int8]

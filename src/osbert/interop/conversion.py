@@ -20,6 +20,7 @@ from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.interop import google
 from osbert.interop import huggingface_names as names
+from osbert.interop.families_tokenizer import write_any_tokenizer
 from osbert.interop.huggingface import (
     Report,
     Row,
@@ -31,7 +32,6 @@ from osbert.interop.huggingface import (
     read_fitting_tokenizer,
 )
 from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
-from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.heads import Head, Learner
@@ -39,7 +39,7 @@ from osbert.models.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.transformer import Transformer
 from osbert.objectives import Objective
 from osbert.tasks import Task
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import FACTS
 
 Form = Literal["osbert", "huggingface", "google"]
@@ -63,7 +63,7 @@ class Model:
     form: Form
     folder: Path
     learner: Learner
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     task: Task | None
     pooled: bool
     report: Report
@@ -131,7 +131,7 @@ def write_model_as(model: Model, folder: Path, form: Form) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     sizes = model.learner.backbone.architecture
-    write_tokenizer(model.tokenizer, folder, length=sizes.length, segments=sizes.segments)
+    write_any_tokenizer(model.tokenizer, folder, length=sizes.length, segments=sizes.segments)
     write_tensors(tensors, folder / SAFE)
     write_json(folder / "config.json", config)
     if form == "osbert":

@@ -15,7 +15,7 @@ from osbert.evaluation.forward import evaluating
 from osbert.interop.conversion import Model
 from osbert.models.heads import Head
 from osbert.models.predictions import MaskedLanguageHead
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 BOUND = 2e-5
 """The largest difference that is no difference: what rounding makes of the same weights."""
@@ -86,7 +86,7 @@ def sequences(model: Model) -> list[Example]:
     return examples
 
 
-def _run(text: str, tokenizer: Tokenizer) -> Run:
+def _run(text: str, tokenizer: AnyTokenizer) -> Run:
     ids = tokenizer.encode(text)
     return Run(ids, ~tokenizer.continuation[ids])
 

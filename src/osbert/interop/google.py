@@ -19,6 +19,7 @@ from osbert.interop import huggingface_names as names
 from osbert.interop.google_bundle import INDEX, Bundle, open_bundle, write_bundle
 from osbert.interop.weight_files import read_json
 from osbert.models.transformer import Architecture
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Tokenizer
 
 CONFIG = "bert_config.json"
@@ -104,7 +105,9 @@ def read_google(prefix: Path) -> GoogleFolder:
     return GoogleFolder(config=config, tensors=read, unused=unused, folder=folder)
 
 
-def write_google(config: Mapping[str, Any], tensors: Mapping[str, Tensor], tokenizer: Tokenizer, folder: Path) -> None:
+def write_google(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor], tokenizer: AnyTokenizer, folder: Path
+) -> None:
     """Write bert_config.json, vocab.txt and bert_model.ckpt of what Hugging Face's folder would hold.
 
     Fields of the config of our own stay. tokenizer_config.json says what a vocabulary leaves open: whether text is
@@ -115,6 +118,7 @@ def write_google(config: Mapping[str, Any], tensors: Mapping[str, Tensor], token
     for objection in objections(architecture, tokenizer):
         problems.add(objection)
     problems.stop_if_any()
+    assert isinstance(tokenizer, Tokenizer)
     fields = {name: config[name] for name in (*FIELDS, "initializer_range")}
     fields |= {name: value for name, value in config.items() if name.startswith("osbert_")}
     if architecture.activation == "gelu_tanh":
@@ -128,7 +132,7 @@ def write_google(config: Mapping[str, Any], tensors: Mapping[str, Tensor], token
     write_json(folder / CONFIG, fields)
 
 
-def objections(architecture: Architecture, tokenizer: Tokenizer) -> Iterator[str]:
+def objections(architecture: Architecture, tokenizer: AnyTokenizer) -> Iterator[str]:
     """Yield what their code has no name for, each as a setting."""
     yield from names.ours_alone(architecture)
     if (kind := names.model_type(architecture)) not in ("bert", names.OWN):
@@ -137,6 +141,9 @@ def objections(architecture: Architecture, tokenizer: Tokenizer) -> Iterator[str
     for name, value in wanted.items():
         if (found := getattr(architecture, name)) != value:
             yield f"{name} = {found}, where theirs has {value}"
+    if not isinstance(tokenizer, Tokenizer):
+        yield "a tokenizer that is not WordPiece"
+        return
     if not tokenizer.cjk:
         yield "a tokenizer that does not set ideographs apart"
     if tokenizer.strip_accents != tokenizer.lowercase:

@@ -21,7 +21,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import write_json
 from osbert.interop import families
 from osbert.interop import huggingface_names as names
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.families_tokenizer import read_any_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.grouped import ChoiceHead
@@ -30,7 +30,7 @@ from osbert.models.positions import rotation
 from osbert.models.predictions import SequenceHead
 from osbert.models.tagging import TagHead
 from osbert.models.transformer import Architecture, Transformer, initialise
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 Status = Literal["loaded", "new", "unused"]
 
@@ -98,7 +98,7 @@ class Encoder:
     """A backbone with the tokenizer it was trained with, and what was odd about it (`Report.remarks`)."""
 
     backbone: Transformer
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     report: Report
 
 
@@ -112,9 +112,9 @@ def read_encoder(folder: str | Path) -> Encoder:
     return Encoder(backbone=loaded.backbone, tokenizer=tokenizer, report=loaded.report)
 
 
-def read_fitting_tokenizer(folder: str | Path, architecture: Architecture) -> Tokenizer:
+def read_fitting_tokenizer(folder: str | Path, architecture: Architecture) -> AnyTokenizer:
     """Return the tokenizer in a folder; raises UserError also when it has pieces that the model does not know."""
-    tokenizer = read_tokenizer(folder)
+    tokenizer = read_any_tokenizer(folder)
     known = architecture.vocabulary
     if len(tokenizer) > known:
         raise UserError(

@@ -22,7 +22,7 @@ _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
-_INSTEAD = "osbert reads BERT's WordPiece tokenizers; give one of those, or train one: osbert tokenizer train"
+_INSTEAD = "A WordPiece tokenizer as BERT's is needed here; give one of those, or train one: osbert tokenizer train"
 
 
 def read_tokenizer(folder: Path | str) -> Tokenizer:
@@ -51,7 +51,7 @@ def read_tokenizer(folder: Path | str) -> Tokenizer:
             f"{path}: neither tokenizer.json nor vocab.txt is in this folder (it has {inside}). {_INSTEAD}."
         )
     if files["tokenizer_config.json"].is_file():
-        config = _read_json(files["tokenizer_config.json"])
+        config = read_object(files["tokenizer_config.json"])
         flags |= {ours: config[theirs] for ours, theirs in _FLAGS.items() if config.get(theirs) is not None}
     lowercase = flags.get("lowercase")
     try:
@@ -87,7 +87,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 5
 
 
 def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]:
-    content = _read_json(path)
+    content = read_object(path)
     model = content.get("model") or {}
     vocabulary = model.get("vocab")
     kind = model.get("type") or ("WordPiece" if "max_input_chars_per_word" in model else "unknown")
@@ -135,7 +135,8 @@ def _looks_uncased(vocabulary: list[str]) -> bool:
     return not any(piece != piece.lower() for piece in vocabulary if not (piece[:1] == "[" and piece[-1:] == "]"))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the object in one of a tokenizer's JSON files; raises UserError when it is damaged."""
     try:
         content = json.loads(path.read_bytes().decode("utf-8-sig"))
     except ValueError as error:

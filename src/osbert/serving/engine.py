@@ -25,7 +25,7 @@ from osbert.serving.backend import Backend, Pooling
 from osbert.serving.onnx_backend import OnnxBackend
 from osbert.serving.torch_backend import TorchBackend
 from osbert.tasks import Prediction, Record, Task
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.processor import choose
 
 Text = str | tuple[str, ...]
@@ -41,7 +41,7 @@ class Engine:
     def __init__(
         self,
         backend: Backend,
-        tokenizer: Tokenizer,
+        tokenizer: AnyTokenizer,
         *,
         task: Task | None = None,
         folder: Path,
@@ -177,7 +177,7 @@ class Engine:
 
 
 def load(folder: str | Path, *, device: str = "auto") -> Engine:
-    """Load a run folder of ours or a Hugging Face BERT folder, onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
+    """Load a run folder of ours or a Hugging Face folder, onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
 
     Where there are no weights but an ONNX file, as `osbert export` writes it, onnxruntime computes, on the CPU. Raises
     UserError when it is no model, or when a fine-tuned run lacks weights.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.pack import PAIR_SPECIALS, Packer, Run
+from osbert.data.pack import Packer, Run
 from osbert.data.split_names import find_named
 from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
@@ -168,8 +168,8 @@ class Choose(TableTask):
 
 
 def _read(example: Example) -> int:
-    """Return how many pieces of the context a sequence holds; [CLS] and [SEP] have its segment, too."""
-    return int((example.segments == 0).sum()) - (PAIR_SPECIALS - 1)
+    """Return how many pieces of the context a sequence holds, between its first two specials."""
+    return int(np.flatnonzero(example.special)[1]) - 1
 
 
 def _names(record: Record, counting: Counting) -> tuple[str, ...]:

@@ -90,6 +90,11 @@ class _Cache(dict[str, Value]):
 class Tokenizer:
     """A vocabulary and the way text is cut into its pieces. Two are equal when their fingerprints are."""
 
+    between = 1
+    """How many separators stand between the two texts of a pair."""
+    second_segment = 1
+    """The segment of a pair's second text."""
+
     def __init__(
         self,
         vocabulary: Sequence[str],
@@ -168,6 +173,10 @@ class Tokenizer:
         if gathered:
             self._encode_gathered(texts, gathered, found)
         return found
+
+    def encode_words(self, text: str, words: Iterable[tuple[int, int]]) -> list[bytes]:
+        """Return `encode_bytes` of each word [start, end) of a text by itself."""
+        return self.encode_many([text[start:end] for start, end in words])
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Return the same ids with the place of each piece in the text as it was given.

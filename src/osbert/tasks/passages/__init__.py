@@ -16,8 +16,8 @@ from osbert.data.pack import Run
 from osbert.data.tagged import Sentence
 from osbert.data.tags import Span
 from osbert.tasks import Prediction, Record
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.split import Range
-from osbert.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +97,10 @@ def numbered(records: Sequence[Passage]) -> list[Passage]:
     return [dataclasses.replace(record, number=number) for number, record in enumerate(records)]
 
 
-def cut_words(passage: Passage, tokenizer: Tokenizer) -> Run:
+def cut_words(passage: Passage, tokenizer: AnyTokenizer) -> Run:
     """Return the pieces of a passage's words, each cut by itself; a word of which BERT leaves nothing is [UNK]."""
     (text,) = passage.texts
-    encoded = tokenizer.encode_many([text[start:end] for start, end in passage.words])
+    encoded = tokenizer.encode_words(text, passage.words)
     unknown = tokenizer.unknown.to_bytes(tokenizer.id_type.itemsize, "little")
     ids = np.frombuffer(b"".join(one or unknown for one in encoded), tokenizer.id_type).astype(np.int32)
     counts = np.array([max(len(one) // tokenizer.id_type.itemsize, 1) for one in encoded], np.int64)

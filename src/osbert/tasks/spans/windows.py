@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example
-from osbert.data.pack import PAIR_SPECIALS, Packer, Run
+from osbert.data.pack import Packer, Run
 from osbert.data.windows import spread
-from osbert.text.tokenizer import Encoding, Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.tokenizer import Encoding
 
 PARAGRAPHS = 1 << 14
 """Paragraphs whose pieces are kept: they come again with each of their questions, and in each epoch."""
@@ -48,7 +49,7 @@ class Cutter:
     def question_pieces(self, text: str) -> tuple[Run, int]:
         """Return the question's pieces, and how many do not fit."""
         ids = self.packer.tokenizer.encode(text)
-        size = min(len(ids), self.question, (self.packer.length - PAIR_SPECIALS) // 2)
+        size = min(len(ids), self.question, (self.packer.length - self.packer.pair_specials) // 2)
         return Run(ids[:size], ~self.packer.tokenizer.continuation[ids[:size]]), len(ids) - size
 
     def windows(self, question: str, paragraph: str, *, record: int) -> Iterator[tuple[int, Window]]:
@@ -59,7 +60,7 @@ class Cutter:
         asked, truncated = self.question_pieces(question)
         pieces = encoding(self.packer.tokenizer, paragraph)
         words = ~self.packer.tokenizer.continuation[pieces.ids]
-        bounds = spread(len(pieces), self.packer.length - PAIR_SPECIALS - len(asked.ids), self.stride)
+        bounds = spread(len(pieces), self.packer.length - self.packer.pair_specials - len(asked.ids), self.stride)
         owners = owned(len(pieces), bounds)
         for number, (begin, end) in enumerate(bounds):
             example = self.packer.pair(asked, Run(pieces.ids[begin:end], words[begin:end]), record=record)
@@ -72,7 +73,7 @@ class Cutter:
                     special=example.special,
                     record=record,
                     truncated=0 if number else truncated,
-                    first=len(asked.ids) + 2,
+                    first=self.packer.second(len(asked.ids)),
                     starts=pieces.starts[begin:end],
                     ends=pieces.ends[begin:end],
                     owned=owners[begin:end] == number,
@@ -80,13 +81,13 @@ class Cutter:
             )
 
 
-def encoding(tokenizer: Tokenizer, paragraph: str) -> Encoding:
+def encoding(tokenizer: AnyTokenizer, paragraph: str) -> Encoding:
     """Return the paragraph's pieces with their characters."""
     return _kept(tokenizer, paragraph) if len(paragraph) <= KEPT else tokenizer.encode_with_offsets(paragraph)
 
 
 @lru_cache(maxsize=PARAGRAPHS)
-def _kept(tokenizer: Tokenizer, paragraph: str) -> Encoding:
+def _kept(tokenizer: AnyTokenizer, paragraph: str) -> Encoding:
     return tokenizer.encode_with_offsets(paragraph)
 
 

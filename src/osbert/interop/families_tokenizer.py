@@ -1,0 +1,147 @@
+"""Tokenizers of other families, in and out: byte-level BPE and Unigram as tokenizer.json, BPE also as it once came.
+
+BERT's own, and those of DistilBERT and ELECTRA, are tokenizer_files.py's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.files import write_json, write_text
+from osbert.interop.tokenizer_files import read_object, read_tokenizer, write_tokenizer
+from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
+
+FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES))
+"""Their names of the special pieces -> ours."""
+
+DEFAULTS = dict(zip(NAMES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
+"""RoBERTa's and XLM-R's special pieces."""
+
+KINDS = ("BPE", "Unigram")
+CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
+PLACES = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file")
+"""Settings that tell where a tokenizer or its code was: they are not written into other folders."""
+
+
+def read_any_tokenizer(folder: Path | str) -> AnyTokenizer:
+    """Return the tokenizer in a folder, whichever kind it is.
+
+    Raises UserError as `read_tokenizer`, and when there is but a sentencepiece model.
+    """
+    path = Path(folder)
+    whole = path / "tokenizer.json"
+    if whole.is_file():
+        content = read_object(whole)
+        return _from_file(path, content) if _kind(content) in KINDS else read_tokenizer(path)
+    if (path / "vocab.txt").is_file() or not path.is_dir():
+        return read_tokenizer(path)
+    if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
+        return _from_file(path, _byte_level(path))
+    if models := sorted(path.glob("*.model")):
+        raise UserError(
+            f"{path} has its tokenizer as a sentencepiece model alone ({models[0].name}); tokenizer.json is missing. "
+            f"Get it from where the folder came from, or let transformers make it: "
+            f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
+        )
+    return read_tokenizer(path)
+
+
+def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
+    """Write a tokenizer so that AutoTokenizer loads the folder: as `write_tokenizer`, or the file it was read from.
+
+    Each file is written whole or not at all.
+    """
+    if not isinstance(tokenizer, FileTokenizer):
+        write_tokenizer(tokenizer, folder, length=length, segments=segments)
+        return
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    named = {theirs: tokenizer.specials[ours] for theirs, ours in FIELDS.items()}
+    write_text(path / "tokenizer.json", tokenizer.content)
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **named, **tokenizer.settings, "model_max_length": length}
+    write_json(path / CONFIG, config)
+    write_json(path / MAP, named)
+
+
+def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:
+    config = _optional(path / CONFIG)
+    settings = {name: value for name, value in config.items() if name not in PLACES}
+    _set_first_space(content, config.get("add_prefix_space"))
+    try:
+        return FileTokenizer(json.dumps(content, ensure_ascii=False), specials=_specials(path), settings=settings)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _kind(content: Mapping[str, Any]) -> str:
+    """Return the kind of a tokenizer.json's model; files of the first releases do not name it."""
+    model = content.get("model") or {}
+    if "type" in model:
+        return str(model["type"])
+    return "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
+
+
+def _specials(path: Path) -> dict[str, str]:
+    """Return the special pieces of a folder, as its settings name them, by our names."""
+    config = {**_optional(path / MAP), **_optional(path / CONFIG)}
+    return {ours: _piece(config.get(theirs) or DEFAULTS[ours]) for theirs, ours in FIELDS.items()}
+
+
+def _piece(name: str | Mapping[str, Any]) -> str:
+    return name if isinstance(name, str) else str(name["content"])
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.is_file() else {}
+
+
+def _set_first_space(content: dict[str, Any], wanted: bool | None) -> None:
+    """Have a byte-level tokenizer put a space before a text, or none: the folder's setting goes before the file's."""
+    for part in ("pre_tokenizer", "post_processor"):
+        if wanted is not None and "add_prefix_space" in (content.get(part) or {}):
+            content[part]["add_prefix_space"] = wanted
+
+
+def _byte_level(path: Path) -> dict[str, Any]:
+    """Return the tokenizer.json that vocab.json and merges.txt, GPT-2's files, stand for in a RoBERTa folder."""
+    ids = read_object(path / "vocab.json")
+    try:
+        lines = (path / "merges.txt").read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path / 'merges.txt'}: not UTF-8 at byte {error.start:,}. Copy or download it again."
+        ) from None
+    merges = [line for line in lines if line and not line.startswith("#version")]
+    named = _specials(path)
+    if missing := [piece for piece in named.values() if piece not in ids]:
+        raise UserError(f"{path / 'vocab.json'} lacks the special pieces {', '.join(missing)}. Is it a RoBERTa folder?")
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{"id": ids[piece], "content": piece, **plain} for piece in dict.fromkeys(named.values())]
+    sides = {"sep": [named["sep"], ids[named["sep"]]], "cls": [named["cls"], ids[named["cls"]]]}
+    byte_level = {"add_prefix_space": False, "trim_offsets": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": sorted(added, key=lambda one: one["id"]),
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "use_regex": True, **byte_level},
+        "post_processor": {"type": "RobertaProcessing", **sides, **byte_level},
+        "decoder": {"type": "ByteLevel", "use_regex": True, "add_prefix_space": True, "trim_offsets": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": ids,
+            "merges": merges,
+        },
+    }

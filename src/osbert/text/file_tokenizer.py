@@ -1,0 +1,163 @@
+"""FileTokenizer: pieces as a tokenizer.json says, for encoders whose pieces are not WordPiece's, by `tokenizers`.
+
+Byte-level BPE (GPT-2, RoBERTa) and Unigram (XLM-R) come as such a file, which the library that wrote it reads. Corpora
+and pretraining need the WordPiece Tokenizer; all else takes either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import Problems, UserError
+from osbert.text.tokenizer import Encoding, Tokenizer
+
+NAMES = ("pad", "unknown", "cls", "sep", "mask")
+"""The special pieces that there must be."""
+
+WORD_STARTS = ("Ġ", "▁")
+"""How pieces begin that begin a word: a space as byte-level BPE writes it, and as Unigram does."""
+
+
+class FileTokenizer:
+    """A tokenizer.json, and which of its pieces are the special ones. Two are equal when their fingerprints are.
+
+    `between`: how many separators stand between the two texts of a pair, and `second_segment`, the second one's
+    segment: RoBERTa's <s> a </s></s> b </s> has 2, and 0. `settings`: what else its folder says of it, to be written
+    into others.
+    """
+
+    def __init__(self, content: str, *, specials: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
+        """Take the file's content; `specials`: each of NAMES -> its piece.
+
+        Raises UserError when the library cannot read it, a special piece is missing, or sequences are not of the form
+        [cls] a [sep], and [cls] a [sep] ... b [sep].
+        """
+        from tokenizers import Tokenizer as Library
+
+        self.content = content
+        self.specials = dict(specials)
+        self.settings = dict(settings or {})
+        try:
+            self._library = Library.from_str(content)
+        except Exception as error:  # the library raises nothing more special
+            raise UserError(f"the tokenizers library cannot read it: {error}") from error
+        self._library.no_padding()
+        self._library.no_truncation()
+        ids = self._library.get_vocab(with_added_tokens=True)
+        pieces = [""] * (max(ids.values(), default=-1) + 1)
+        for piece, index in ids.items():
+            pieces[index] = piece
+        self.vocabulary = tuple(pieces)
+        self.pad, self.unknown, self.cls, self.sep, self.mask = self._special_ids()
+        self.id_type = np.dtype("<u2" if len(self.vocabulary) <= 1 << 16 else "<u4")
+        self.between, self.second_segment = self._pair_form()
+        self.fingerprint = hashlib.sha256(json.dumps([self.content, self.specials]).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        """Return the number of pieces in the vocabulary."""
+        return len(self.vocabulary)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other cuts every text in the same way into the same ids."""
+        return isinstance(other, FileTokenizer) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        """Return a hash that agrees with equality."""
+        return hash(self.fingerprint)
+
+    def __reduce__(self) -> tuple[Callable[..., FileTokenizer], tuple[object, ...]]:
+        """Pickle the file's content."""
+        return _restored, (self.content, self.specials, self.settings)
+
+    @cached_property
+    def continuation(self) -> NDArray[np.bool_]:
+        """Return which pieces (V,) follow another without a space: within words, but also punctuation."""
+        follows = np.array([not piece.startswith(WORD_STARTS) for piece in self.vocabulary])
+        follows[[self.pad, self.unknown, self.cls, self.sep, self.mask]] = False
+        return follows
+
+    def encode(self, text: str) -> NDArray[np.int32]:
+        """Return the ids of a text (n,), without those that a sequence begins and ends with.
+
+        As in transformers, a special piece that is written in the text ("<mask>") is that piece.
+        """
+        return np.array(self._library.encode(text, add_special_tokens=False).ids, np.int32)
+
+    def encode_bytes(self, text: str) -> bytes:
+        """Return the same ids as little-endian bytes of `id_type`."""
+        return self.encode(text).astype(self.id_type).tobytes()
+
+    def encode_many(self, texts: Sequence[str]) -> list[bytes]:
+        """Return `encode_bytes` of each text."""
+        return [self.encode_bytes(text) for text in texts]
+
+    def encode_words(self, text: str, words: Iterable[tuple[int, int]]) -> list[bytes]:
+        """Return `encode_bytes` of each word [start, end) of a text by itself, with the space that is before it."""
+        return [
+            self.encode_bytes(" " * (start > 0 and text[start - 1].isspace()) + text[start:end]) for start, end in words
+        ]
+
+    def encode_with_offsets(self, text: str) -> Encoding:
+        """Return the same ids with the place of each piece in the text as it was given, without the space before it.
+
+        Pieces that are parts of one character (its bytes) all have that character. `words` are what the
+        tokenizer cuts text into before it looks for pieces.
+        """
+        found = self._library.encode(text, add_special_tokens=False)
+        places = np.array(found.offsets, np.int64).reshape(-1, 2)
+        for place, (start, end) in enumerate(places.tolist()):
+            part = text[start:end]
+            if part.strip():
+                places[place, 0] = start + len(part) - len(part.lstrip())
+                places[place, 1] = end - len(part) + len(part.rstrip())
+        starts, ends = np.maximum.accumulate(places, axis=0).T if len(places) else places.T
+        _, words = np.unique([-1 if word is None else word for word in found.word_ids], return_inverse=True)
+        return Encoding(*(np.asarray(column, np.int32) for column in (found.ids, starts, ends, words)))
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Return the piece of each id, as the vocabulary writes it."""
+        return [self.vocabulary[index] for index in ids]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the pieces as text."""
+        return str(self._library.decode([int(index) for index in ids], skip_special_tokens=False))
+
+    def _special_ids(self) -> list[int]:
+        problems = Problems(heading="It cannot be used")
+        found = []
+        for name in NAMES:
+            index = self._library.token_to_id(self.specials[name])
+            if index is None:
+                problems.add(f"the special piece {self.specials[name]} ({name}) is missing")
+            found.append(-1 if index is None else index)
+        problems.stop_if_any()
+        return found
+
+    def _pair_form(self) -> tuple[int, int]:
+        """Return how many separators are between two texts, and the second one's segment, as a trial shows."""
+        text = self.encode("a").tolist()
+        single, pair = self._library.encode("a"), self._library.encode("a", "a")
+        between = len(pair.ids) - 2 * len(text) - 2
+        wanted = [self.cls, *text, *[self.sep] * between, *text, self.sep]
+        if single.ids != [self.cls, *text, self.sep] or pair.ids != wanted or between < 1:
+            shown, cls, sep = " ".join(self.tokens(pair.ids)), self.specials["cls"], self.specials["sep"]
+            raise UserError(
+                f"a pair of texts becomes {shown}, where an encoder has {cls} a {sep} b {sep}. It is no encoder's "
+                "tokenizer, or its post_processor is missing."
+            )
+        return between, pair.type_ids[-2]
+
+
+AnyTokenizer = Tokenizer | FileTokenizer
+"""What sequences are made with."""
+
+
+def _restored(content: str, specials: Mapping[str, str], settings: Mapping[str, Any]) -> FileTokenizer:
+    return FileTokenizer(content, specials=specials, settings=settings)

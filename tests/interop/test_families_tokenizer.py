@@ -1,0 +1,184 @@
+"""Byte-level BPE and Unigram tokenizers: pieces and ids are those of transformers, in and out."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import transformers
+
+from family_tokenizers import KINDS, LEARNT, save_roberta
+from osbert.data.pack import Packer, Run
+from osbert.errors import UserError
+from osbert.interop.families_tokenizer import read_any_tokenizer, write_any_tokenizer
+from osbert.tasks.passages import Passage, cut_words
+from osbert.tasks.spans.windows import Cutter
+from osbert.text.file_tokenizer import FileTokenizer
+
+TEXTS = [
+    *LEARNT,
+    "",
+    "a",
+    "  two  spaces and\ttabs\nlines  ",
+    "👍🏽 ﬁne ½ ①",
+    "Ünseen wörds, 'quoted' (end).",
+    "the <mask> fox",
+]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizers") / request.param
+    KINDS[request.param](path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def ours(folder: Path) -> FileTokenizer:
+    found = read_any_tokenizer(folder)
+    assert isinstance(found, FileTokenizer)
+    return found
+
+
+@pytest.fixture(scope="module")
+def theirs(folder: Path) -> Any:
+    if folder.name == "bpe":
+        return transformers.RobertaTokenizer.from_pretrained(folder)
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def test_pieces_and_specials_are_theirs(ours: FileTokenizer, theirs: Any) -> None:
+    assert len(ours) == len(theirs)
+    assert ours.tokens(range(len(ours))) == theirs.convert_ids_to_tokens(list(range(len(theirs))))
+    ids = (ours.pad, ours.unknown, ours.cls, ours.sep, ours.mask)
+    names = ("pad", "unk", "cls", "sep", "mask")
+    assert ids == tuple(getattr(theirs, f"{name}_token_id") for name in names)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_ids_are_theirs(ours: FileTokenizer, theirs: Any, text: str) -> None:
+    wanted = theirs(text, add_special_tokens=False)["input_ids"]
+    assert ours.encode(text).tolist() == wanted
+    assert np.frombuffer(ours.encode_many([text])[0], ours.id_type).tolist() == wanted
+    assert ours.encode_with_offsets(text).ids.tolist() == wanted
+
+
+@pytest.mark.parametrize("length", [64, 16])
+def test_sequences_are_theirs(ours: FileTokenizer, theirs: Any, length: int) -> None:
+    packer = Packer(tokenizer=ours, length=length)
+    runs = [Run(ids, ~ours.continuation[ids]) for ids in (ours.encode(LEARNT[0]), ours.encode(LEARNT[1]))]
+    alone, pair = packer.single(*runs[0]), packer.pair(*runs)
+    options = {"truncation": True, "max_length": length}
+    assert alone.ids.tolist() == theirs(LEARNT[0], **options)["input_ids"]
+    assert pair.ids.tolist() == theirs(*LEARNT[:2], **options)["input_ids"]
+    assert not pair.segments.any() and len(pair) <= length
+    mask = theirs(*LEARNT[:2], **options, return_special_tokens_mask=True)["special_tokens_mask"]
+    assert pair.special.tolist() == [bool(one) for one in mask]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_pieces_lie_where_theirs_do_without_the_space_before(ours: FileTokenizer, theirs: Any, text: str) -> None:
+    found = ours.encode_with_offsets(text)
+    places = theirs(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    for start, end, (first, last) in zip(found.starts, found.ends, places, strict=True):
+        assert text[start:end].strip() == text[first:last].strip()
+        assert text[start:end] == text[start:end].strip() or not text[start:end].strip()
+    assert (np.diff(found.starts) >= 0).all() and (np.diff(found.ends) >= 0).all()
+    assert not len(found) or (found.words[0] == 0 and set(np.diff(found.words)) <= {0, 1})
+
+
+def test_words_by_themselves_are_cut_as_within_their_text(ours: FileTokenizer) -> None:
+    text = "the quick brown café fox"
+    words = [(0, 3), (4, 9), (10, 15), (16, 20), (21, 24)]
+    assert b"".join(ours.encode_words(text, words)) == ours.encode_bytes(text)
+
+
+def test_the_written_folder_is_theirs_too(ours: FileTokenizer, theirs: Any, tmp_path: Path) -> None:
+    write_any_tokenizer(ours, tmp_path, length=32)
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert again.model_max_length == 32
+    for text in TEXTS:
+        assert again(text, LEARNT[0])["input_ids"] == theirs(text, LEARNT[0])["input_ids"]
+    assert read_any_tokenizer(tmp_path) == ours == pickle.loads(pickle.dumps(ours))
+
+
+def test_word_starts_and_text(ours: FileTokenizer) -> None:
+    ids = ours.encode("the quick fox")
+    assert (~ours.continuation[ids]).sum() >= 2
+    assert ours.decode(ids).strip() == "the quick fox"
+
+
+def test_the_first_space_goes_by_the_folder(tmp_path: Path) -> None:
+    save_roberta(tmp_path / "folder")
+    path = tmp_path / "folder" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"add_prefix_space": True}))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
+    ours = read_any_tokenizer(tmp_path / "folder")
+    assert ours.encode("quick fox").tolist() == theirs("quick fox", add_special_tokens=False)["input_ids"]
+    assert ours.encode("quick fox").tolist() == ours.encode(" quick fox").tolist()
+
+
+def test_a_file_that_does_not_name_its_model_is_read(tmp_path: Path) -> None:
+    """Those of the first releases."""
+    save_roberta(tmp_path / "folder")
+    path = tmp_path / "folder" / "tokenizer.json"
+    whole = read_any_tokenizer(tmp_path / "folder")
+    content = json.loads(path.read_text())
+    del content["model"]["type"]
+    path.write_text(json.dumps(content))
+    assert read_any_tokenizer(tmp_path / "folder").encode("the fox").tolist() == whole.encode("the fox").tolist()
+
+
+def change(folder: Path, **fields: Any) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
+    save_roberta(tmp_path / "folder")
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "sentencepiece.bpe.model").write_bytes(b"")
+    with pytest.raises(UserError, match=r"sentencepiece model alone .*tokenizer\.json is missing.*save_pretrained"):
+        read_any_tokenizer(tmp_path / "alone")
+    (tmp_path / "bare" / "vocab.json").write_text('{"a": 0}')
+    with pytest.raises(UserError, match="lacks the special pieces <pad>, <unk>, <s>, </s>, <mask>"):
+        read_any_tokenizer(tmp_path / "bare")
+    change(tmp_path / "folder", post_processor=None)
+    with pytest.raises(UserError, match="post_processor is missing"):
+        read_any_tokenizer(tmp_path / "folder")
+    change(tmp_path / "folder", normalizer={"type": "Unheard"})
+    with pytest.raises(UserError, match="tokenizers library cannot read it"):
+        read_any_tokenizer(tmp_path / "folder")
+    config = tmp_path / "folder" / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"mask_token": "[HIDE]"}))
+    change(tmp_path / "folder", normalizer=None)
+    with pytest.raises(UserError, match=r"special piece \[HIDE\] \(mask\) is missing"):
+        read_any_tokenizer(tmp_path / "folder")
+
+
+def test_windows_of_a_paragraph_know_where_its_pieces_stand(ours: FileTokenizer) -> None:
+    packer, paragraph = Packer(tokenizer=ours, length=24), " ".join(LEARNT)
+    whole = ours.encode(paragraph)
+    windows = list(Cutter(packer=packer, question=6, stride=4).windows("the fox", paragraph, record=0))
+    assert len(windows) > 2
+    for begin, window in windows:
+        size = len(window.starts)
+        assert window.ids[window.first : window.first + size].tolist() == whole[begin : begin + size].tolist()
+        assert window.ids[-1] == ours.sep and len(window) == window.first + size + 1 <= 24
+
+
+def test_each_word_of_a_passage_has_its_pieces(ours: FileTokenizer) -> None:
+    """Also one of which nothing is left (a zero-width space, where the tokenizer drops it)."""
+    text = "good\nfilm. \u200b 日本語"
+    words = ((0, 4), (5, 9), (9, 10), (11, 12), (13, 16))
+    run = cut_words(Passage(number=0, texts=(text,), words=words), ours)
+    assert run.words.sum() == len(words) and run.words[0]
+    assert run.ids[: len(ours.encode("good film"))].tolist() == ours.encode("good film").tolist()
