@@ -20,7 +20,7 @@ import transformers
 import osbert
 from family_tokenizers import KINDS
 from osbert.commands.convert import convert
-from osbert.commands.embed import embed
+from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
@@ -91,7 +91,7 @@ def test_texts_are_embedded_as_transformers_does(encoder: Path, tmp_path: Path) 
     found = texts(5)
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npz"
     source.write_text("\n".join(found) + "\n", encoding="utf-8")
-    embed(encoder, source, out=out, pooling="tokens")
+    embed(encoder, source, out=out, vectors=VectorOptions(pooling="tokens"))
     arrays = np.load(out)
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
     for place, text in enumerate(found):
