@@ -23,6 +23,7 @@ from osbert.commands.convert import convert
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
+from osbert.commands.finetune_long import Reader
 from osbert.errors import UserError
 from osbert.text.tokenizer import SPECIALS
 
@@ -121,6 +122,13 @@ def test_a_run_on_it_stands_alone_and_opens_in_transformers(encoder: Path, table
     )
     with pytest.raises(UserError, match="google-research/bert has no such model"):
         convert(run, tmp_path / "google", to="google")
+
+
+def test_what_it_reads_texts_with_is_known_before_its_weights_are(encoder: Path) -> None:
+    """By this GLUE, several tasks and a submission refuse texts that may not be cut."""
+    reader = Reader.of(encoder)
+    assert reader.length == 64
+    assert len(reader.tokenizer) == len(transformers.AutoTokenizer.from_pretrained(encoder))
 
 
 def test_the_command_predicts(encoder: Path, table: Path, tmp_path: Path) -> None:

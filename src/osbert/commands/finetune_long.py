@@ -13,11 +13,11 @@ from osbert.data.encoded import Encoded, Ready
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.evaluation.score import refuse_long
+from osbert.interop.families_tokenizer import read_any_tokenizer
 from osbert.interop.huggingface_names import architecture
-from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.interop.weight_files import read_json
 from osbert.tasks import Record, Task
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 Counts = NDArray[np.integer]
 
@@ -53,7 +53,7 @@ class Read:
 class Reader:
     """What a model reads texts with, known before its weights are read: its tokenizer, and the most tokens it takes."""
 
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     length: int
 
     @classmethod
@@ -61,7 +61,7 @@ class Reader:
         """Return that of the model in a folder. Raises UserError when its config or its tokenizer cannot be read."""
         config = model / "config.json"
         sizes = architecture(read_json(config), where=str(config))
-        return cls(tokenizer=read_tokenizer(model), length=sizes.length)
+        return cls(tokenizer=read_any_tokenizer(model), length=sizes.length)
 
     def check(self, task: Task, records: Mapping[str, Sequence[Record]]) -> None:
         """Raise UserError that names every record that does not fit, of those that a fine-tuning reads ("train", "dev")
