@@ -21,6 +21,7 @@ VERBS = {
     "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
     "evaluate": "Score a fine-tuned run on a file with labels.",
     "predict": "Predict with a fine-tuned run: one text, or a file.",
+    "serve": "Answer over HTTP with fine-tuned runs and encoders.",
     "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
     "reproduce": "Run a table of the BERT paper at a size of your choosing.",
     "export": "Write a run as others run it: ONNX, in float32 or int8.",

@@ -1,1 +1,1 @@
-"""A finished run at work: predictions and vectors from Python."""
+"""A finished run at work: predictions and vectors, from Python and over HTTP."""

@@ -1,0 +1,93 @@
+"""osbert serve: fine-tuned runs and encoders answer over HTTP."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from osbert.errors import UserError
+from osbert.serving.limits import Limits
+
+if TYPE_CHECKING:
+    from osbert.serving.wire import Orders
+
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+
+
+def serve(
+    runs: list[str],
+    /,
+    *,
+    port: int = 8000,
+    host: str = "127.0.0.1",
+    device: str = "auto",
+    workers: int = 1,
+    threads: int = 0,
+    keys: Path | None = None,
+    cors: list[str] | None = None,
+    limits: Annotated[Limits | None, Parameter(name="*")] = None,
+) -> None:
+    """Serve runs over HTTP: predictions, vectors, filled masks, answers to questions, entities.
+
+    Requests that come together are read together, by tokens. What is too large, too long or too much is refused with a
+    status that says so, never cut. SIGTERM and Ctrl-C finish what was accepted. /openapi.json describes the calls.
+
+    Parameters
+    ----------
+    runs
+        Run folders, exported ones, or Hugging Face BERT folders, as PATH or NAME=PATH.
+    port
+        The port to listen at; 0 for a free one.
+    host
+        The address to listen at; 0.0.0.0 is all of the machine's.
+    device
+        cpu, cuda, cuda:N, or auto for a GPU if there is one.
+    workers
+        Processes that each have all models.
+    threads
+        Threads of a worker; 0 shares the cores among the workers.
+    keys
+        A file with API keys, one a line; without it whoever reaches the server may ask.
+    cors
+        Origins, such as https://example.org, whose pages may ask from a browser.
+    """
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f'osbert serve needs {", ".join(missing)}: pip install "osbert[serve]"')
+    from osbert.serving.keys import read_keys
+    from osbert.serving.run import Address, run
+
+    chosen = limits or Limits()
+    chosen.check()
+    if workers < 1 or threads < 0:
+        raise UserError(f"--workers {workers} --threads {threads}: at least 1 worker, and 0 threads or more.")
+    address = Address(host=host, port=port, origins=tuple(cors or ()), keys=read_keys(keys))
+    orders = _orders(runs, device, chosen, threads or _share(workers))
+    if keys is None and not host.startswith("127.") and host not in ("localhost", "::1"):
+        print(f"Whoever reaches {host} may ask: --keys FILE lets in only those who have a key.")
+    run(orders, chosen, address, workers=workers)
+
+
+def _orders(runs: list[str], device: str, limits: Limits, threads: int) -> Orders:
+    from osbert.serving.models import named
+    from osbert.serving.wire import Orders
+
+    if not runs:
+        raise UserError("Give one run or more: osbert serve RUN")
+    return Orders(
+        runs=named(runs),
+        device=device,
+        threads=threads,
+        batch_tokens=limits.batch_tokens,
+        wait=limits.wait / 1000,
+    )
+
+
+def _share(workers: int) -> int:
+    """Return the threads of each of several workers; 0, torch's own choice, for one alone."""
+
+    return 0 if workers == 1 else max(1, len(os.sched_getaffinity(0)) // workers)

@@ -1,0 +1,272 @@
+"""What can be asked of a model: each call turns a request into items to read, and what was read of them into JSON.
+
+What is predicted is what the engine says of the same records; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from osbert.data.example import Example
+from osbert.data.table import Row
+from osbert.errors import UserError
+from osbert.serving.models import Kind, Model
+from osbert.serving.schemas import Refused
+from osbert.tasks import Record
+from osbert.tasks.choices import Choices
+from osbert.tasks.choices.columns import Columns, choose
+from osbert.tasks.choose import Choose
+
+Asked = Mapping[str, Any]
+"""A request's fields."""
+
+
+class Item(NamedTuple):
+    """One thing to read: a Record or an Example as `value`, and the sequences that it is read in."""
+
+    value: Any
+    examples: tuple[Example, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Return its tokens."""
+        return sum(map(len, self.examples))
+
+
+class Call:
+    """One of the things that can be asked."""
+
+    kinds: ClassVar[tuple[Kind, ...]]
+    what: ClassVar[str]
+
+    def items(self, model: Model, asked: Asked) -> list[Item]:
+        """Return what is to be read; raises Refused, 422, when it cannot be, naming the field."""
+        raise NotImplementedError
+
+    def option(self, asked: Asked) -> Hashable:
+        """Return what must be alike in requests that are read in one pass."""
+        return None
+
+    def read(self, model: Model, values: Sequence[Any], option: Any) -> Sequence[Any]:
+        """Return what the model says of each value."""
+        return model.engine.predict_records(values)
+
+    def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the answer's fields, "model" aside."""
+        raise NotImplementedError
+
+
+class Predict(Call):
+    """Labels, numbers and choices."""
+
+    kinds = ("classify", "regress", "choose")
+    what = "predict (/v1/predict)"
+
+    def items(self, model: Model, asked: Asked) -> list[Item]:
+        """Return a record for each text, pair or row."""
+        texts, rows = asked.get("texts"), asked.get("records")
+        if (texts is None) == (rows is None):
+            raise Refused(422, "Give one of texts and records.", field="texts")
+        if rows is not None:
+            if model.kind != "choose":
+                raise Refused(422, f"The model {model.name} reads texts, not records.", field="records")
+            return [choices(model, row, f"records[{place}]") for place, row in enumerate(rows)]
+        return [
+            record(model, (text,) if isinstance(text, str) else tuple(text), f"texts[{place}]")
+            for place, text in enumerate(texts or ())
+        ]
+
+    def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the predictions, and the pieces if they were asked for."""
+        answer: dict[str, Any] = {"predictions": []}
+        for item, prediction in zip(items, said, strict=True):
+            shares = prediction.probabilities
+            if model.kind == "regress":
+                one: dict[str, Any] = {"value": prediction.value}
+            elif model.kind == "choose":
+                one = {"choice": list(shares).index(prediction.value), "probabilities": list(shares.values())}
+            else:
+                one = {"label": prediction.value, "probabilities": dict(shares)}
+            answer["predictions"].append(one | _windows(item))
+        if asked.get("pieces"):
+            tokens = model.engine.tokenizer.tokens
+            answer["pieces"] = [[piece for one in item.examples for piece in tokens(one.ids)] for item in items]
+        return answer
+
+
+class Embed(Call):
+    """Vectors."""
+
+    kinds = ("classify", "regress", "choose", "tag", "span", "pretraining", "encoder")
+    what = "embed (/v1/embed)"
+
+    def items(self, model: Model, asked: Asked) -> list[Item]:
+        """Return a sequence for each text."""
+        examples = model.engine.examples(asked["texts"])
+        items = [Item(example, (example,)) for example in examples]
+        for place, item in enumerate(items):
+            fits(model, item, f"texts[{place}]")
+        return items
+
+    def option(self, asked: Asked) -> Hashable:
+        """Return the pooling."""
+        return asked["pooling"]
+
+    def read(self, model: Model, values: Sequence[Any], option: Any) -> Sequence[Any]:
+        """Return the vectors (n, D)."""
+        return model.engine.vectors(values, pooling=option)
+
+    def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the vectors, of length 1 if so wanted; one of length 0 stays."""
+        vectors = np.stack(said).astype(np.float32)
+        if asked["normalise"]:
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return {"vectors": vectors.tolist()}
+
+
+class FillMask(Call):
+    """The pieces that may stand where [MASK] is."""
+
+    kinds = ("pretraining",)
+    what = "fill masks (/v1/fill-mask)"
+
+    def items(self, model: Model, asked: Asked) -> list[Item]:
+        """Return a sequence for each text; each must have a mask."""
+        from osbert.serving.masks import MASK, masked
+
+        items = []
+        for place, text in enumerate(asked["texts"]):
+            if MASK not in text:
+                raise Refused(422, f"There is no {MASK} in the text.", field=f"texts[{place}]")
+            example = masked(model.engine, text)
+            items.append(fits(model, Item(example, (example,)), f"texts[{place}]"))
+        return items
+
+    def option(self, asked: Asked) -> Hashable:
+        """Return how many pieces are wanted."""
+        return asked["top"]
+
+    def read(self, model: Model, values: Sequence[Any], option: Any) -> Sequence[Any]:
+        """Return the pieces for each mask."""
+        from osbert.serving.masks import fill
+
+        assert model.masks is not None
+        return fill(model.engine, model.masks, values, top=option)
+
+    def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the pieces of each mask of each text."""
+        return {"fills": [[[one._asdict() for one in mask] for mask in masks] for masks in said]}
+
+
+class Answer(Call):
+    """Answers to questions on paragraphs."""
+
+    kinds = ("span",)
+    what = "answer questions (/v1/answer)"
+
+    def items(self, model: Model, asked: Asked) -> list[Item]:
+        """Return the one question."""
+        for name in ("question", "paragraph"):
+            if not len(model.engine.tokenizer.encode(asked[name])):
+                raise Refused(422, "There is nothing in it to read.", field=name)
+        task = model.engine.fine_tuned
+        asking = task.asked((asked["question"], asked["paragraph"]))
+        item = Item(asking, tuple(task.encode(asking, model.engine.packer)))
+        if cut := sum(example.truncated for example in item.examples):
+            limit = task.limit(model.engine.packer)
+            raise Refused(422, f"{cut:,} pieces more than are read: the model reads {limit}.", field="question")
+        return [item]
+
+    def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the answer, None where the model sees none, and the likeliest candidates."""
+        (prediction,) = said
+        listed = [_candidate(one) for one in prediction.candidates[: asked["n_best"]]]
+        chosen = _candidate(prediction.chosen) if prediction.chosen.start >= 0 else None
+        return {"answer": chosen, "n_best": listed, **_windows(items[0])}
+
+
+class Tag(Call):
+    """Entities."""
+
+    kinds = ("tag",)
+    what = "tag (/v1/tag)"
+
+    def items(self, model: Model, asked: Asked) -> list[Item]:
+        """Return a passage for each text."""
+        return [record(model, (text,), f"texts[{place}]", empty=True) for place, text in enumerate(asked["texts"])]
+
+    def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the entities of each text."""
+        counts = [len(item.examples) for item in items]
+        windows = {"windows": counts} if max(counts) > 1 else {}
+        return {"entities": [list(prediction.found) for prediction in said], **windows}
+
+
+CALLS: Mapping[str, Call] = {
+    "predict": Predict(),
+    "embed": Embed(),
+    "fill-mask": FillMask(),
+    "answer": Answer(),
+    "tag": Tag(),
+}
+"""What can be asked, by its path behind /v1/."""
+
+
+def record(model: Model, texts: tuple[str, ...], field: str, *, empty: bool = False) -> Item:
+    """Return texts that are read together as an item; raises Refused when they do not suit the model.
+
+    `empty`: whether it may hold nothing.
+    """
+    task = model.engine.fine_tuned
+    try:
+        asked = task.asked(texts)
+    except UserError as error:
+        raise Refused(422, str(error), field=field) from error
+    return _laid(model, asked, field, empty=empty)
+
+
+def choices(model: Model, row: Mapping[str, Any], field: str) -> Item:
+    """Return a row of a table as a context with its choices; raises Refused when a column is missing."""
+    task = model.engine.fine_tuned
+    assert isinstance(task, Choose)
+    context, offered = row.get("context"), row.get("choices")
+    try:
+        if isinstance(context, str) and isinstance(offered, list) and len(row) == 2:
+            return _laid(model, task.asked((context, *offered)), field)
+        values = {name: value for name, value in row.items() if isinstance(value, str)}
+        lists = {name: "" for name, value in row.items() if not isinstance(value, str)}
+        columns = Columns(context=task.context, choices=task.choices, prefix=task.prefix)
+        if not (columns.context and columns.choices):
+            columns = replace(choose(tuple(row), asked=columns, path=field, labelled=False), label="")
+        made = task.record(Row(line=0, values=values | lists, source=dict(row)), columns)
+    except (UserError, ValueError) as error:
+        raise Refused(422, str(error), field=field) from error
+    return _laid(model, made, field)
+
+
+def fits(model: Model, item: Item, field: str) -> Item:
+    """Return an item; raises Refused when it is longer than the model reads, or has nothing to read."""
+    if cut := sum(example.truncated for example in item.examples):
+        raise Refused(422, f"{cut:,} pieces more than fit: the model reads {model.length} tokens.", field=field)
+    if all(example.special.all() for example in item.examples):
+        raise Refused(422, "There is nothing in it to read.", field=field)
+    return item
+
+
+def _laid(model: Model, asked: Record, field: str, *, empty: bool = False) -> Item:
+    item = Item(asked, tuple(model.engine.fine_tuned.encode(asked, model.engine.packer)))
+    return item if empty else fits(model, item, field)
+
+
+def _windows(item: Item) -> dict[str, int]:
+    """Return how many windows a long text was read in, if several: the sequences of choices are no windows."""
+    several = len(item.examples) > 1 and not isinstance(item.value, Choices)
+    return {"windows": len(item.examples)} if several else {}
+
+
+def _candidate(candidate: Any) -> dict[str, Any]:
+    return {name: getattr(candidate, name) for name in ("text", "start", "end", "probability")}

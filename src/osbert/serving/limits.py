@@ -1,0 +1,39 @@
+"""What a server takes on: how large a request may be, how many wait, how long, and how much is read in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from osbert.errors import Problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The bounds of a server; what is beyond them is refused, never cut."""
+
+    queue: int = 256
+    """Most requests that are accepted and not answered yet; further ones are refused with 429."""
+    body: int = 1_000_000
+    """Most bytes of a request."""
+    texts: int = 128
+    """Most texts, pairs or records in a request."""
+    characters: int = 50_000
+    """Most characters of a text."""
+    deadline: float = 30.0
+    """Seconds after which a request is given up (504); a request can ask for fewer by its header X-Deadline."""
+    batch_tokens: int = 1024
+    """Most tokens that a model reads in one pass; a single longer text, or its windows, is read alone."""
+    wait: float = 4.0
+    """Milliseconds that a request waits at most for others to be read with, while the model is idle."""
+
+    def check(self) -> None:
+        """Raise UserError when one of them is out of range."""
+        problems = Problems(heading="The server cannot be started with these limits")
+        for name in ("queue", "body", "texts", "characters", "batch_tokens"):
+            if getattr(self, name) < 1:
+                problems.add(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1")
+        if not 0 < self.deadline < 1e6:
+            problems.add(f"--deadline {self.deadline:g}: a number of seconds above 0")
+        if not 0 <= self.wait <= 10_000:
+            problems.add(f"--wait {self.wait:g}: from 0 to 10000 milliseconds")
+        problems.stop_if_any()

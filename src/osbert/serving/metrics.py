@@ -1,0 +1,58 @@
+"""What a server tells of itself to Prometheus: requests, their time, the queue, the passes, deaths of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+ITEMS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """The counters of one server, in a registry of their own."""
+
+    def __init__(self) -> None:
+        """Begin at 0."""
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "osbert_requests_total", "Requests by path and status; 499: the client went away.", ["path", "status"],
+            registry=registry,
+        )  # fmt: skip
+        self.seconds = Histogram(
+            "osbert_request_seconds", "From a request's arrival to its answer.", ["path"], buckets=SECONDS,
+            registry=registry,
+        )  # fmt: skip
+        self.waiting = Gauge("osbert_queue_requests", "Requests accepted and not answered yet.", registry=registry)
+        self.ready = Gauge("osbert_workers_ready", "Workers that have their models loaded.", registry=registry)
+        self.deaths = Counter("osbert_worker_deaths_total", "Workers that died and were replaced.", registry=registry)
+        self.tokens = Histogram(
+            "osbert_pass_tokens", "Tokens that were read in one pass.", ["model"], buckets=TOKENS, registry=registry
+        )
+        self.items = Histogram(
+            "osbert_pass_items", "Texts, pairs or records in one pass.", ["model"], buckets=ITEMS, registry=registry
+        )
+        self.passes = Histogram(
+            "osbert_pass_seconds", "How long a pass took.", ["model"], buckets=SECONDS, registry=registry
+        )
+
+    def count(self, waiting: Callable[[], int]) -> None:
+        """Ask `waiting` for the requests in the queue whenever they are told."""
+        self.waiting.set_function(waiting)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Note an answered request."""
+        self.requests.labels(path, str(status)).inc()
+        self.seconds.labels(path).observe(seconds)
+
+    def read(self, model: str, *, items: int, tokens: int, seconds: float) -> None:
+        """Note a pass."""
+        self.items.labels(model).observe(items)
+        self.tokens.labels(model).observe(tokens)
+        self.passes.labels(model).observe(seconds)
+
+    def text(self) -> bytes:
+        """Return them in Prometheus's form."""
+        return generate_latest(self.registry)

@@ -1,0 +1,120 @@
+"""The models that are served: each a run folder with a name, what it is for, and the engine that reads with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from osbert.errors import Problems, UserError, nearest
+from osbert.serving.schemas import Refused
+from osbert.tasks import Task
+from osbert.tasks.choose import Choose
+from osbert.tasks.classify import Classify
+from osbert.tasks.regress import Regress
+from osbert.tasks.span import Span
+from osbert.tasks.tables.texts import TextTask
+from osbert.tasks.tag import Tag
+
+if TYPE_CHECKING:
+    from osbert.serving.engine import Engine
+
+Kind = Literal["classify", "regress", "tag", "span", "choose", "pretraining", "encoder"]
+
+
+class Run(NamedTuple):
+    """A folder to serve, and the name it goes by."""
+
+    name: str
+    folder: Path
+
+
+def named(runs: Sequence[str]) -> list[Run]:
+    """Return the runs given as PATH or NAME=PATH; a path's name is its folder's.
+
+    Raises UserError when one is no model, or two have one name.
+    """
+    problems = Problems(heading="These models cannot be served")
+    found: dict[str, Run] = {}
+    for given in runs:
+        name, equals, path = given.partition("=")
+        folder = Path(path if equals else given)
+        name = name if equals else folder.resolve().name
+        if not folder.is_dir():
+            problems.add(f"{folder}: there is no such folder.")
+        elif not name:
+            problems.add(f"{given}: the name is empty. Write NAME=PATH, or the path alone.")
+        elif name in found:
+            problems.add(f"{found[name].folder} and {folder} are both called {name}. Write NAME=PATH for one of them.")
+        found.setdefault(name, Run(name, folder))
+    problems.stop_if_any()
+    return list(found.values())
+
+
+class Model:
+    """A run that is served."""
+
+    def __init__(self, name: str, engine: Engine) -> None:
+        """Give `engine` a name. Raises UserError when its task cannot be served."""
+        from osbert.serving.masks import masks_of
+
+        self.name = name
+        self.engine = engine
+        self.masks = masks_of(engine)
+        self.kind: Kind = kind(engine, masks=self.masks is not None)
+
+    def told(self) -> dict[str, Any]:
+        """Return what /v1/models tells."""
+        task = self.engine.task
+        labels = getattr(task, "labels", None)
+        names = {"labels": list(labels)} if labels else {}
+        return {"name": self.name, "kind": self.kind, **names, "fields": fields(task), "length": self.length}
+
+    @property
+    def length(self) -> int:
+        """Return the most tokens that the model reads at once."""
+        return self.engine.packer.length
+
+
+def kind(engine: Engine, *, masks: bool) -> Kind:
+    """Return what an engine's model is for: its task's kind, else whether it can fill `masks`."""
+    kinds: tuple[tuple[type[Task], Kind], ...] = (
+        (Classify, "classify"), (Regress, "regress"), (Tag, "tag"), (Span, "span"), (Choose, "choose")
+    )  # fmt: skip
+    for class_, name in kinds:
+        if isinstance(engine.task, class_):
+            return name
+    if engine.task is not None:
+        raise UserError(f"{engine.folder}: a task of the kind {engine.task.name} cannot be served.")
+    return "pretraining" if masks else "encoder"
+
+
+def fields(task: Task | None) -> list[str]:
+    """Return what a request says for a model of a task: its texts by name, or the columns of a record."""
+    if isinstance(task, Span):
+        return ["question", "paragraph"]
+    if isinstance(task, Choose):
+        prefix = (task.prefix,) if task.prefix else ()
+        return [*task.context, *prefix, *task.choices] if task.context and task.choices else ["context", "choices"]
+    return ["text", "other"] if isinstance(task, TextTask) and task.pair else ["text"]
+
+
+def find(models: Mapping[str, Model], name: str | None, kinds: Sequence[Kind], what: str) -> Model:
+    """Return the model of a name, or the first of these kinds; raises Refused when there is none.
+
+    `what`: what is asked of it, in words.
+    """
+    able = [model for model in models.values() if model.kind in kinds]
+    if name is None:
+        if able:
+            return able[0]
+        raise Refused(404, f"None of the models here can {what}: {', '.join(_listed(models))}.")
+    if name not in models:
+        raise Refused(404, f"There is no model '{name}' here.{nearest(name, models)}", field="model")
+    if models[name] not in able:
+        raise Refused(422, f"The model {name} ({models[name].kind}) cannot {what}.", field="model")
+    return models[name]
+
+
+def _listed(models: Mapping[str, Model]) -> Iterator[str]:
+    yield from (f"{model.name} ({model.kind})" for model in models.values())

@@ -1,0 +1,241 @@
+"""The server's side of its workers: accepts requests, hands them out, gives them to another worker when one dies.
+
+A request that was accepted stays here until it is answered: by a worker, or with 503 when several workers died over it.
+So a worker that dies takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import pickle
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.serving.limits import Limits
+from osbert.serving.metrics import Metrics
+from osbert.serving.schemas import Refused
+from osbert.serving.wire import HEAD, Answered, Asking, Dropping, Failed, Orders, Read, Ready, framed, refused
+
+DEATHS = 3
+"""So many workers that die over a request end it."""
+PAUSES = (0.0, 0.5, 2.0, 5.0)
+"""Seconds before a worker is started again, by how often in a row it could not be."""
+RECENT = 64
+"""Answers by which it is told how fast they come."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Pending:
+    """An accepted request: what was asked, who answers it, and how many workers died over it."""
+
+    asking: Asking
+    answer: asyncio.Future[Answered]
+    worker: _Worker | None = None
+    deaths: int = 0
+
+
+@dataclass(kw_only=True, eq=False)
+class _Worker:
+    """A worker process that has its models loaded, and what it was given."""
+
+    process: asyncio.subprocess.Process
+    writer: asyncio.StreamWriter
+    given: dict[int, Pending] = field(default_factory=dict)
+
+
+class Pool:
+    """The workers, and the requests that were accepted and are not answered yet."""
+
+    def __init__(self, orders: Orders, limits: Limits, metrics: Metrics, *, workers: int = 1) -> None:
+        """Begin without workers; `start` makes them."""
+        self.orders = orders
+        self.limits = limits
+        self.metrics = metrics
+        self.count = workers
+        self.pending: dict[int, Pending] = {}
+        self.models: list[dict[str, Any]] = []
+        self._numbers = itertools.count()
+        self._ready: list[_Worker] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._times: deque[float] = deque(maxlen=RECENT)
+        metrics.count(lambda: len(self.pending))
+        metrics.ready.set_function(lambda: len(self._ready))
+
+    @property
+    def ready(self) -> bool:
+        """Return whether there is a worker to answer."""
+        return bool(self._ready)
+
+    async def start(self) -> list[str]:
+        """Start the workers and wait until they have loaded the models; return remarks on these.
+
+        Raises UserError when one cannot be loaded.
+        """
+        loop = asyncio.get_running_loop()
+        first: list[asyncio.Future[list[str]]] = [loop.create_future() for _ in range(self.count)]
+        self._tasks = [loop.create_task(self._keep(one)) for one in first]
+        try:
+            remarks = await asyncio.gather(*first)
+        except BaseException:
+            await self.close()
+            raise
+        return remarks[0]
+
+    async def close(self) -> None:
+        """End the workers; requests that are not answered stay so."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def submit(self, call: str, asked: dict[str, Any], deadline: float) -> Pending:
+        """Accept a request, to be answered before `deadline` (time.monotonic). Raises Refused, 429, when it is full."""
+        self.admit()
+        number = next(self._numbers)
+        asking = Asking(number, call, asked, time.monotonic(), deadline)
+        pending = Pending(asking=asking, answer=asyncio.get_running_loop().create_future())
+        self.pending[number] = pending
+        self._give(pending)
+        return pending
+
+    def admit(self) -> None:
+        """Raise Refused, 429, when the queue is full."""
+        if len(self.pending) >= self.limits.queue:
+            raise Refused(
+                429, f"{len(self.pending)} requests wait already; try again later.", retry_after=self.retry_after()
+            )
+
+    def retry_after(self) -> int:
+        """Return in how many whole seconds the queue will be empty at the speed of the last answers."""
+        if len(self._times) < 2:
+            return 1
+        rate = (len(self._times) - 1) / max(time.monotonic() - self._times[0], 1e-3)
+        return min(max(1, math.ceil(len(self.pending) / rate)), 60)
+
+    def forget(self, pending: Pending) -> None:
+        """Have nobody work on a request any more; nothing is done where it is answered."""
+        number = pending.asking.number
+        if self.pending.pop(number, None) is None:
+            return
+        if pending.worker:
+            pending.worker.given.pop(number, None)
+            pending.worker.writer.write(framed(Dropping(number)))
+            pending.worker = None
+
+    def _give(self, pending: Pending) -> None:
+        """Hand a request to the worker that has fewest; without one it waits."""
+        worker = min(self._ready, key=lambda one: len(one.given), default=None)
+        if worker:
+            pending.worker = worker
+            worker.given[pending.asking.number] = pending
+            worker.writer.write(framed(pending.asking))
+
+    async def _keep(self, first: asyncio.Future[list[str]]) -> None:
+        """Have a worker, and another when it dies; `first` gets the remarks of the first, or why there is none."""
+        try:
+            await self._keep_one(first)
+        except Exception as error:  # a mistake of ours: whoever waits for the first worker is to see it
+            if not first.done():
+                first.set_exception(error)
+            raise
+
+    async def _keep_one(self, first: asyncio.Future[list[str]]) -> None:
+        failures = 0
+        while True:
+            try:
+                async with self._started() as (reader, worker):
+                    told = await _message(reader)
+                    if isinstance(told, Failed):
+                        raise UserError(told.message)
+                    failures = 0
+                    if not first.done():
+                        first.set_result(told.remarks)
+                    await self._listen(reader, worker, told)
+            except UserError as error:
+                problem = error
+            except (EOFError, OSError):
+                problem = UserError("The worker died while it loaded the models; is there memory enough?")
+            else:
+                continue
+            if not first.done():
+                first.set_exception(problem)
+                return
+            failures += 1
+            print(f"osbert serve: a worker cannot be started again: {problem}", file=sys.stderr)
+            await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1])
+
+    @contextlib.asynccontextmanager
+    async def _started(self) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
+        """Start a process and tell it its orders; it is gone at the end of the block."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "osbert.serving.worker", stdin=theirs.fileno()
+            )
+        ours.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            writer.write(framed(self.orders))
+            yield reader, _Worker(process=process, writer=writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, told: Ready) -> None:
+        """Take a worker's answers until it dies, and then give what it had to others."""
+        self.models = told.models
+        self._ready.append(worker)
+        for pending in [one for one in self.pending.values() if one.worker is None]:
+            self._give(pending)
+        try:
+            while True:
+                self._take(await _message(reader), worker)
+        except (EOFError, OSError):
+            self._ready.remove(worker)
+            self._bury(worker)
+            status = await worker.process.wait()
+            print(f"osbert serve: a worker died ({_ended(status)}); another takes over its requests.", file=sys.stderr)
+
+    def _take(self, read: Read, worker: _Worker) -> None:
+        """Give answers to who waits for them, and note the pass."""
+        for answered in read.answers:
+            pending = self.pending.pop(answered.number, None)
+            worker.given.pop(answered.number, None)
+            if pending and not pending.answer.done():
+                pending.answer.set_result(answered)
+                self._times.append(time.monotonic())
+        if read.items:
+            self.metrics.read(read.model, items=read.items, tokens=read.tokens, seconds=read.seconds)
+
+    def _bury(self, worker: _Worker) -> None:
+        """Note that a worker died, and give its requests to others."""
+        self.metrics.deaths.inc()
+        for number, pending in worker.given.items():
+            pending.worker = None
+            pending.deaths += 1
+            if pending.deaths >= DEATHS:
+                del self.pending[number]
+                why = f"{DEATHS} workers died over this request, one after the other."
+                pending.answer.set_result(refused(number, Refused(503, why)))
+            else:
+                self._give(pending)
+
+
+async def _message(reader: asyncio.StreamReader) -> Any:
+    """Return the next message. Raises EOFError when the worker is gone."""
+    (size,) = HEAD.unpack(await reader.readexactly(HEAD.size))
+    return pickle.loads(await reader.readexactly(size))
+
+
+def _ended(status: int) -> str:
+    return f"killed by signal {-status}" if status < 0 else f"status {status}"

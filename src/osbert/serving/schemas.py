@@ -1,0 +1,243 @@
+"""What requests and answers look like: read strictly, and told to others by /openapi.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Texts = Annotated[list[str], Field(min_length=1)]
+
+
+class Request(BaseModel):
+    """What every request may say."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str | None = Field(default=None, description="The model's name; the first that can do it when left out.")
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """Yield every text in it with its field, such as texts[3]."""
+        for place, text in enumerate(getattr(self, "texts", None) or ()):
+            if isinstance(text, str):
+                yield f"texts[{place}]", text
+            else:
+                yield from ((f"texts[{place}][{side}]", part) for side, part in enumerate(text))
+
+    def count(self) -> tuple[str, int]:
+        """Return the field that holds a list of things to read, and how many there are."""
+        return "texts", len(getattr(self, "texts", None) or ())
+
+
+class Predict(Request):
+    """Texts, or pairs of texts, or records for a model that chooses."""
+
+    texts: (
+        Annotated[list[str | Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None
+    ) = Field(default=None, description="Texts, or pairs [first, second] where the model reads pairs.")
+    records: Annotated[list[dict[str, str | list[str]]], Field(min_length=1)] | None = Field(
+        default=None, description="For a model that chooses: rows by column, or {context, choices: [...]}."
+    )
+    pieces: bool = Field(default=False, description="Also return the pieces that were read.")
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """Yield every text in it with its field."""
+        yield from super().parts()
+        for place, record in enumerate(self.records or ()):
+            for name, value in record.items():
+                for text in (value,) if isinstance(value, str) else value:
+                    yield f"records[{place}].{name}", text
+
+    def count(self) -> tuple[str, int]:
+        """Return the field in use, and how many items it has."""
+        if self.records is None:
+            return super().count()
+        lists = [value for record in self.records for value in record.values() if isinstance(value, list)]
+        return "records", max([len(self.records), *map(len, lists)])
+
+
+class Embed(Request):
+    """Texts to embed."""
+
+    texts: Texts
+    pooling: Literal["mean", "cls", "max"] = "mean"
+    normalise: bool = Field(default=False, description="Scale every vector to length 1.")
+
+
+class FillMask(Request):
+    """Texts with [MASK] in them."""
+
+    texts: Texts
+    top: int = Field(default=5, ge=1, le=100, description="How many pieces are told for each mask.")
+
+
+class Answer(Request):
+    """A question, and the paragraph in which the answer is looked for."""
+
+    question: str
+    paragraph: str
+    n_best: int = Field(default=0, ge=0, le=100, description="How many candidates are told beside the answer.")
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """Yield the two texts."""
+        yield "question", self.question
+        yield "paragraph", self.paragraph
+
+    def count(self) -> tuple[str, int]:
+        """Return that there is one thing to read."""
+        return "question", 1
+
+
+class Tag(Request):
+    """Texts in which entities are looked for."""
+
+    texts: Texts
+
+
+class Prediction(BaseModel):
+    """Of a text or a record: a label, or a number (value), or a choice."""
+
+    label: str | None = None
+    value: float | None = None
+    choice: int | None = None
+    probabilities: dict[str, float] | list[float] | None = None
+    windows: int | None = Field(default=None, description="Told where a long text was read in several windows.")
+
+
+class Predictions(BaseModel):
+    """What /v1/predict answers."""
+
+    model: str
+    predictions: list[Prediction]
+    pieces: list[list[str]] | None = None
+
+
+class Vectors(BaseModel):
+    """What /v1/embed answers."""
+
+    model: str
+    vectors: list[list[float]]
+
+
+class Fill(BaseModel):
+    """A piece that may stand in a mask's place."""
+
+    piece: str
+    probability: float
+
+
+class Fills(BaseModel):
+    """What /v1/fill-mask answers: of each text, of each mask in it, the likeliest pieces."""
+
+    model: str
+    fills: list[list[list[Fill]]]
+
+
+class Candidate(BaseModel):
+    """A slice of the paragraph, paragraph[start:end]; of the candidates one may be "" at -1, that there is none."""
+
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+class Answered(BaseModel):
+    """What /v1/answer answers; null where the paragraph holds no answer."""
+
+    model: str
+    answer: Candidate | None
+    n_best: list[Candidate]
+    windows: int | None = None
+
+
+class Entity(BaseModel):
+    """An entity: text[start:end], in characters."""
+
+    type: str
+    start: int
+    end: int
+    text: str
+    probability: float | None = None
+
+
+class Entities(BaseModel):
+    """What /v1/tag answers: the entities of each text."""
+
+    model: str
+    entities: list[list[Entity]]
+    windows: list[int] | None = None
+
+
+class Model(BaseModel):
+    """A model that is served."""
+
+    name: str
+    kind: Literal["classify", "regress", "tag", "span", "choose", "pretraining", "encoder"]
+    labels: list[str] | None = None
+    fields: list[str]
+    length: int
+
+
+class Models(BaseModel):
+    """What /v1/models answers."""
+
+    models: list[Model]
+
+
+class State(BaseModel):
+    """What /health and /ready answer."""
+
+    status: str
+
+
+class Problem(BaseModel):
+    """What is wrong, and in which field of the request."""
+
+    message: str
+    field: str | None = None
+
+
+class Error(BaseModel):
+    """Every answer that is not 200."""
+
+    error: Problem
+
+
+class Refused(Exception):
+    """A request that is not answered: the HTTP status, what is wrong, and where."""
+
+    def __init__(self, status: int, message: str, *, field: str = "", retry_after: int = 0) -> None:
+        """`retry_after`: seconds after which the same request may do; 0 where that is not the point."""
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.field = field
+        self.retry_after = retry_after
+
+    def content(self) -> dict[str, Any]:
+        """Return the body of the answer."""
+        return {"error": {"message": self.message, **({"field": self.field} if self.field else {})}}
+
+
+def parse(schema: type[Request], body: bytes) -> Request:
+    """Return a request's body as its schema has it; raises Refused, 422, with every fault and the first one's field."""
+    try:
+        return schema.model_validate_json(body)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+    told = list(dict.fromkeys((_field(fault["loc"]), str(fault["msg"])) for fault in faults))[:10]
+    message = "; ".join(f"{field}: {text}" if field else text for field, text in told)
+    raise Refused(422, message, field=next((field for field, _ in told if field), ""))
+
+
+def _field(places: tuple[int | str, ...]) -> str:
+    """Return pydantic's place of a fault as one writes it: texts[3][0]; what it tells of types is left out."""
+    name = ""
+    for place in places:
+        if isinstance(place, int):
+            name += f"[{place}]"
+        elif place.isidentifier() and place not in ("str", "list"):
+            name += f".{place}" if name else place
+    return name

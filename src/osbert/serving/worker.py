@@ -1,0 +1,167 @@
+"""The process that has the models: takes requests from the server, reads them together, and sends the answers back.
+
+One thread does it all: what has come is taken in and cut into pieces between two passes of a model. So a request that
+was dropped, or whose time is over, is never read. A process that dies takes nothing with it that the server has not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from osbert.errors import UserError
+from osbert.serving.batching import Job, Part, Queue
+from osbert.serving.schemas import Refused
+from osbert.serving.wire import Answered, Asking, Dropping, Failed, Orders, Read, Ready, Wire, refused
+
+TOO_LATE = "The request could not be answered in its time."
+
+
+class Group(NamedTuple):
+    """What is alike in requests that are read in one pass."""
+
+    call: str
+    model: str
+    option: Hashable
+
+
+class Worker:
+    """The models of one process, and the requests that wait for them."""
+
+    def __init__(self, orders: Orders) -> None:
+        """Load the models. Raises UserError when one cannot be loaded."""
+        from osbert.serving.calls import CALLS
+        from osbert.serving.engine import load
+        from osbert.serving.models import Model, find
+
+        self.calls = CALLS
+        self.find = find
+        self.models = {run.name: Model(run.name, load(run.folder, device=orders.device)) for run in orders.runs}
+        self.queue = Queue(tokens=orders.batch_tokens, wait=orders.wait)
+
+    def ready(self) -> Ready:
+        """Return what the server is to know of the models."""
+        remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.engine.remarks]
+        return Ready([model.told() for model in self.models.values()], remarks)
+
+    def take_in(self, message: Asking | Dropping) -> list[Answered]:
+        """Note a message; return the answer to a request that is refused at once."""
+        if isinstance(message, Dropping):
+            self.queue.drop(message.number)
+            return []
+        try:
+            call = self.calls[message.call]
+            model = self.find(self.models, message.asked.get("model"), call.kinds, call.what)
+            items = call.items(model, message.asked)
+            option = call.option(message.asked)
+        except Refused as refusal:
+            return [refused(message.number, refusal)]
+        except Exception:
+            return [self._broken(message.number)]
+        self.queue.add(
+            Job(
+                number=message.number,
+                group=Group(message.call, model.name, option),
+                items=items,
+                sizes=[item.tokens for item in items],
+                arrived=message.arrived,
+                deadline=message.deadline,
+                asked=message.asked,
+            )
+        )
+        return []
+
+    def work(self) -> Read:
+        """Make one pass, and return it with the answers to the requests that are finished."""
+        late = [refused(job.number, Refused(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
+        if not self.queue.jobs:
+            return Read(late)
+        parts = self.queue.take()
+        begin = time.monotonic()
+        answers = self._read(parts)
+        return Read(
+            answers=late + answers,
+            model=_group(parts[0].job).model,
+            items=sum(part.last - part.first for part in parts),
+            tokens=sum(sum(part.job.sizes[part.first : part.last]) for part in parts),
+            seconds=time.monotonic() - begin,
+        )
+
+    def _read(self, parts: Sequence[Part]) -> list[Answered]:
+        """Read parts of jobs of one group in one pass; where it fails, each job by itself, to find the one at fault."""
+        group = _group(parts[0].job)
+        call, model = self.calls[group.call], self.models[group.model]
+        try:
+            said = iter(call.read(model, [item.value for part in parts for item in part.items], group.option))
+            for part in parts:
+                part.job.results += [next(said) for _ in part.items]
+            return [self._told(part.job) for part in parts if part.last == len(part.job.items)]
+        except Exception:
+            if len(parts) > 1:
+                for part in parts:
+                    del part.job.results[part.first :]
+                return [answer for part in parts for answer in self._read([part])]
+            self.queue.drop(parts[0].job.number)
+            return [self._broken(parts[0].job.number)]
+
+    def _told(self, job: Job) -> Answered:
+        group = _group(job)
+        told = self.calls[group.call].told(self.models[group.model], job.asked, job.items, job.results)
+        body = json.dumps({"model": group.model, **told}, ensure_ascii=False, allow_nan=False)
+        return Answered(job.number, 200, body.encode())
+
+    def _broken(self, number: int) -> Answered:
+        """Return the answer to a request over which something broke that should not, and tell the log."""
+        traceback.print_exc()
+        return refused(number, Refused(500, "The server failed over this request; its log says more."))
+
+
+def _group(job: Job) -> Group:
+    assert isinstance(job.group, Group)
+    return job.group
+
+
+def serve(wire: Wire) -> None:
+    """Answer what comes over a wire, until it is closed at the other end."""
+    while not (messages := wire.receive(None)):
+        pass
+    (orders,) = messages
+    if orders.threads:
+        import torch
+
+        torch.set_num_threads(orders.threads)
+    try:
+        worker = Worker(orders)
+    except (UserError, OSError) as error:
+        wire.send(Failed(str(error)))
+        return
+    wire.send(worker.ready())
+    while True:
+        due = worker.queue.due(time.monotonic())
+        answers = [answer for message in wire.receive(due) for answer in worker.take_in(message)]
+        if answers:
+            wire.send(Read(answers))
+        if worker.queue.due(time.monotonic()) == 0:
+            read = worker.work()
+            wire.send(read)
+
+
+def main() -> None:
+    """Run a worker on the socket that is its standard input."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # they go to all processes at once; the server ends its workers
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        serve(Wire(socket=socket.socket(fileno=sys.stdin.fileno())))
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
