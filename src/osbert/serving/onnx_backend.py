@@ -16,9 +16,12 @@ from osbert.models.transformer import Architecture
 from osbert.serving.backend import Pooling, Vectors
 from osbert.tasks import Prediction, Task
 
+RECTANGLE = 1024
+"""Most tokens in a rectangle, padding included: few enough for the caches, with less padding than more would have."""
+
 
 class OnnxBackend:
-    """An ONNX file at work. Rectangles have at most the tokens asked for, padding included."""
+    """An ONNX file at work. Rectangles have at most the tokens asked for, and never more than `RECTANGLE`."""
 
     def __init__(self, path: Path, architecture: Architecture, *, threads: int = 0) -> None:
         """Open the file, which `architecture` describes; `threads` as in `open_onnx`. Raises UserError as that."""
@@ -75,7 +78,7 @@ class OnnxBackend:
     def _run(
         self, names: Sequence[str], examples: Sequence[Example], tokens: int
     ) -> Iterator[tuple[Rectangle, list[Vectors]]]:
-        for part in rectangles(examples, tokens=tokens):
+        for part in rectangles(examples, tokens=min(tokens, RECTANGLE)):
             columns = {"input_ids": part.ids, "token_type_ids": part.segments, "attention_mask": part.mask}
             yield part, self.opened.session.run(list(names), columns)
 
