@@ -55,8 +55,16 @@ class Call:
         """Return what the model says of each value."""
         return model.engine.predict_records(values)
 
+    def answer(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the answer's fields, "model" aside, and the pieces of each item if they were asked for."""
+        told = self.told(model, asked, items, said)
+        if asked.get("pieces"):
+            tokens = model.engine.tokenizer.tokens
+            told["pieces"] = [[piece for one in item.examples for piece in tokens(one.ids)] for item in items]
+        return told
+
     def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
-        """Return the answer's fields, "model" aside."""
+        """Return what was read of the items, as the answer's fields."""
         raise NotImplementedError
 
 
@@ -81,8 +89,8 @@ class Predict(Call):
         ]
 
     def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
-        """Return the predictions, and the pieces if they were asked for."""
-        answer: dict[str, Any] = {"predictions": []}
+        """Return the predictions."""
+        predictions = []
         for item, prediction in zip(items, said, strict=True):
             shares = prediction.probabilities
             if model.kind == "regress":
@@ -91,11 +99,8 @@ class Predict(Call):
                 one = {"choice": list(shares).index(prediction.value), "probabilities": list(shares.values())}
             else:
                 one = {"label": prediction.value, "probabilities": dict(shares)}
-            answer["predictions"].append(one | _windows(item))
-        if asked.get("pieces"):
-            tokens = model.engine.tokenizer.tokens
-            answer["pieces"] = [[piece for one in item.examples for piece in tokens(one.ids)] for item in items]
-        return answer
+            predictions.append(one | _windows(item))
+        return {"predictions": predictions}
 
 
 class Embed(Call):

@@ -16,6 +16,7 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str | None = Field(default=None, description="The model's name; the first that can do it when left out.")
+    pieces: bool = Field(default=False, description="Also return the pieces that were read.")
 
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield every text in it with its field, such as texts[3]."""
@@ -39,7 +40,6 @@ class Predict(Request):
     records: Annotated[list[dict[str, str | list[str]]], Field(min_length=1)] | None = Field(
         default=None, description="For a model that chooses: rows by column, or {context, choices: [...]}."
     )
-    pieces: bool = Field(default=False, description="Also return the pieces that were read.")
 
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield every text in it with its field."""
@@ -105,18 +105,22 @@ class Prediction(BaseModel):
     windows: int | None = Field(default=None, description="Told where a long text was read in several windows.")
 
 
-class Predictions(BaseModel):
-    """What /v1/predict answers."""
+class Reply(BaseModel):
+    """What every answer says: whose it is, and the pieces of each thing that was read, if they were asked for."""
 
     model: str
-    predictions: list[Prediction]
     pieces: list[list[str]] | None = None
 
 
-class Vectors(BaseModel):
+class Predictions(Reply):
+    """What /v1/predict answers."""
+
+    predictions: list[Prediction]
+
+
+class Vectors(Reply):
     """What /v1/embed answers."""
 
-    model: str
     vectors: list[list[float]]
 
 
@@ -127,10 +131,9 @@ class Fill(BaseModel):
     probability: float
 
 
-class Fills(BaseModel):
+class Fills(Reply):
     """What /v1/fill-mask answers: of each text, of each mask in it, the likeliest pieces."""
 
-    model: str
     fills: list[list[list[Fill]]]
 
 
@@ -143,10 +146,9 @@ class Candidate(BaseModel):
     probability: float
 
 
-class Answered(BaseModel):
+class Answered(Reply):
     """What /v1/answer answers; null where the paragraph holds no answer."""
 
-    model: str
     answer: Candidate | None
     n_best: list[Candidate]
     windows: int | None = None
@@ -162,10 +164,9 @@ class Entity(BaseModel):
     probability: float | None = None
 
 
-class Entities(BaseModel):
+class Entities(Reply):
     """What /v1/tag answers: the entities of each text."""
 
-    model: str
     entities: list[list[Entity]]
     windows: list[int] | None = None
 

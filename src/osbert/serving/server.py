@@ -17,23 +17,22 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.types import Scope
 
 import osbert
 from osbert.serving import schemas
 from osbert.serving.keys import Keys
 from osbert.serving.limits import Limits
 from osbert.serving.metrics import Metrics
+from osbert.serving.page_files import page_routes
 from osbert.serving.pool import Pool
 from osbert.serving.schemas import Refused
 from osbert.serving.worker import TOO_LATE
 
 PAGE = Path(__file__).parent / "page"
-"""The page in the browser, if there is one."""
+"""The page in the browser."""
 ROUTES: Mapping[str, tuple[type[schemas.Request], type[Any]]] = {
     "predict": (schemas.Predict, schemas.Predictions),
     "embed": (schemas.Embed, schemas.Vectors),
@@ -215,21 +214,8 @@ def application(service: Service, *, origins: tuple[str, ...] = (), page: Path =
     app.add_exception_handler(Refused, refused)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"])
-    if page.is_dir():
-        app.mount("/", Page(directory=page, html=True))
+    app.router.routes.extend(page_routes(page))
     return app
-
-
-class Page(StaticFiles):
-    """The page's files. What lies under /v1/ is none, so that a wrong method or path is told as such."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        """Return a file; raises HTTPException, 404 or 405."""
-        if path.startswith("v1/"):
-            raise HTTPException(405 if path.removeprefix("v1/") in (*ROUTES, "models") else 404)
-        if path.endswith(".py"):
-            raise HTTPException(404)
-        return await super().get_response(path, scope)
 
 
 def _endpoint(service: Service, call: str) -> Callable[[HttpRequest], Awaitable[Response]]:

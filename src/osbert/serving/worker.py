@@ -113,7 +113,7 @@ class Worker:
 
     def _told(self, job: Job) -> Answered:
         group = _group(job)
-        told = self.calls[group.call].told(self.models[group.model], job.asked, job.items, job.results)
+        told = self.calls[group.call].answer(self.models[group.model], job.asked, job.items, job.results)
         body = json.dumps({"model": group.model, **told}, ensure_ascii=False, allow_nan=False)
         return Answered(job.number, 200, body.encode())
 

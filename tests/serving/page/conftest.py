@@ -86,9 +86,12 @@ def refused() -> type[Refused]:
     return Refused
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Give a Chromium; without one the test is skipped, but on CI its absence is a failure."""
+    """Give a Chromium; without one the test is skipped, but on CI its absence is a failure.
+
+    Not for the whole session: while Playwright is there its event loop runs, beside which others cannot run theirs.
+    """
     found = os.environ.get("OSBERT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if not found:
         if os.environ.get("CI") == "true":
