@@ -35,12 +35,12 @@ class Keys:
 def read_keys(path: Path | None) -> Keys:
     """Return the keys in a file, one a line, lines that begin with # aside; no keys for None.
 
-    Raises UserError when there is none in it, or a short one.
+    Raises UserError when there is none in it, or a short one, or one that a header cannot hold.
     """
     if path is None:
         return Keys()
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: the keys cannot be read: {error}.") from error
     keys = {number: line for number, line in enumerate(lines, 1) if line and not line.startswith("#")}
@@ -49,6 +49,9 @@ def read_keys(path: Path | None) -> Keys:
     short = [str(number) for number, key in keys.items() if len(key) < SHORTEST]
     if short:
         raise UserError(f"{path}, line {', '.join(short)}: a key has at least {SHORTEST} characters.")
+    foreign = [str(number) for number, key in keys.items() if not (key.isascii() and key.isprintable())]
+    if foreign:  # clients disagree on the bytes that they send for such characters, so that it would never open
+        raise UserError(f"{path}, line {', '.join(foreign)}: a key has the characters of ASCII alone.")
     return Keys(keys.values())
 
 
