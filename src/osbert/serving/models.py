@@ -30,14 +30,14 @@ class Run(NamedTuple):
 
 
 def named(runs: Sequence[str]) -> list[Run]:
-    """Return the runs given as PATH or NAME=PATH; a path's name is its folder's.
+    """Return the runs given as PATH, which may hold a =, or NAME=PATH; a path's name is its folder's.
 
     Raises UserError when one is no model, or two have one name.
     """
     problems = Problems(heading="These models cannot be served")
     found: dict[str, Run] = {}
     for given in runs:
-        name, equals, path = given.partition("=")
+        name, equals, path = ("", "", given) if Path(given).is_dir() else given.partition("=")
         folder = Path(path if equals else given)
         name = name if equals else folder.resolve().name
         if not folder.is_dir():

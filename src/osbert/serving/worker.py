@@ -51,11 +51,21 @@ class Worker:
         remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.engine.remarks]
         return Ready([model.told() for model in self.models.values()], remarks)
 
-    def take_in(self, message: Asking | Dropping) -> list[Answered]:
-        """Note a message; return the answer to a request that is refused at once."""
-        if isinstance(message, Dropping):
-            self.queue.drop(message.number)
-            return []
+    def take_in(self, messages: Sequence[Asking | Dropping]) -> list[Answered]:
+        """Note messages; return the answers to requests that are refused at once.
+
+        Where many long texts wait to be cut into pieces, those that were dropped or are late by then are left alone.
+        """
+        dropped = {message.number for message in messages if isinstance(message, Dropping)}
+        for number in dropped:
+            self.queue.drop(number)
+        asked = [message for message in messages if isinstance(message, Asking) and message.number not in dropped]
+        return [answer for message in asked for answer in self._queued(message)]
+
+    def _queued(self, message: Asking) -> list[Answered]:
+        """Put a request into the queue, or return its answer where it is refused."""
+        if message.deadline <= time.monotonic():
+            return [refused(message.number, Refused(504, TOO_LATE))]
         try:
             call = self.calls[message.call]
             model = self.find(self.models, message.asked.get("model"), call.kinds, call.what)
@@ -145,8 +155,7 @@ def serve(wire: Wire) -> None:
     wire.send(worker.ready())
     while True:
         due = worker.queue.due(time.monotonic())
-        answers = [answer for message in wire.receive(due) for answer in worker.take_in(message)]
-        if answers:
+        if answers := worker.take_in(wire.receive(due)):
             wire.send(Read(answers))
         if worker.queue.due(time.monotonic()) == 0:
             read = worker.work()
