@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
@@ -88,6 +89,30 @@ def test_a_full_queue_a_client_that_leaves_and_a_deadline(start: Callable[..., A
     late = serving.post("predict", **ASKED)
     assert late.status_code == 504 and 1.5 < time.monotonic() - begin < 8
     assert serving.metric("osbert_pass_items_sum") == 0  # neither was read
+
+
+def test_requests_that_are_still_coming(start: Callable[..., Any], runs: dict[str, Path]) -> None:
+    serving = start(str(runs["classifier"]), "--queue", "1", "--body", "200")
+    place = (serving.client.base_url.host, serving.client.base_url.port)
+    body = b'{"texts": ["a"]}'.ljust(150)
+    head = b"POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 151\r\n\r\n"
+
+    def post() -> httpx.Response:
+        return serving.client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+
+    with socket.create_connection(place) as client:
+        client.sendall(head + body)
+        # together they have more bytes than one that waits may have, and whoever came second is refused
+        until(lambda: post().status_code == 429 or client in select.select([client], [], [], 0)[0])
+    until(lambda: post().status_code == 200)
+    with socket.create_connection(place) as client:
+        client.sendall(head + body)
+        until(lambda: serving.client.get("/ready").status_code == 200)
+        serving.process.terminate()
+        until(lambda: serving.client.get("/ready").status_code == 503)
+        client.sendall(b" ")  # it began before the end, and is whole after it
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+    assert serving.process.wait(30) == 0 and serving.errors() == ""
 
 
 def test_what_was_accepted_is_finished_at_the_end(start: Callable[..., Any], runs: dict[str, Path]) -> None:

@@ -59,13 +59,18 @@ SETTLING = 0.5
 
 @dataclass(kw_only=True)
 class Service:
-    """All that the paths stand on. `stopped`: when it was told to stop (time.monotonic), None while it goes on."""
+    """All that the paths stand on.
+
+    `stopped`: when it was told to stop (time.monotonic), None while it goes on. `coming`: bytes of requests that are
+    not whole yet.
+    """
 
     pool: Pool
     limits: Limits
     metrics: Metrics
     keys: Keys
     stopped: float | None = None
+    coming: int = 0
 
     def stop(self) -> None:
         """Take on nothing more, and finish what was accepted."""
@@ -96,6 +101,7 @@ class Service:
         body = await self._body(request, deadline)
         asked = schemas.parse(ROUTES[call][0], body)
         self._measure(asked)
+        self.check_going()  # it may have stopped since the request began to come
         pending = self.pool.submit(call, asked.model_dump(), deadline)
         gone = asyncio.ensure_future(request.receive())  # the body is whole: what comes now is that the client leaves
         try:
@@ -120,9 +126,13 @@ class Service:
     def admit(self, request: HttpRequest) -> None:
         """Raise Refused when the one who asks may not, or nothing is taken on."""
         self.check_key(request)
+        self.check_going()
+        self.pool.admit()
+
+    def check_going(self) -> None:
+        """Raise Refused, 503, when nothing more is taken on."""
         if self.stopped is not None:
             raise Refused(503, STOPPING, retry_after=1)
-        self.pool.admit()
 
     def response(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
         """Return JSON; a server that stops closes the connection."""
@@ -148,7 +158,11 @@ class Service:
         return min(seconds, self.limits.deadline)
 
     async def _body(self, request: HttpRequest, deadline: float) -> bytes:
-        """Return the body; raises Refused, 413, as soon as it is known to be too large."""
+        """Return the body.
+
+        Raises Refused as soon as it is known to be too large, 413, or all that are coming take more memory than those
+        that can wait, 429.
+        """
         too_large = Refused(413, f"A request has at most {self.limits.body:,} bytes.", field="body")
         told = request.headers.get("content-length", "")
         if told.isdecimal() and int(told) > self.limits.body:
@@ -159,10 +173,15 @@ class Service:
                 async for part in request.stream():
                     parts.append(part)
                     size += len(part)
+                    self.coming += len(part)
                     if size > self.limits.body:
                         raise too_large
+                    if self.coming > self.limits.queue * self.limits.body:
+                        raise Refused(429, "Too many requests are coming in; try again later.", retry_after=1)
         except TimeoutError:
             raise Refused(504, "The request did not come in its time.") from None
+        finally:
+            self.coming -= size
         return b"".join(parts)
 
     def _measure(self, asked: schemas.Request) -> None:
@@ -242,8 +261,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
 
     @app.get("/ready", responses=_responses(schemas.State, 503))
     async def ready() -> Response:
-        if service.stopped is not None:
-            raise Refused(503, STOPPING, retry_after=1)
+        service.check_going()
         if not service.pool.ready:
             raise Refused(503, "No worker is ready.", retry_after=1)
         return told({"status": "ready"})
