@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,9 @@ from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.heads import Head, Learner
 from osbert.serving.engine import load
+from osbert.serving.models import Run
+from osbert.serving.wire import Asking, Orders
+from osbert.serving.worker import Worker
 from osbert.tasks import Task
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -68,6 +73,17 @@ def test_every_kind_of_task_says_the_same(kind: str, encoder: Path, tmp_path: Pa
             close(getattr(one, field.name), getattr(same, field.name))
     with pytest.raises(UserError, match="its model is not torch's"):
         _ = other.learner
+
+
+def test_an_export_in_bytes_is_served(encoder: Path, tmp_path: Path) -> None:
+    folder = exported(made("classify", encoder, tmp_path / "run"), tmp_path / "out", int8=True)
+    worker = Worker(Orders(runs=[Run("small", folder)]))
+    asked = {"texts": ["the actor plays . a bad bad film"]}
+    assert worker.take_in([Asking(1, "predict", asked, 0.0, math.inf)]) == []
+    (answer,) = worker.work().answers
+    (said,) = load(folder).predict(asked["texts"])
+    told = {"label": said.value, "probabilities": dict(said.probabilities)}
+    assert answer.status == 200 and json.loads(answer.body) == {"model": "small", "predictions": [told]}
 
 
 def close(one: Any, other: Any) -> None:
@@ -141,6 +157,10 @@ def test_a_metric_that_drops_leaves_nothing(
     nothing = Side(outputs=[], seconds=1.0, size=1, score=float("nan"))
     with pytest.raises(UserError, match="drops by nan"):
         refuse(Trial(run=nothing, exported=nothing, what="", criterion="f1"), 0.01)
+    one = Side(outputs=[np.ones(2, np.float32)] * 2, seconds=1.0, size=1)
+    other = dataclasses.replace(one, outputs=[*one.outputs[:1], np.array([1, np.nan], np.float32)])
+    with pytest.raises(UserError, match="is no number; nothing was written"):
+        refuse(Trial(run=one, exported=other, what=""), 0.01)
 
 
 def test_rows_to_compare_on(run: Path, encoder: Path, table: Path, tmp_path: Path) -> None:

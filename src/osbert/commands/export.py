@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -145,6 +146,8 @@ def refuse(trial: Trial, tolerance: float) -> None:
             f"{trial.criterion} drops by {trial.drop:.4f}, more than --tolerance {tolerance:g}; nothing was written. "
             "Allow for more, or leave --int8 out."
         )
+    if math.isnan(trial.difference):
+        raise UserError("Some of what the run or the export gives is no number; nothing was written.")
 
 
 @contextmanager

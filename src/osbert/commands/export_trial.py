@@ -45,9 +45,9 @@ class Trial:
 
     @property
     def difference(self) -> float:
-        """Return the largest difference of two outputs."""
+        """Return the largest difference of two outputs; one that is no number is not passed over."""
         pairs = zip(self.run.outputs, self.exported.outputs, strict=True)
-        return max(float(np.abs(one - other).max()) for one, other in pairs)
+        return float(np.max([np.abs(one - other).max() for one, other in pairs]))
 
     @property
     def drop(self) -> float | None:

@@ -62,7 +62,7 @@ def test_a_file_goes_in_and_comes_back_with_its_predictions(open_page: Any) -> N
     name, content = written(page)
     assert name == "my.rows.predicted.csv" and content.startswith(b"\xef\xbb\xbf")
     found = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
-    assert found[0] == ["id", "Text", "prediction", "prediction 2", "no", "yes"]
+    assert found[0] == ["id", "Text", "prediction", "prediction 2", "probability no", "probability yes"]
     assert found[1:] == [[*row, "yes" if " " in row[1] else "no", "0.25", "0.75"] for row in rows]
     lines = page.get_by_role("table").locator("tbody tr").all()
     assert [line.locator("th").inner_text() for line in lines] == ["2", "3", "4", "5", "7", "8"]

@@ -128,7 +128,7 @@ def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server
     told = server.post("predict", texts=[texts[place] for place in whole], model="classifier").json()["predictions"]
     for place, one in zip(whole, told):
         assert rows[place]["prediction"] == one["label"]
-        assert float(rows[place]["neg"]) == pytest.approx(one["probabilities"]["neg"], abs=1e-5)
+        assert float(rows[place]["probability neg"]) == pytest.approx(one["probabilities"]["neg"], abs=1e-5)
 
 
 def test_the_nearest_texts_are_those_of_the_vectors(page: Page, server: Any) -> None:

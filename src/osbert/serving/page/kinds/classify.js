@@ -28,5 +28,7 @@ export function show(answer) {
 }
 
 export function cells(answer) {
-  return { prediction: answer.label, ...answer.probabilities };
+  // not by the label alone: one that is a number would come before the prediction, and one may be called "prediction"
+  const shares = Object.entries(answer.probabilities ?? {}).map(([label, share]) => [`probability ${label}`, share]);
+  return { prediction: answer.label, ...Object.fromEntries(shares) };
 }
