@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.commands.embed import embed
+from osbert.commands.embed import TextOptions, VectorOptions, embed
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
@@ -127,7 +127,7 @@ def test_files_of_questions(answering: Path, squad: Path, tmp_path: Path) -> Non
 
 def test_vectors_of_a_run_that_answers(answering: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("question,context\nthe film,a good film\n")
-    embed(answering, tmp_path / "in.csv", out=tmp_path / "out.npz", pooling="cls")
+    embed(answering, tmp_path / "in.csv", out=tmp_path / "out.npz", vectors=VectorOptions(pooling="cls"))
     with np.load(tmp_path / "out.npz") as found:
         assert found["vectors"].shape == (1, 16)
 
@@ -163,7 +163,7 @@ def test_a_run_that_chooses(encoder: Path, tmp_path: Path, capsys: pytest.Captur
     predict(out, file=tmp_path / "new.csv", out=tmp_path / "out.csv")
     (row,) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
     assert (row["prediction"], row["choice"]) == ("1", "a good film")
-    embed(out, tmp_path / "new.csv", out=tmp_path / "out.npz", text="sent1", pair="ending1")
+    embed(out, tmp_path / "new.csv", out=tmp_path / "out.npz", reading=TextOptions(text="sent1", pair="ending1"))
 
 
 def test_questions_in_a_table(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
