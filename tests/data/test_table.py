@@ -148,7 +148,7 @@ def test_bad_json_lines(tmp_path: Path) -> None:
         ("a.csv", " \n\n", "is empty"),
         ("a.json", '[{"text": "x"}]', "jq -c"),
         ("a.jsonl", "plain\n", "no line of its beginning is a JSON object"),
-        ("a.csv", "text,text\nx,y\n", "names the column 'text' twice"),
+        ("a.csv", "text,text\nx,y\n", "a.csv: the header names the column 'text' twice"),
         (
             "a.csv",
             "text,label\nok,a\nstraße schön,b\nüber größe,c\n".encode("cp1252"),

@@ -80,6 +80,19 @@ def test_json_lines(write: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("labels", "counting"), [((2, 1, 3), "1"), ((1, 2, 0), "0"), ((1, 1, 3), "0"), ((1, 3, 2), "1")]
+)
+def test_a_label_as_high_as_its_own_rows_choices_tells_how_they_are_counted(
+    write: Callable[..., Path], labels: tuple[int, ...], counting: str
+) -> None:
+    rows = zip((["x", "y"], ["x", "y", "z"], ["x", "y", "z", "w"]), labels)
+    lines = [json.dumps({"context": "c", "choices": choices, "label": label}) for choices, label in rows]
+    task, _ = read(write("\n".join(lines), "rows.jsonl"))
+    assert task.counting == counting
+    assert f"the label of the first choice is {counting} (--counting 0, 1 or A)" in task.findings()
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (HEADER + "a,b,c,d,e,f,4\na,b,c,d,e,f,0\n", r"line 2: the label '4' is none of the 4 choices \(0, 1, 2, 3\)"),
@@ -88,6 +101,7 @@ def test_json_lines(write: Callable[..., Path]) -> None:
         (HEADER + "a,b,c,,,,0\n", "line 2: there are 1 choices; wanted are two or more"),
         (HEADER + "a,b,c,,e,f,0\n", "line 2: choice 2 of 4 is empty"),
         (HEADER + ",,,,,,0\n", "line 2: the text is empty"),
+        (HEADER + ",b,c,d,e,f,0\n", "line 2: the context is empty"),
         ("sent1,sent2,ending0,ending1,ending2,label\na,b,c,d,e,0\n", r"there is no 'ending3' \(--choices\)"),
         ("sent1,sent2,ending0,ending1,ending2,ending3\na,b,c,d,e,f\n", r"there is no 'label' \(--label\)"),
         ("sent2,ending0,ending1,ending2,ending3,label\na,b,c,d,e,f\n", r"there is no 'sent1' \(--context\)"),

@@ -203,7 +203,7 @@ def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str
     columns = tuple(name or f"column {place + 1}" for place, name in enumerate(names))
     repeated = [name for name, count in Counter(columns).items() if count > 1]
     if repeated:
-        raise UserError(f"The header names the column '{repeated[0]}' twice: {', '.join(columns)}.")
+        raise UserError(f"{path}: the header names the column '{repeated[0]}' twice: {', '.join(columns)}.")
     return Format(
         kind="delimited", encoding=encoding, columns=columns, delimiter=delimiter, quotes=quotes, header=header
     )

@@ -75,6 +75,10 @@ class Choose(TableTask):
         counting = self.counting if self.counting != "auto" else _counting(table, columns)
         return replace(self, context=columns.context, choices=columns.choices, label=columns.label, counting=counting)
 
+    def findings(self) -> list[str]:
+        """Return what was found in the files, and what the first choice is called, which is guessed from labels."""
+        return [*super().findings(), f"the label of the first choice is {self._counting} (--counting 0, 1 or A)"]
+
     def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
         """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
         task = super().moved(data, given)
@@ -178,12 +182,11 @@ def _names(record: Record, counting: Counting) -> tuple[str, ...]:
 
 def _counting(table: Table, columns: Columns) -> Counting:
     """Return how the choices of a file are counted; rows that cannot be read are told of later."""
-    labels, most = set(), 0
+    rows = set()
     for row in table.rows(Problems(heading="")):
         try:
             choices, _ = texts_of(row, columns)
         except (ValueError, KeyError):
             continue
-        labels.add(row.values.get(columns.label, "").strip())
-        most = max(most, len(choices))
-    return counting_of(sorted(labels), most)
+        rows.add((row.values.get(columns.label, "").strip(), len(choices)))
+    return counting_of(rows)

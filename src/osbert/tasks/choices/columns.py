@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,8 @@ def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> C
         return Choices(number=0, texts=("",), names=(), path=path, line=row.line)
     if len(choices) < 2:
         raise ValueError(f"there are {len(choices)} choices; wanted are two or more")
+    if not context:
+        raise ValueError("the context is empty. Write it, or name its column with --context")
     if empty := [place for place, choice in enumerate(choices, 1) if not choice.strip()]:
         raise ValueError(f"choice {empty[0]} of {len(choices)} is empty")
     called = called or names(len(choices), counting)
@@ -113,11 +115,16 @@ def texts_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
     return told, tuple(map(str, called))
 
 
-def counting_of(labels: Sequence[str], most: int) -> Counting:
-    """Return what the first choice is called, given the labels of a file and the largest number of its choices."""
+def counting_of(rows: Iterable[tuple[str, int]]) -> Counting:
+    """Return what the first choice is called, given the label of each row of a file and the number of its choices.
+
+    From 1 where no label is 0 and one is the number of its own row's choices: counted from 0 there is none such.
+    """
+    found = {*rows}
+    labels = {label for label, _ in found}
     if labels and all(len(label) == 1 and label.isalpha() for label in labels):
         return "A"
-    return "1" if "0" not in labels and str(most) in labels else "0"
+    return "1" if "0" not in labels and any(label == str(count) for label, count in found) else "0"
 
 
 def _label(said: str, called: tuple[str, ...], choices: Sequence[str]) -> str:
