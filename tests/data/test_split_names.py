@@ -31,6 +31,14 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
         find_splits(tmp_path / "other")
 
 
+def test_a_split_in_parts_is_not_passed_over(tmp_path: Path) -> None:
+    folder(tmp_path, "train-00000-of-00001.parquet")
+    assert [*find_splits(tmp_path)] == ["train"]
+    folder(tmp_path, "validation-00000-of-00002.parquet", "validation-00001-of-00002.parquet")
+    with pytest.raises(UserError, match=r"has validation in parts: validation-00000-of-00002\.parquet, validation-0"):
+        find_splits(tmp_path)
+
+
 def test_words_in_names(tmp_path: Path) -> None:
     found = find_named(folder(tmp_path, "story-cloze-train.csv", "story_cloze.DEV.csv", "notes.md", "swag-sample.csv"))
     assert {split: path.name for split, path in found.items()} == {

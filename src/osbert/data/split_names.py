@@ -20,6 +20,10 @@ USUAL: Names = {
 """What the files of each split are called, apart from their suffixes, or the word that their names hold."""
 
 
+PART = re.compile(r"-\d{5}-of-\d{5}$")
+"""How the name of a split's part ends, where it is published in several."""
+
+
 def find_splits(
     path: Path, names: Names = USUAL, *, instead: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Path]:
@@ -27,7 +31,7 @@ def find_splits(
 
     `names`: what the files of a split are called, in small letters. "train-00000-of-00001.parquet" is called train.
     `instead`: what the file of a split may be called where there is none of these.
-    One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
+    One file alone is {"all": file}. Raises UserError when there is nothing, or two files or parts for one split.
     """
     if path.is_file():
         return {"all": path}
@@ -35,6 +39,7 @@ def find_splits(
     found: dict[str, Path] = {}
     for split, called in names.items():
         files = [file for file in tables if plain_name(file) in called]
+        _refuse_parts(path, [file for file in tables if PART.sub("", plain_name(file)) in called and file not in files])
         found |= _only(path, split, files or [file for file in tables if plain_name(file) == instead.get(split)])
     if not found:
         wanted = _either([f"{called[0]}.*" for called in names.values()])
@@ -104,6 +109,12 @@ def _tables(folder: Path) -> list[Path]:
 
 def _with_word(files: Sequence[Path], words: Sequence[str]) -> list[Path]:
     return [file for file in files if {*words} & {*re.findall("[a-z]+", file.name.lower())}]
+
+
+def _refuse_parts(path: Path, parts: Sequence[Path]) -> None:
+    if parts:
+        name = PART.sub("", plain_name(parts[0]))
+        raise UserError(f"{path} has {name} in parts: {_listed(parts)}. Join them to one file, {name}.*.")
 
 
 def _only(path: Path, split: str, files: Sequence[Path], *, advice: str = "") -> dict[str, Path]:
