@@ -186,6 +186,9 @@ def test_files_of_a_folder_by_their_names(tmp_path: Path) -> None:
     assert list(tagged_files(tmp_path / "README")) == ["all"]
     with pytest.raises(UserError, match="no such file"):
         read_tagged(tmp_path / "absent", TagReading(), Problems(heading=""), labelled=True)
+    (tmp_path / "train.parquet").touch()
+    with pytest.raises(UserError, match="from columns or JSON lines, not from Parquet"):
+        read_tagged(tmp_path / "train.parquet", TagReading(), Problems(heading=""), labelled=True)
 
 
 def test_another_encoding_is_told_or_read(tmp_path: Path) -> None:

@@ -98,10 +98,15 @@ def tagged_files(folder: Path) -> dict[str, Path]:
 def read_tagged(path: Path, reading: TagReading, problems: Problems, *, labelled: bool) -> Tagged:
     """Read a file; what cannot be used is noted in `problems` and left out. Without `labelled` tags may be absent.
 
-    Raises UserError when the file is absent, or its bytes are not text in its encoding.
+    Raises UserError when the file is absent, is Parquet, or its bytes are not text in its encoding.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file.")
+    if plain_suffix(path) == ".parquet":
+        raise UserError(
+            f"{path}: tagged text is read from columns or JSON lines, not from Parquet. Convert it, the tags by their "
+            "names: pandas.read_parquet(path).to_json('train.jsonl', orient='records', lines=True)"
+        )
     encoding = find_encoding(path, reading.encoding)
     reader = _Reader(path, reading, problems, labelled=labelled)
     try:
