@@ -89,7 +89,9 @@ def test_token_vectors_of_two_layers(run: Path, lines: Path, tmp_path: Path, mon
             assert engine.tokenizer.decode(found["ids"][span][1:-1]) == TEXTS[place]
 
 
-def test_named_layers_and_windows_are_means_of_what_there_is(encoder: Path, tmp_path: Path) -> None:
+def test_named_layers_and_windows_are_means_of_what_there_is(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "long.txt").write_text(f"{TOO_LONG}\ngood\n")
     engine, found = load(encoder), {}
     for layers in ("sum-all", "concat-last-four", "embeddings"):
@@ -97,6 +99,7 @@ def test_named_layers_and_windows_are_means_of_what_there_is(encoder: Path, tmp_
         found[layers] = np.load(tmp_path / "x.npy")[1]
     np.testing.assert_allclose(found["sum-all"], engine.embed(["good"])[0], atol=1e-6)  # it has one block
     np.testing.assert_allclose(found["concat-last-four"], found["sum-all"], atol=1e-6)
+    assert "has only 1 of the four layers that --layers concat-last-four takes" in capsys.readouterr().out
     np.testing.assert_allclose(found["embeddings"], engine.embed(["good"], layers=0)[0], atol=1e-6)
     options = VectorOptions(long="window", overlap=0, length=12)
     embed(encoder, tmp_path / "long.txt", out=tmp_path / "x.npy", vectors=options)

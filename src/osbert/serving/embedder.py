@@ -59,7 +59,7 @@ class Wanted:
                 f"--length must be from {SHORTEST} to {longest:,}, the most that the model reads: not {length}."
             )
         problems.stop_if_any()
-        return settings, list(_told(engine.folder, settings, model))
+        return settings, [*_told(engine.folder, settings, model), *_fewer(settings, engine)]
 
 
 def _told(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
@@ -71,6 +71,12 @@ def _told(folder: Path, settings: VectorSettings, model: SentenceModel | None) -
             f"{folder} was not trained for sentence vectors: nothing has taught it that alike texts get near vectors "
             f"(osbert finetune contrastive teaches it). {describe(settings).capitalize()}"
         )
+
+
+def _fewer(settings: VectorSettings, engine: Engine) -> Iterator[str]:
+    blocks = engine.backend.architecture.layers
+    if settings.layers.endswith("-last-four") and blocks < 4:
+        yield f"{engine.folder} has only {blocks} of the four layers that --layers {settings.layers} takes"
 
 
 def describe(settings: VectorSettings) -> str:
