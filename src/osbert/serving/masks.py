@@ -16,6 +16,7 @@ from osbert.models.heads import Learner
 from osbert.models.predictions import MaskedLanguageHead
 from osbert.serving.engine import Engine
 from osbert.serving.torch_backend import TorchBackend
+from osbert.text.file_tokenizer import FileTokenizer
 from osbert.text.tokenizer import SPECIALS
 
 MASK = SPECIALS[-1]
@@ -47,10 +48,13 @@ def masks_of(engine: Engine) -> MaskedLanguageHead | None:
 def masked(engine: Engine, text: str) -> Example:
     """Return a text as a sequence in which each [MASK] is the mask piece; other specials are cut as any text is."""
     tokenizer = engine.tokenizer
-    ids: list[int] = []
-    for number, part in enumerate(text.split(MASK)):
-        ids += ([tokenizer.mask] if number else []) + tokenizer.encode(part).tolist()
-    pieces = np.array(ids, np.int32)
+    if isinstance(tokenizer, FileTokenizer):  # it knows its mask in a text, and whose the spaces around it are
+        pieces = tokenizer.encode(text.replace(MASK, tokenizer.specials["mask"]))
+    else:
+        ids: list[int] = []
+        for number, part in enumerate(text.split(MASK)):
+            ids += ([tokenizer.mask] if number else []) + tokenizer.encode(part).tolist()
+        pieces = np.array(ids, np.int32)
     run = Run(pieces, ~tokenizer.continuation[pieces])
     return engine.packer.single(run.ids, run.words)
 
