@@ -45,8 +45,12 @@ def test_a_file_keeps_its_order_and_columns(run: Path, tmp_path: Path, monkeypat
     assert not list(tmp_path.rglob(".*.part"))
 
 
-def test_json_lines_keep_their_objects(run: Path, tmp_path: Path) -> None:
-    rows = [{"text": "good film", "more": {"a": [1]}, "label": "unheard of"}, {"text": "bad", "n": 1}, {"text": None}]
+def test_json_lines_keep_their_objects_halves_of_signs_included(run: Path, tmp_path: Path) -> None:
+    rows = [
+        {"text": "good film", "more": {"a": [1]}, "label": "unheard of"},
+        {"text": "bad", "n": "\ud83d"},
+        {"text": None},
+    ]
     (tmp_path / "in.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
     predict(run, file=tmp_path / "in.jsonl", out=tmp_path / "out.jsonl")
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

@@ -212,7 +212,8 @@ def writing(out: Path | None) -> Iterator[TextIO]:
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f".{out.name}.part")
     try:
-        with aside.open("w", encoding="utf-8", newline="") as stream:
+        # A lone half of a pair, which JSON can hold, is written as JSON spells it.
+        with aside.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
             yield stream
         aside.replace(out)
     finally:
