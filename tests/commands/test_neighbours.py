@@ -85,3 +85,10 @@ def test_what_cannot_be_compared_is_said(encoder: Path, run: Path, lines: Path, 
     ):
         with pytest.raises(UserError, match=message):
             neighbours(tmp_path / name, "bad")
+
+
+def test_vectors_and_texts_of_different_runs_are_refused(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    embed(encoder, lines, out=tmp_path / "x.npy")
+    np.save(tmp_path / "x.npy", np.load(tmp_path / "x.npy")[:5])
+    with pytest.raises(UserError, match=r"x\.npy has 5 vectors.*7 texts"):
+        neighbours(tmp_path / "x.npy", "bad")

@@ -65,6 +65,11 @@ class _Arrays(VectorFile):
             self.names = [name.removesuffix(ENDS) for name in arrays.files if name.endswith(ENDS)]
             self.lines = arrays["lines"]
             self.ends = {name: arrays[name + ENDS] for name in self.names}
+        if path.suffix == ".npy" and (count := len(np.load(path, mmap_mode="r"))) != len(self.lines):
+            raise UserError(
+                f"{path} has {count:,} vectors, and {self.known} tells of {len(self.lines):,} texts: they are of "
+                "different runs. Give the command that wrote them again."
+            )
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         if self.path.suffix == ".npy":
