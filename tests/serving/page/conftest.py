@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 ORIGIN = "http://osbert.test/"
 FOLDER = Path(str(files("osbert.serving"))) / "page"
@@ -84,6 +84,17 @@ class Played:
 def refused() -> type[Refused]:
     """Give what an answer raises where the server refuses: refused(status, message, after="seconds")."""
     return Refused
+
+
+@pytest.fixture
+def pick() -> Callable[[Page, str], None]:
+    """Give what chooses a model by its name, and waits until the page has turned to it, whose module it fetches."""
+
+    def picked(page: Page, model: str) -> None:
+        page.get_by_label("Model").select_option(model)
+        expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
+
+    return picked
 
 
 @pytest.fixture(scope="module")

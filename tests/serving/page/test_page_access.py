@@ -78,7 +78,7 @@ def test_nothing_runs_over_the_edge(open_page: Any, width: int) -> None:
     page.get_by_role("button", name="Find entities").click()
     expect(page.locator("mark")).to_have_count(6)
     for name in ("A CSV file", "Nearest texts", "One text"):
-        page.get_by_role("link", name=name).click()
+        page.get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", name=name)).to_be_focused()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     side_by_side = page.locator(".columns:visible").evaluate(
@@ -90,9 +90,9 @@ def test_nothing_runs_over_the_edge(open_page: Any, width: int) -> None:
 def test_the_page_is_told_as_one_heading_landmarks_and_named_controls(open_page: Any) -> None:
     page, _ = open_page("choose", "span", "tag")
     for name in ("A CSV file", "Nearest texts", "One text"):
-        page.get_by_role("link", name=name).click()
+        page.get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", name=name)).to_be_focused()
-        expect(page.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
+        expect(page.get_by_role("link", name=name, exact=True)).to_have_attribute("aria-current", "page")
         tree = page.locator("body").aria_snapshot()
         for landmark in ("banner:", 'navigation "Ways to ask":', "main:", f'region "{name}":'):
             assert landmark in tree

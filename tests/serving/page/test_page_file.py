@@ -70,7 +70,7 @@ def test_a_file_goes_in_and_comes_back_with_its_predictions(open_page: Any) -> N
     assert page.locator("main b").count() == 0
 
 
-def test_pairs_choices_and_questions_take_their_columns(open_page: Any) -> None:
+def test_pairs_choices_and_questions_take_their_columns(open_page: Any, pick: Any) -> None:
     def choose(row: Told) -> Told:
         return {"choice": len(row["choices"]) - 1, "probabilities": [0.2] * len(row["choices"])}
 
@@ -89,7 +89,7 @@ def test_pairs_choices_and_questions_take_their_columns(open_page: Any) -> None:
     expect(said(page)).to_have_text("1 row done.")
     assert server.asked.pop()[1]["texts"] == [["left", "right"]]
 
-    page.get_by_label("Model").select_option("my choose")
+    pick(page, "my choose")
     give(page, "ctx,ending0,ending1,ending2\nstart,a,b,c\nother,a,b,\nlone,a,,\n")
     expect(page.get_by_label("ending2")).to_be_checked()
     page.get_by_role("button", name="Choose").click()
@@ -99,7 +99,7 @@ def test_pairs_choices_and_questions_take_their_columns(open_page: Any) -> None:
         ("2", "c", ""), ("1", "b", ""), ("", "", "It has fewer than two choices.")
     ]  # fmt: skip
 
-    page.get_by_label("Model").select_option("my span")
+    pick(page, "my span")
     give(page, "question;context\nwhat?;a b\n")
     page.get_by_role("button", name="Answer").click()
     expect(said(page)).to_have_text("1 row done.")

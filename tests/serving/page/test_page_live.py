@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,9 +37,15 @@ def said(page: Page) -> Any:
     return page.locator("main > section:visible").get_by_role("status")
 
 
-def choose(page: Page, model: str, kind: str = "classify") -> None:
-    page.get_by_label("Model").select_option(model)
-    expect(page.locator("#model-facts")).to_contain_text(kind)
+@pytest.fixture
+def choose(page: Page, pick: Any) -> Callable[..., None]:
+    """Give what chooses a model and looks whether the page says its kind."""
+
+    def chosen(model: str, kind: str = "classify") -> None:
+        pick(page, model)
+        expect(page.locator("#model-facts")).to_contain_text(kind)
+
+    return chosen
 
 
 def percent(share: float) -> str:
@@ -51,8 +57,8 @@ def test_every_kind_of_model_has_its_file_and_no_other() -> None:
     assert {path.stem for path in folder.iterdir()} == set(get_args(Kind))
 
 
-def test_what_models_say_is_shown(page: Page, server: Any) -> None:
-    choose(page, "classifier")
+def test_what_models_say_is_shown(page: Page, server: Any, choose: Any) -> None:
+    choose("classifier")
     page.get_by_label("Text", exact=True).fill(TEXT)
     page.keyboard.press("Control+Enter")
     (told,) = server.post("predict", texts=[TEXT], model="classifier").json()["predictions"]
@@ -60,19 +66,19 @@ def test_what_models_say_is_shown(page: Page, server: Any) -> None:
     pieces = page.locator(".chips li").all_inner_texts()
     assert pieces[:5] == ["[CLS]", "the", "[UNK]", "good", "play"] and pieces[-1] == "[SEP]"
 
-    choose(page, "windows")
+    choose("windows")
     page.get_by_label("Text", exact=True).fill("good film . " * 12)
     page.keyboard.press("Control+Enter")
     expect(page.get_by_role("region", name="Answer")).to_contain_text("It was read in 2 overlapping windows.")
     expect(page.locator("ol.chips")).to_have_count(2)
 
-    choose(page, "number", "regress")
+    choose("number", "regress")
     page.get_by_label("Text", exact=True).fill(TEXT)
     page.keyboard.press("Control+Enter")
     (told,) = server.post("predict", texts=[TEXT], model="number").json()["predictions"]
     expect(said(page)).to_have_text(f"{told['value']:.5g}")
 
-    choose(page, "tagger", "tag · PER, WORK · reads up to 24 pieces")
+    choose("tagger", "tag · PER, WORK · reads up to 24 pieces")
     page.get_by_label("Text", exact=True).fill(TEXT)
     page.keyboard.press("Control+Enter")
     (told,) = server.post("tag", texts=[TEXT], model="tagger").json()["entities"]
@@ -80,15 +86,15 @@ def test_what_models_say_is_shown(page: Page, server: Any) -> None:
     assert told
     assert page.locator("mark").all_inner_texts() == [f"{one['text']} {one['type']}" for one in told]
 
-    choose(page, "pretrained", "pretraining")
+    choose("pretrained", "pretraining")
     page.get_by_label("Text", exact=True).fill("the [MASK] film")
     page.keyboard.press("Control+Enter")
     (((best, *_),),) = server.post("fill-mask", texts=["the [MASK] film"], model="pretrained").json()["fills"]
     expect(said(page)).to_have_text(f"{best['piece']}, {percent(best['probability'])}")
 
 
-def test_answers_and_choices_are_shown(page: Page, server: Any) -> None:
-    choose(page, "reader-of-all", "span")
+def test_answers_and_choices_are_shown(page: Page, server: Any, choose: Any) -> None:
+    choose("reader-of-all", "span")
     page.get_by_label("Question").fill("the film")
     page.get_by_label("Paragraph").fill(f"{CHARACTERS} {TEXT}")
     page.keyboard.press("Control+Enter")
@@ -97,7 +103,7 @@ def test_answers_and_choices_are_shown(page: Page, server: Any) -> None:
     expect(said(page)).to_have_text(f"{told['text']}, {percent(told['probability'])}")
     assert page.locator("mark").all_inner_texts() == [told["text"]]
 
-    choose(page, "chooser", "choose")
+    choose("chooser", "choose")
     page.get_by_label("Context").fill("the actor")
     page.get_by_label("Choice 1").fill("plays")
     page.get_by_label("Choice 2").fill("a bad film")
@@ -131,9 +137,9 @@ def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server
         assert float(rows[place]["probability neg"]) == pytest.approx(one["probabilities"]["neg"], abs=1e-5)
 
 
-def test_the_nearest_texts_are_those_of_the_vectors(page: Page, server: Any) -> None:
-    choose(page, "encoder", "encoder")
-    page.get_by_role("link", name="Nearest texts").click()
+def test_the_nearest_texts_are_those_of_the_vectors(page: Page, server: Any, choose: Any) -> None:
+    choose("encoder", "encoder")
+    page.get_by_role("link", name="Nearest texts", exact=True).click()
     lines = ["the actor plays", "a bad film", "good", "a film . the film"]
     page.get_by_label("Texts to look through").fill("\n".join(lines))
     page.get_by_label("Your text").fill("a poor film")

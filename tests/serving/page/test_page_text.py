@@ -25,7 +25,7 @@ def shown_bars(page: Page) -> list[list[str | None]]:
     return found
 
 
-def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open_page: Any) -> None:
+def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open_page: Any, pick: Any) -> None:
     def predict(body: Told) -> Told:
         prediction = {"label": "positive", "probabilities": {"negative": 0.0268, "positive": 0.9732}}
         return {"predictions": [prediction], "pieces": [["[CLS]", "charm", "##ing", "[SEP]"]]}
@@ -39,7 +39,7 @@ def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open
     assert answer(page).get_by_role("listitem").all_inner_texts() == ["[CLS]", "charm", "##ing", "[SEP]"]
     assert server.asked == [("v1/predict", {"texts": ["Charming"], "model": "my classify", "pieces": True})]
 
-    page.get_by_label("Model").select_option("my pairs")
+    pick(page, "my pairs")
     expect(answer(page).get_by_role("status")).to_be_empty()
     expect(page.get_by_label("Text", exact=True)).to_have_value("Charming")
     page.get_by_label("Other").fill("Nice")

@@ -43,8 +43,17 @@ async function need(work) {
 
 async function choose() {
   const model = models.find((one) => one.name === found("model").value);
-  const kind = await kindOf(model);
-  if (found("model").value !== model.name) return; // another was chosen while this one's module came
+  const another = () => found("model").value !== model.name; // chosen while this one's module came
+  found("main").setAttribute("aria-busy", "true");
+  try {
+    const kind = await kindOf(model);
+    if (!another()) use(model, kind);
+  } finally {
+    if (!another()) found("main").removeAttribute("aria-busy");
+  }
+}
+
+function use(model, kind) {
   session.model = model;
   session.kind = kind;
   found("model-facts").textContent = facts(model, kind);
