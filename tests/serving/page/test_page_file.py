@@ -26,7 +26,9 @@ def one(text: str) -> Told:
 
 def give(page: Page, content: str | bytes, *, name: str = "rows.csv", label: str = "File") -> None:
     data = content.encode() if isinstance(content, str) else content
-    page.get_by_label(label, exact=True).set_input_files({"name": name, "mimeType": "text/csv", "buffer": data})
+    chooser = page.get_by_label(label, exact=True)
+    expect(chooser).to_be_visible()  # a file may be put into one that is hidden, before the page knows its models
+    chooser.set_input_files({"name": name, "mimeType": "text/csv", "buffer": data})
 
 
 def written(page: Page) -> tuple[str, bytes]:
