@@ -11,7 +11,7 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.score import decoded, require_labels
+from osbert.evaluation.score import decoded, encoded, refuse_long, require_labels
 from osbert.interop.onnx_files import ONNX
 from osbert.serving.backend import Vectors
 from osbert.serving.engine import Engine
@@ -104,7 +104,9 @@ def _scored(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
         found.extend(given)
         return given
 
-    predictions = decoded(task, records, engine.packer, outputs=outputs, decode=engine.backend.decoding(task))
+    refuse_long(task, records, engine.packer)
+    pairs = encoded(task, records, engine.packer)
+    predictions = decoded(pairs, outputs=outputs, decode=engine.backend.decoding(task))
     score = task.metrics(predictions, records)[task.criterion]
     return Side(outputs=found, seconds=seconds, size=_size(engine), score=score)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,6 +18,8 @@ from osbert.tasks import Prediction, Record, Task
 
 TOGETHER = 2**18
 """About the most tokens that are encoded at a time: enough to find many sequences of nearly equal lengths."""
+Encoded = tuple[Record, Sequence[Example]]
+"""A record, and the sequences that it is read as."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +38,26 @@ def predict(
     return _predicted(learner, task, records, packer, tokens=tokens)
 
 
+def encoded(task: Task, records: Iterable[Record], packer: Packer) -> Iterator[Encoded]:
+    """Yield records with the sequences that they are read as, without labels."""
+    return ((record, task.encode(replace(record, label=None), packer)) for record in records)
+
+
 def decoded(
-    task: Task,
-    records: Sequence[Record],
-    packer: Packer,
+    records: Iterable[Encoded],
     *,
     outputs: Callable[[Sequence[Example]], Sequence[NDArray[np.float32]]],
     decode: Callable[..., Prediction],
 ) -> list[Prediction]:
     """Return a prediction for each record; `outputs` of sequences are given by whatever computes the model."""
-    refuse_long(task, records, packer)
-    return _decoded(task, records, packer, outputs=outputs, decode=decode)
+    predictions = []
+    for chunk in _chunks(records):
+        rows = iter(outputs([example for _, group in chunk for example in group]))
+        for record, group in chunk:
+            prediction = decode([next(rows) for _ in group], record, group)
+            truncated = sum(example.truncated for example in group)
+            predictions.append(replace(prediction, truncated=truncated))
+    return predictions
 
 
 def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
@@ -62,34 +73,14 @@ def _predicted(
     head = learner.heads[task.name]
     assert isinstance(head, Head)
     computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
-    return _decoded(task, records, packer, outputs=computed, decode=task.decoding(head))
+    return decoded(encoded(task, records, packer), outputs=computed, decode=task.decoding(head))
 
 
-def _decoded(
-    task: Task,
-    records: Sequence[Record],
-    packer: Packer,
-    *,
-    outputs: Callable[[Sequence[Example]], Sequence[NDArray[np.float32]]],
-    decode: Callable[..., Prediction],
-) -> list[Prediction]:
-    predictions = []
-    for chunk in _chunks(task, records, packer):
-        examples = [example for _, group in chunk for example in group]
-        rows = iter(outputs(examples))
-        for record, group in chunk:
-            prediction = decode([next(rows) for _ in group], record, group)
-            truncated = sum(example.truncated for example in group)
-            predictions.append(replace(prediction, truncated=truncated))
-    return predictions
-
-
-def _chunks(task: Task, records: Sequence[Record], packer: Packer) -> Iterator[list[tuple[Record, list[Example]]]]:
+def _chunks(records: Iterable[Encoded]) -> Iterator[list[Encoded]]:
     """Yield records with their sequences, as many at a time as fit into memory whatever their number."""
-    chunk: list[tuple[Record, list[Example]]] = []
+    chunk: list[Encoded] = []
     size = 0
-    for record in records:
-        group = task.encode(replace(record, label=None), packer)
+    for record, group in records:
         chunk.append((record, group))
         size += sum(map(len, group))
         if size >= TOGETHER:

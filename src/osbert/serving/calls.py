@@ -14,6 +14,7 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.data.table import Row
 from osbert.errors import UserError
+from osbert.serving.embedder import normalized
 from osbert.serving.models import Kind, Model
 from osbert.serving.schemas import Refused
 from osbert.tasks import Record
@@ -51,9 +52,9 @@ class Call:
         """Return what must be alike in requests that are read in one pass."""
         return None
 
-    def read(self, model: Model, values: Sequence[Any], option: Any) -> Sequence[Any]:
-        """Return what the model says of each value."""
-        return model.engine.predict_records(values)
+    def read(self, model: Model, items: Sequence[Item], option: Any) -> Sequence[Any]:
+        """Return what the model says of each item."""
+        return model.engine.predict_encoded(items)
 
     def answer(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
         """Return the answer's fields, "model" aside, and the pieces of each item if they were asked for."""
@@ -121,15 +122,15 @@ class Embed(Call):
         """Return the pooling."""
         return asked["pooling"]
 
-    def read(self, model: Model, values: Sequence[Any], option: Any) -> Sequence[Any]:
+    def read(self, model: Model, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the vectors (n, D)."""
-        return model.engine.vectors(values, pooling=option)
+        return model.engine.vectors([item.value for item in items], pooling=option)
 
     def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
         """Return the vectors, of length 1 if so wanted; one of length 0 stays."""
         vectors = np.stack(said).astype(np.float32)
         if asked["normalise"]:
-            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            vectors = normalized(vectors)
         return {"vectors": vectors.tolist()}
 
 
@@ -155,12 +156,12 @@ class FillMask(Call):
         """Return how many pieces are wanted."""
         return asked["top"]
 
-    def read(self, model: Model, values: Sequence[Any], option: Any) -> Sequence[Any]:
+    def read(self, model: Model, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the pieces for each mask."""
         from osbert.serving.masks import fill
 
         assert model.masks is not None
-        return fill(model.engine, model.masks, values, top=option)
+        return fill(model.engine, model.masks, [item.value for item in items], top=option)
 
     def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
         """Return the pieces of each mask of each text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer, Run
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.score import Score, decoded, require_labels
+from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
 from osbert.interop.huggingface import read_encoder, read_fitting_tokenizer, read_heads
 from osbert.interop.huggingface_names import architecture
 from osbert.interop.onnx_files import ONNX
@@ -78,6 +78,10 @@ class Engine:
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each record; labels are not looked at."""
         return self._predicted(self.fine_tuned, records, tokens)
+
+    def predict_encoded(self, records: Iterable[Encoded], *, tokens: int = TOKENS) -> list[Prediction]:
+        """Return what the task says of each record, for sequences that it made of them with the engine's packer."""
+        return self._decoded(self.fine_tuned, records, tokens)
 
     def score(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
         """Return predictions and metrics for records of `task`, the engine's own on other data (`Task.moved`).
@@ -147,8 +151,12 @@ class Engine:
         return np.stack(found) if found else np.empty((0, sizes.width), np.float32)
 
     def _predicted(self, task: Task, records: Sequence[Record], tokens: int) -> list[Prediction]:
+        refuse_long(task, records, self.packer)
+        return self._decoded(task, encoded(task, records, self.packer), tokens)
+
+    def _decoded(self, task: Task, records: Iterable[Encoded], tokens: int) -> list[Prediction]:
         outputs = partial(self.backend.outputs, task, tokens=tokens)
-        return decoded(task, records, self.packer, outputs=outputs, decode=self.backend.decoding(task))
+        return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
 
     def _layers(self, layers: Sequence[int]) -> list[int]:
         top = self.backend.architecture.layers

@@ -109,7 +109,7 @@ class Worker:
         group = _group(parts[0].job)
         call, model = self.calls[group.call], self.models[group.model]
         try:
-            said = iter(call.read(model, [item.value for part in parts for item in part.items], group.option))
+            said = iter(call.read(model, [item for part in parts for item in part.items], group.option))
             for part in parts:
                 part.job.results += [next(said) for _ in part.items]
             return [self._told(part.job) for part in parts if part.last == len(part.job.items)]
