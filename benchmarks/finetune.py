@@ -1,6 +1,6 @@
 """MiniLM fine-tuned by osbert and by transformers on GLUE, entities, two-way choice and SQuAD: scores and wall times.
 
-    python benchmarks/finetune.py --data ../shared/data [--tasks sst2,mrpc,...] [--rows 20000] [--epochs 3] [--seeds 3]
+    python benchmarks/finetune.py --data ../shared/data [--tasks sst2,mrpc,...] [--rows 20000] [--epochs 3] [--seeds 0,1,2]
         [--sides osbert,padded,best]
 
 Both start from one checkpoint and learn the same records with the same settings (batch 32, AdamW without decay on
@@ -232,20 +232,20 @@ def main() -> None:
     parser.add_argument("--sides", default=",".join(SIDES), help="several with commas between")
     parser.add_argument("--rows", type=int, default=20_000, help="most training rows; 0 for all")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], default=[0, 1, 2])
     options = parser.parse_args()
     sides, cases = listed(options.sides, SIDES), listed(options.tasks, list(CASES))
     common = {"epochs": options.epochs, "rows": options.rows, "data": options.data, "model": options.model}
     precision = choose("cpu", "auto").precision
     print(f"{torch.get_num_threads()} threads; osbert and transformers' best in {precision}; {options.epochs} epochs,")
-    print(f"at most {options.rows or 'all'} rows, {options.seeds} seeds: mean +- standard deviation\n")
+    print(f"at most {options.rows or 'all'} rows, seeds {options.seeds}: mean +- standard deviation\n")
     print("| data | side | score | osbert - side | seconds | osbert / side |\n|---|---|---|---|---|---|", flush=True)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as processes:
         for case in cases:
             results: dict[str, list[Result]] = {side: [] for side in sides}
-            for seed in range(options.seeds):
-                for side in sides[seed % len(sides) :] + sides[: seed % len(sides)]:
+            for turn, seed in enumerate(options.seeds):
+                for side in sides[turn % len(sides) :] + sides[: turn % len(sides)]:
                     result = processes.submit(run, Run(case=case, side=side, seed=seed, **common)).result()
                     results[side].append(result)
                     shown = " ".join(f"{score:.2f}" for score in result.scores)
