@@ -1,7 +1,7 @@
 """MiniLM fine-tuned by osbert and by transformers on GLUE, entities, two-way choice and SQuAD: scores and wall times.
 
-    python benchmarks/finetune.py --data ../shared/data [--tasks sst2,mrpc,...] [--rows 20000] [--epochs 3] [--seeds 0,1,2]
-        [--sides osbert,padded,best]
+    python benchmarks/finetune.py --data ../shared/data [--tasks sst2,mrpc,...] [--rows 20000] [--epochs 3]
+        [--seeds 0,1,2] [--sides osbert,padded,best]
 
 Both start from one checkpoint and learn the same records with the same settings (batch 32, AdamW without decay on
 biases and norms, gradients clipped at 1, linear warm-up over a tenth of the steps and decay, dropout 0.1); only their

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from osbert.commands import embed_run
-from osbert.commands.embed import TextOptions, VectorOptions, embed
+from osbert.commands.embed import VectorOptions, embed
+from osbert.commands.file_options import TextOptions
 from osbert.errors import UserError
 from osbert.models.heads import Learner
 from osbert.serving.engine import load

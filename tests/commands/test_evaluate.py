@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from osbert.commands.evaluate import FileOptions, evaluate, tell
+from osbert.commands.evaluate import evaluate, tell
+from osbert.commands.file_options import FileOptions
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.serving.engine import load as load_engine

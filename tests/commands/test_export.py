@@ -16,9 +16,10 @@ import pytest
 import torch
 
 from osbert import cli, components, recipe
-from osbert.commands.evaluate import FileOptions, evaluate
+from osbert.commands.evaluate import evaluate
 from osbert.commands.export import development, export, refuse, write
 from osbert.commands.export_trial import Side, Trial
+from osbert.commands.file_options import FileOptions
 from osbert.errors import UserError
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import write_tokenizer

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.commands.embed import TextOptions, VectorOptions, embed
+from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.evaluate import evaluate
+from osbert.commands.file_options import TextOptions
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.errors import UserError

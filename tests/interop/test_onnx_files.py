@@ -43,7 +43,7 @@ def test_any_rectangle_runs_and_gives_what_transformers_gives(
 ) -> None:
     write_model(learner, tmp_path)
     other = transformers.BertForTokenClassification.from_pretrained(tmp_path).eval()
-    opened = open_onnx(paths["fp32"], threads=1)
+    opened = open_onnx(paths["fp32"])
     assert opened.names == ("logits", "last_hidden_state", "pooler_output") and not opened.int8
     assert opened.learnt == {"first": [0.1, -1e4]}
     rng = np.random.default_rng(0)

@@ -103,6 +103,9 @@ def test_what_cannot_be_is_said_plainly(engine: Engine, folder: Path, tmp_path: 
         load(folder, device="abacus")
     with pytest.raises(UserError, match=r"no config\.json"):
         osbert.load(tmp_path)
+    (tmp_path / "bert_model.ckpt.index").touch()
+    with pytest.raises(UserError, match=f"TensorFlow checkpoint: osbert convert {tmp_path} NEW"):
+        osbert.load(tmp_path)
     shutil.copy(folder / "config.json", tmp_path)
     with pytest.raises(UserError):
         osbert.load(tmp_path)

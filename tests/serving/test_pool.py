@@ -1,4 +1,4 @@
-"""The pool with workers that are no models: what it does with a request that kills whoever reads it."""
+"""The pool with workers that are no models: what it does when one dies over a request, hangs, or is only slow."""
 
 from __future__ import annotations
 
@@ -6,45 +6,82 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from osbert.serving.limits import Limits
 from osbert.serving.metrics import Metrics
 from osbert.serving.pool import DEATHS, Pool
-from osbert.serving.wire import Answered, Orders, Ready, framed
+from osbert.serving.wire import Answered, Orders, Read, Ready, framed
 
-DEADLY = """#!{python}
-import socket
+WORKER = """#!{python}
+import socket, time
 wire = socket.socket(fileno=0)
 wire.recv(1 << 16)
 wire.sendall({ready})
-wire.recv(1)
-raise SystemExit(9)
+{life}
 """
+DEADLY = "wire.recv(1)\nraise SystemExit(9)"
+HANGING = "time.sleep(600)"
+IDLE = "while wire.recv(1 << 16): wire.sendall({read})"
+
+
+@pytest.fixture
+def pool_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]:
+    """Give what makes a pool whose workers live as told, once they said that they are ready."""
+
+    def made(life: str, **limits: Any) -> Pool:
+        program = tmp_path / "worker"
+        program.write_text(WORKER.format(python=sys.executable, ready=framed(Ready([], [])), life=life))
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+        return Pool(Orders(runs=[]), Limits(**limits), Metrics())
+
+    return made
+
+
+async def asked(pool: Pool) -> Answered:
+    await pool.start()
+    pending = pool.submit("predict", {}, time.monotonic() + 60)
+    try:
+        return await asyncio.wait_for(pending.answer, 30)
+    finally:
+        await pool.close()
 
 
 def test_a_request_that_kills_its_workers_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = tmp_path / "worker"
-    program.write_text(DEADLY.format(python=sys.executable, ready=framed(Ready([], []))))
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    pool = Pool(Orders(runs=[]), Limits(), Metrics())
-
-    async def asked() -> Answered:
-        await pool.start()
-        pending = pool.submit("predict", {}, time.monotonic() + 60)
-        try:
-            return await asyncio.wait_for(pending.answer, 30)
-        finally:
-            await pool.close()
-
-    answered = asyncio.run(asked())
+    pool = pool_of(DEADLY)
+    answered = asyncio.run(asked(pool))
     assert (
         answered.status == 503 and f"{DEATHS} workers died over this" in json.loads(answered.body)["error"]["message"]
     )
     assert not pool.pending and f"osbert_worker_deaths_total {DEATHS:.1f}" in pool.metrics.text().decode()
     assert "a worker died (status 9); another takes over its requests." in capsys.readouterr().err
+
+
+def test_workers_that_hang_are_killed(pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]) -> None:
+    answered = asyncio.run(asked(pool_of(HANGING, patience=0.2)))
+    assert answered.status == 503
+    told = capsys.readouterr().err
+    assert told.count("a worker hangs, for 0.2 s by now.") >= DEATHS
+    assert told.count("a worker died (killed by signal 9); another takes over") >= DEATHS - 1  # the last is told later
+
+
+def test_workers_that_have_nothing_to_do_are_left_alone(
+    pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = pool_of(IDLE.format(read=framed(Read([]))), patience=2.0)
+
+    async def waited() -> None:
+        await pool.start()
+        await asyncio.sleep(3.0)
+        await pool.close()
+
+    asyncio.run(waited())
+    assert "osbert_worker_deaths_total 0.0" in pool.metrics.text().decode()
+    assert capsys.readouterr().err == ""

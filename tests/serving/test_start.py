@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -135,3 +137,16 @@ def until(true: Callable[[], bool], *, seconds: float = 10) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_worker_that_hangs_is_replaced_and_an_idle_one_is_not(
+    start: Callable[..., Any], runs: dict[str, Path]
+) -> None:
+    serving = start(str(runs["classifier"]), "--patience", "4")
+    (worker,) = serving.workers()
+    time.sleep(5)
+    assert serving.workers() == [worker]
+    os.kill(worker, signal.SIGSTOP)
+    assert serving.post("predict", **ASKED).status_code == 200
+    assert serving.workers() != [worker] and serving.metric("osbert_worker_deaths_total") == 1
+    assert "a worker hangs, for 4 s by now." in serving.end()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.commands.evaluate import FileOptions
+from osbert.commands.file_options import FileOptions
 from osbert.commands.finetune_long import long_texts
 from osbert.data.encoded import Ready
 from osbert.data.pack import Packer

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
 from osbert.data.pack import Packer
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.classify import Classify, confusion
 
@@ -152,6 +152,18 @@ def test_problems_of_a_divided_file_are_told_once(tmp_path: Path) -> None:
     assert str(error.value).count("the text is empty") == 1
     _, kept = load(Classify(data=str(path), skip_empty=True), ("train", "dev"))
     assert sum(map(len, kept.values())) == 3
+
+
+def test_a_pair_with_an_empty_text_is_asked_but_not_learnt_from(tmp_path: Path) -> None:
+    rows = [("x", "y", "a"), ("z", "", "b"), ("v", "w", "b"), ("q", "r", "a")]
+    path = table(tmp_path, "data.csv", rows, header="sentence1,sentence2,label")
+    with pytest.raises(UserError, match=r"line 3: one of its texts is empty\. Remove the row, or give --skip-empty"):
+        load(Classify(data=str(path)), ("train", "dev"))
+    task, kept = load(Classify(data=str(path), skip_empty=True), ("train", "dev"))
+    assert sum(map(len, kept.values())) == 3
+    problems = Problems(heading="")
+    assert [record.texts[1] for record in task.read(path, problems, labelled=False)] == ["y", "", "w", "r"]
+    assert not problems.count
 
 
 def test_columns_are_written_down_and_survive_another_file(tmp_path: Path) -> None:

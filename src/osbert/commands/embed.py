@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from osbert.commands.file_options import TextOptions
 from osbert.data.long_texts import Long
-from osbert.data.table_format import Choice
 from osbert.errors import UserError
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
@@ -40,24 +40,6 @@ class VectorOptions:
     """Most tokens in one pass through the model."""
     device: str = "auto"
     """cpu, cuda or cuda:N; auto is a GPU where there is one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """How the file is read; what is left open is found by looking at it."""
-
-    text: str = ""
-    """The column with the text."""
-    pair: str = ""
-    """The column with the second text, for pairs."""
-    delimiter: str = ""
-    """What separates the cells."""
-    header: Choice = "auto"
-    """Whether the first line names the columns."""
-    quotes: Choice = "auto"
-    """Whether double quotes around a cell belong to the format."""
-    encoding: str = ""
-    """The file's encoding, where it is not UTF-8."""
 
 
 def embed(

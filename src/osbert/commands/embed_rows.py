@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from osbert.commands.embed import TextOptions
+from osbert.commands.file_options import TextOptions
 from osbert.data.table import Reading, Row, Table, open_table
 from osbert.data.table_columns import Columns, choose
 from osbert.errors import Problems, UserError

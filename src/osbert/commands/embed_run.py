@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from osbert import __version__, recipe
-from osbert.commands.embed import TextOptions, VectorOptions
+from osbert.commands.embed import VectorOptions
 from osbert.commands.embed_rows import Rows
+from osbert.commands.file_options import TextOptions
 from osbert.data.example import Example
 from osbert.data.table import Row
 from osbert.errors import UserError

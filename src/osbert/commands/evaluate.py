@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from osbert.data.table_format import Choice
-from osbert.errors import UserError
+from osbert.commands.file_options import FileOptions
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, expected_error
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileOptions:
-    """How a file is to be read; what is left open is found by looking at it."""
-
-    text: str = ""
-    """The column with the text."""
-    pair: str = ""
-    """The column with the second text, where the run reads pairs."""
-    delimiter: str = ""
-    """What separates the cells."""
-    header: Choice = "auto"
-    """Whether the first line names the columns."""
-    quotes: Choice = "auto"
-    """Whether double quotes around a cell belong to the format."""
-    encoding: str = ""
-    """The file's encoding, where it is not UTF-8."""
-
-    columns: str = ""
-    """Columns for runs that answer or choose, by setting: question=frage,paragraph=text; several: choices=a+b+c."""
-
-    def given(self) -> dict[str, Any]:
-        """Return what was said, by the names of the task's settings. Raises UserError at columns without a setting."""
-        said = {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
-        for part in filter(None, said.pop("columns", "").split(",")):
-            setting, equals, column = part.partition("=")
-            if not equals or not column:
-                raise UserError(f"--columns {part}: give SETTING=COLUMN, such as question=frage.")
-            said[setting.strip()] = tuple(column.split("+")) if "+" in column else column
-        return said
 
 
 def evaluate(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from osbert.commands.evaluate import FileOptions, moved_task
+from osbert.commands.evaluate import moved_task
+from osbert.commands.file_options import FileOptions
 from osbert.errors import UserError
 from osbert.tasks import Record, Task, load
 

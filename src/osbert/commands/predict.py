@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TextIO
 
 from cyclopts import Parameter
 
-from osbert.commands.evaluate import FileOptions, moved_task
+from osbert.commands.evaluate import moved_task
+from osbert.commands.file_options import FileOptions
 from osbert.data.table import Row
 from osbert.errors import Problems, UserError
 from osbert.tasks import Inputs, Prediction, Task

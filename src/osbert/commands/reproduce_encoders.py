@@ -99,8 +99,9 @@ class Given:
 
     def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
         """Return the hashes of its files. Raises UserError when there is no model."""
-        if not (self.model / "config.json").is_file():
-            raise UserError(f"{self.model} is no model: it has no config.json.")
+        from osbert.interop.huggingface import require_config
+
+        require_config(self.model)
         files = [path for path in sorted(self.model.iterdir()) if path.suffix in (".json", ".safetensors", ".bin")]
         return {"model": hashes([path for path in files if path.name != "run.json"])}
 

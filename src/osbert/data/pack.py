@@ -43,6 +43,11 @@ class Run(NamedTuple):
     ids: Integers
     words: Booleans
 
+    @classmethod
+    def of(cls, ids: Integers, tokenizer: AnyTokenizer) -> Run:
+        """Return pieces with their word starts."""
+        return cls(ids, ~tokenizer.continuation[ids])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Packer:
@@ -71,6 +76,10 @@ class Packer:
     def second(self, first: int) -> int:
         """Return the place of a pair's second text, the first one having so many pieces."""
         return 1 + first + self.tokenizer.between
+
+    def run(self, text: str) -> Run:
+        """Return the pieces of a text."""
+        return Run.of(self.tokenizer.encode(text), self.tokenizer)
 
     def single(self, ids: Integers, words: Booleans, *, record: int = 0) -> Example:
         """Return [CLS] ids [SEP]; what does not fit is cut from the end and counted in `truncated`."""

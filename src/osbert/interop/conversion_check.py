@@ -10,12 +10,11 @@ from torch import Tensor
 
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import Packer
 from osbert.evaluation.forward import evaluating
 from osbert.interop.conversion import Model
 from osbert.models.heads import Head
 from osbert.models.predictions import MaskedLanguageHead
-from osbert.text.file_tokenizer import AnyTokenizer
 
 BOUND = 2e-5
 """The largest difference that is no difference: what rounding makes of the same weights."""
@@ -77,18 +76,13 @@ def sequences(model: Model) -> list[Example]:
     """Return what is compared: a few texts, a pair where the model reads pairs, and pieces from the whole table."""
     sizes = model.learner.backbone.architecture
     packer = Packer(tokenizer=model.tokenizer, length=min(sizes.length, LENGTH))
-    runs = [_run(text, model.tokenizer) for text in (*TEXTS, SECOND)]
+    runs = [packer.run(text) for text in (*TEXTS, SECOND)]
     examples = [packer.single(run.ids, run.words, record=place) for place, run in enumerate(runs)]
     spread = np.linspace(0, sizes.vocabulary - 1, packer.length - 2).astype(np.int32)
     examples.append(packer.single(spread, np.ones(len(spread), bool), record=len(examples)))
     if sizes.segments > 1:
         examples.append(packer.pair(runs[0], runs[-1], record=len(examples)))
     return examples
-
-
-def _run(text: str, tokenizer: AnyTokenizer) -> Run:
-    ids = tokenizer.encode(text)
-    return Run(ids, ~tokenizer.continuation[ids])
 
 
 def _outputs(model: Model, batch: Batch) -> dict[str, Tensor]:

@@ -124,6 +124,20 @@ def read_fitting_tokenizer(folder: str | Path, architecture: Architecture) -> An
     return tokenizer
 
 
+def require_config(folder: Path) -> Path:
+    """Return the path of a model's config.json. Raises UserError where there is none, saying what could be done."""
+    path = folder / "config.json"
+    if path.is_file():
+        return path
+    if list(folder.glob("*.ckpt*.index")):
+        raise UserError(
+            f"{folder} holds a TensorFlow checkpoint: osbert convert {folder} NEW --to osbert makes a run of it."
+        )
+    if not folder.exists():
+        raise UserError(f"{folder} is not there.")
+    raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
+
+
 def read_backbone(folder: str | Path) -> Transformer:
     """Return the backbone in a Hugging Face folder, in float32 on the CPU, in training mode. `load` also reports."""
     return load(folder).backbone
@@ -137,11 +151,7 @@ def load(folder: str | Path) -> Loaded:
     says so.
     """
     folder = Path(folder)
-    path = folder / "config.json"
-    if not path.is_file() and list(folder.glob("*.ckpt*.index")):
-        raise UserError(
-            f"{folder} holds a TensorFlow checkpoint: osbert convert {folder} NEW --to osbert makes a run of it."
-        )
+    path = require_config(folder)
     architecture = names.architecture(read_json(path), where=str(path))
     return assemble(architecture, named(read_whole(folder)), where=folder)
 

@@ -75,15 +75,15 @@ def write_onnx(model: Padded, path: Path, *, int8: bool, learnt: Mapping[str, li
     replace_file(path, lambda aside: _write(model, aside, int8=int8, learnt=learnt))
 
 
-def open_onnx(path: Path, *, threads: int = 0) -> Opened:
-    """Open a file that `write_onnx` wrote, to run on `threads` threads, by default as many as torch uses.
+def open_onnx(path: Path) -> Opened:
+    """Open a file that `write_onnx` wrote, to run on as many threads as torch uses.
 
     Raises UserError when onnxruntime is missing or cannot open the file, as when it is damaged or of a newer version
     of ONNX; and when it is no such file.
     """
     runtime = require_library("onnxruntime")
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads or torch.get_num_threads()
+    options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4  # what is amiss is told below
     again = "Export the run again: osbert export RUN --to onnx"
     if not path.is_file():

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.long_texts import lay_out
-from osbert.data.pack import Run
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.interop.sentence_files import SentenceModel, read_sentence_model
@@ -107,8 +106,7 @@ class Embedder:
 
     def sequences(self, texts: Sequence[str], record: int) -> list[Example]:
         """Return the sequences that a text, or a pair, is read as: one, or the windows of one that is too long."""
-        tokenizer = self.engine.tokenizer
-        runs = [Run(ids, ~tokenizer.continuation[ids]) for ids in map(tokenizer.encode, texts)]
+        runs = [self.packer.run(text) for text in texts]
         long, overlap = self.settings.long, self.settings.overlap
         return lay_out(runs, self.packer, long=long, overlap=overlap, record=record)
 

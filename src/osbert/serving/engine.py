@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
-from osbert.interop.huggingface import read_encoder, read_fitting_tokenizer, read_heads
+from osbert.interop.huggingface import read_encoder, read_fitting_tokenizer, read_heads, require_config
 from osbert.interop.huggingface_names import architecture
 from osbert.interop.onnx_files import ONNX
 from osbert.interop.task_files import read_task
@@ -169,10 +169,7 @@ class Engine:
         return [layer % (top + 1) for layer in layers]
 
     def _example(self, text: Text) -> Example:
-        runs = []
-        for part in (text,) if isinstance(text, str) else text:
-            ids = self.tokenizer.encode(part)
-            runs.append(Run(ids, ~self.tokenizer.continuation[ids]))
+        runs = [self.packer.run(part) for part in ((text,) if isinstance(text, str) else text)]
         if len(runs) == 1:
             return self.packer.single(runs[0].ids, runs[0].words)
         if len(runs) == 2 and self.backend.architecture.segments == 1:
@@ -191,8 +188,7 @@ def load(folder: str | Path, *, device: str = "auto") -> Engine:
     UserError when it is no model, or when a fine-tuned run lacks weights.
     """
     folder = Path(folder)
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
+    require_config(folder)
     task = read_task(folder)
     if (folder / ONNX).is_file() and not has_weights(folder):
         return _load_exported(folder, task, device)

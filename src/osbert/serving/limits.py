@@ -25,6 +25,8 @@ class Limits:
     """Most tokens that a model reads in one pass; a single longer text, or its windows, is read alone."""
     wait: float = 4.0
     """Milliseconds that a request waits at most for others to be read with, while the model is idle."""
+    patience: float = 120.0
+    """Seconds after which a worker that gives no sign of life is ended, and another takes over its requests."""
 
     def check(self) -> None:
         """Raise UserError when one of them is out of range."""
@@ -32,8 +34,9 @@ class Limits:
         for name in ("queue", "body", "texts", "characters", "batch_tokens"):
             if getattr(self, name) < 1:
                 problems.add(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1")
-        if not 0 < self.deadline < 1e6:
-            problems.add(f"--deadline {self.deadline:g}: a number of seconds above 0")
+        for name in ("deadline", "patience"):
+            if not 0 < (seconds := getattr(self, name)) < 1e6:
+                problems.add(f"--{name} {seconds:g}: a number of seconds above 0")
         if not 0 <= self.wait <= 10_000:
             problems.add(f"--wait {self.wait:g}: from 0 to 10000 milliseconds")
         problems.stop_if_any()

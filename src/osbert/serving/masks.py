@@ -55,8 +55,7 @@ def masked(engine: Engine, text: str) -> Example:
         for number, part in enumerate(text.split(MASK)):
             ids += ([tokenizer.mask] if number else []) + tokenizer.encode(part).tolist()
         pieces = np.array(ids, np.int32)
-    run = Run(pieces, ~tokenizer.continuation[pieces])
-    return engine.packer.single(run.ids, run.words)
+    return engine.packer.single(*Run.of(pieces, tokenizer))
 
 
 def fill(

@@ -23,11 +23,11 @@ RECTANGLE = 1024
 class OnnxBackend:
     """An ONNX file at work. Rectangles have at most the tokens asked for, and never more than `RECTANGLE`."""
 
-    def __init__(self, path: Path, architecture: Architecture, *, threads: int = 0) -> None:
-        """Open the file, which `architecture` describes; `threads` as in `open_onnx`. Raises UserError as that."""
+    def __init__(self, path: Path, architecture: Architecture) -> None:
+        """Open the file, which `architecture` describes. Raises UserError as `open_onnx`."""
         self.path = path
         self.architecture = architecture
-        self.opened = open_onnx(path, threads=threads)
+        self.opened = open_onnx(path)
 
     @property
     def pooler(self) -> bool:

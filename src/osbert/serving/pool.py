@@ -23,7 +23,7 @@ from osbert.errors import UserError
 from osbert.serving.limits import Limits
 from osbert.serving.metrics import Metrics
 from osbert.serving.schemas import Refused
-from osbert.serving.wire import HEAD, Answered, Asking, Dropping, Failed, Orders, Read, Ready, framed, refused
+from osbert.serving.wire import HEAD, Answered, Asking, Dropping, Failed, Nudge, Orders, Read, Ready, framed, refused
 
 DEATHS = 3
 """So many workers that die over a request end it."""
@@ -31,6 +31,8 @@ PAUSES = (0.0, 0.5, 2.0, 5.0)
 """Seconds before a worker is started again, by how often in a row it could not be."""
 RECENT = 64
 """Answers by which it is told how fast they come."""
+NUDGES = 4
+"""So often a worker is asked for a sign of life before it is given up."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,11 +47,12 @@ class Pending:
 
 @dataclass(kw_only=True, eq=False)
 class _Worker:
-    """A worker process that has its models loaded, and what it was given."""
+    """A worker process that has its models loaded, what it was given, and when it was last heard of."""
 
     process: asyncio.subprocess.Process
     writer: asyncio.StreamWriter
     given: dict[int, Pending] = field(default_factory=dict)
+    heard: float = 0.0
 
 
 class Pool:
@@ -83,6 +86,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         first: list[asyncio.Future[list[str]]] = [loop.create_future() for _ in range(self.count)]
         self._tasks = [loop.create_task(self._keep(one)) for one in first]
+        self._tasks.append(loop.create_task(self._watch()))
         try:
             remarks = await asyncio.gather(*first)
         except BaseException:
@@ -172,6 +176,18 @@ class Pool:
             print(f"osbert serve: a worker cannot be started again: {problem}", file=sys.stderr)
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1])
 
+    async def _watch(self) -> None:
+        """Kill workers that hang: those of which nothing is heard for `patience` seconds, however often nudged."""
+        while True:
+            await asyncio.sleep(self.limits.patience / NUDGES)
+            for worker in self._ready:
+                if time.monotonic() - worker.heard > self.limits.patience:
+                    print(f"osbert serve: a worker hangs, for {self.limits.patience:g} s by now.", file=sys.stderr)
+                    worker.process.kill()
+                    worker.heard = time.monotonic()  # its end is heard of in a moment
+                else:
+                    worker.writer.write(framed(Nudge()))
+
     @contextlib.asynccontextmanager
     async def _started(self) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
         """Start a process and tell it its orders; it is gone at the end of the block."""
@@ -194,12 +210,14 @@ class Pool:
     async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, told: Ready) -> None:
         """Take a worker's answers until it dies, and then give what it had to others."""
         self.models = told.models
+        worker.heard = time.monotonic()
         self._ready.append(worker)
         for pending in [one for one in self.pending.values() if one.worker is None]:
             self._give(pending)
         try:
             while True:
                 self._take(await _message(reader), worker)
+                worker.heard = time.monotonic()
         except (EOFError, OSError):
             self._ready.remove(worker)
             self._bury(worker)

@@ -47,6 +47,10 @@ class Dropping(NamedTuple):
     number: int
 
 
+class Nudge(NamedTuple):
+    """A request for a sign of life: an empty Read, as soon as no pass is going on."""
+
+
 class Ready(NamedTuple):
     """The models are loaded; `models` as /v1/models tells them, `remarks`: what was odd about their folders."""
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from osbert.errors import UserError
 from osbert.serving.batching import Job, Part, Queue
 from osbert.serving.schemas import Refused
-from osbert.serving.wire import Answered, Asking, Dropping, Failed, Orders, Read, Ready, Wire, refused
+from osbert.serving.wire import Answered, Asking, Dropping, Failed, Nudge, Orders, Read, Ready, Wire, refused
 
 TOO_LATE = "The request could not be answered in its time."
 
@@ -155,7 +155,10 @@ def serve(wire: Wire) -> None:
     wire.send(worker.ready())
     while True:
         due = worker.queue.due(time.monotonic())
-        if answers := worker.take_in(wire.receive(due)):
+        messages = wire.receive(due)
+        nudged = Nudge() in messages
+        answers = worker.take_in([message for message in messages if not isinstance(message, Nudge)])
+        if answers or nudged:
             wire.send(Read(answers))
         if worker.queue.due(time.monotonic()) == 0:
             read = worker.work()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import Packer
 from osbert.data.split_names import find_named
 from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
@@ -122,8 +122,7 @@ class Choose(TableTask):
         What is cut of the context is counted once, in the first sequence, however many choices it stands before: as
         much as is left out before any of them.
         """
-        ids = [packer.tokenizer.encode(text) for text in record.texts]
-        context, *choices = (Run(one, ~packer.tokenizer.continuation[one]) for one in ids)
+        context, *choices = map(packer.run, record.texts)
         made = [packer.pair(context, choice, record=record.number) for choice in choices]
         lost = [len(context.ids) - _read(example) for example in made]
         made = [replace(example, truncated=example.truncated - less) for example, less in zip(made, lost)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
 from osbert.data.long_texts import lay_out
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import Packer
 from osbert.data.table import Row, Table
 from osbert.data.table_columns import Columns
 from osbert.errors import Problems, UserError
@@ -180,9 +180,7 @@ class Contrastive(TextTask):
         return [first, second]
 
     def _sequence(self, text: str, packer: Packer, number: int) -> Example:
-        ids = packer.tokenizer.encode(text)
-        run = Run(ids, ~packer.tokenizer.continuation[ids])
-        (example,) = lay_out([run], packer, long=self.long, overlap=self.overlap, record=number)
+        (example,) = lay_out([packer.run(text)], packer, long=self.long, overlap=self.overlap, record=number)
         return example
 
     def head(self, backbone: Transformer) -> Head:

@@ -1,10 +1,23 @@
-// The fields of models that read a text, or several together.
+// What the kinds share whose models read a text, or several together, and say one thing of them: fields and request.
+
+/** The most rows in a request. */
+export const size = 32;
 
 /** Return the fields of a model: one for each text that it reads. */
 export function textFields(model) {
   const names = model.fields?.length ? model.fields : ["text"];
   const label = (name) => name[0].toUpperCase() + name.slice(1).replaceAll("_", " ");
   return names.map((name) => ({ name, label: label(name), lines: names.length > 1 ? 3 : 5 }));
+}
+
+/** Return the request for what a model says of rows. */
+export function request(rows, model) {
+  return { path: "v1/predict", body: { texts: texts(rows, model) } };
+}
+
+/** Return the answer to each row. */
+export function answers(reply) {
+  return reply.predictions;
 }
 
 /** Return the texts of rows as the server reads them: a text each, or a list where several are read together. */

@@ -50,7 +50,7 @@ class Cutter:
         """Return the question's pieces, and how many do not fit."""
         ids = self.packer.tokenizer.encode(text)
         size = min(len(ids), self.question, (self.packer.length - self.packer.pair_specials) // 2)
-        return Run(ids[:size], ~self.packer.tokenizer.continuation[ids[:size]]), len(ids) - size
+        return Run.of(ids[:size], self.packer.tokenizer), len(ids) - size
 
     def windows(self, question: str, paragraph: str, *, record: int) -> Iterator[tuple[int, Window]]:
         """Yield the windows, each with the number of the paragraph's piece that it begins with.
@@ -59,11 +59,11 @@ class Cutter:
         """
         asked, truncated = self.question_pieces(question)
         pieces = encoding(self.packer.tokenizer, paragraph)
-        words = ~self.packer.tokenizer.continuation[pieces.ids]
+        run = Run.of(pieces.ids, self.packer.tokenizer)
         bounds = spread(len(pieces), self.packer.length - self.packer.pair_specials - len(asked.ids), self.stride)
         owners = owned(len(pieces), bounds)
         for number, (begin, end) in enumerate(bounds):
-            example = self.packer.pair(asked, Run(pieces.ids[begin:end], words[begin:end]), record=record)
+            example = self.packer.pair(asked, Run(run.ids[begin:end], run.words[begin:end]), record=record)
             yield (
                 begin,
                 Window(

@@ -41,7 +41,7 @@ class TableTask(Task):
     held_out: float = 0.1
     """Share of the training rows kept for development when there is no development file."""
     skip_empty: bool = False
-    """Leave rows without text out, instead of refusing the file."""
+    """Leave rows with an empty text out, instead of refusing the file."""
 
     def __post_init__(self) -> None:
         """Refuse a share that leaves one side empty, and what no task can have."""
@@ -149,7 +149,7 @@ class TableTask(Task):
                 except ValueError as error:
                     problems.add(f"{path}, line {row.line}: {error}.")
                 else:
-                    yield row, None if _blank(record) else record
+                    yield row, None if _empty(record, labelled=False) else record
 
         return Inputs(
             describe=f"{table.describe()}; {columns.describe()}",
@@ -190,18 +190,22 @@ class TableTask(Task):
                 continue
             if labelled and self.layout.unlabelled and record.label is None:
                 problems.add(f"{path}, line {row.line}: the row has no label.")
-            elif not _blank(record):
+            elif not (empty := _empty(record, labelled=labelled)):
                 yield record
             elif not self.skip_empty:
-                problems.add(f"{path}, line {row.line}: the text is empty. Remove the row, or give --skip-empty.")
+                problems.add(f"{path}, line {row.line}: {empty}. Remove the row, or give --skip-empty.")
 
 
 def _is_test(split: str) -> bool:
     return split.startswith("test")  # of some sets there are two
 
 
-def _blank(record: Record) -> bool:
-    return not any(text.strip() for text in record.texts)
+def _empty(record: Record, *, labelled: bool) -> str:
+    """Return what is empty that must not be, "" if nothing: what is learnt needs every text, what is asked for any."""
+    there = [bool(text.strip()) for text in record.texts]
+    if not any(there):
+        return "the text is empty"
+    return "" if all(there) or not labelled else "one of its texts is empty"
 
 
 def _default(kind: type, name: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from osbert.data.example import Example, Target
 from osbert.data.long_texts import Long, lay_out
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import Packer
 from osbert.data.table import Row, Table
 from osbert.data.table_columns import Columns, choose
 from osbert.errors import Problems, UserError
@@ -131,7 +131,7 @@ class TextTask(TableTask):
         """Return the one sequence of a text or a pair, or its windows."""
         if len(record.texts) > 2:
             raise UserError(f"{record.place}: {self.name} reads one text or a pair, not {len(record.texts)} texts.")
-        runs = [_run(text, packer) for text in record.texts]
+        runs = [packer.run(text) for text in record.texts]
         return lay_out(runs, packer, long=self.long, overlap=self.overlap, record=record.number)
 
     def aimed(self, examples: Sequence[Example], label: Any, weight: float | None = None) -> list[Example]:
@@ -143,8 +143,3 @@ class TextTask(TableTask):
         weights = None if share is None else np.array([share], np.float32)
         target = Target(labels=np.array([label]), weights=weights)
         return [dataclasses.replace(example, targets={self.name: target}) for example in examples]
-
-
-def _run(text: str, packer: Packer) -> Run:
-    ids = packer.tokenizer.encode(text)
-    return Run(ids, ~packer.tokenizer.continuation[ids])

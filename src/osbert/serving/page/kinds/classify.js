@@ -2,19 +2,9 @@
 
 import { bars, likeliest } from "../bars.js";
 import { percent } from "../elements.js";
-import { textFields, texts } from "../fields.js";
+export { answers, request, size, textFields as fields } from "../fields.js";
 
 export const action = "Classify";
-export const size = 32;
-export const fields = textFields;
-
-export function request(rows, model) {
-  return { path: "v1/predict", body: { texts: texts(rows, model) } };
-}
-
-export function answers(reply) {
-  return reply.predictions;
-}
 
 export function said(answer) {
   const share = answer.probabilities?.[answer.label];

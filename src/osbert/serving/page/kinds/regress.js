@@ -1,18 +1,8 @@
 // regress: the number that a model gives a text, or several texts that it reads together.
 
-import { textFields, texts } from "../fields.js";
+export { answers, request, size, textFields as fields } from "../fields.js";
 
 export const action = "Score";
-export const size = 32;
-export const fields = textFields;
-
-export function request(rows, model) {
-  return { path: "v1/predict", body: { texts: texts(rows, model) } };
-}
-
-export function answers(reply) {
-  return reply.predictions;
-}
 
 export function said(answer) {
   return answer.value.toLocaleString("en", { maximumSignificantDigits: 5 });
