@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.files import replace_file, system_error
 
 SAFE = "model.safetensors"
@@ -28,7 +27,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Is {path.parent} a model's folder?") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.") from error
     if not isinstance(value, dict):
         raise UserError(f"{path}: expected a JSON object, found {type(value).__name__}.")
@@ -58,17 +57,23 @@ def read_file(path: Path) -> dict[str, Tensor]:
         _check_size(path)
         try:
             return dict(load_file(path))
-        except (SafetensorError, ValueError, KeyError) as error:
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # what damage makes of a header has no one class
             raise UserError(f"{path}: not a readable safetensors file: {error}. Copy or download it again.") from error
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a damaged pickle is another program, which fails in any way
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"{path}: cannot be read as weights alone: {reason}. It is damaged or holds code; "
             f"copy it again, or convert it to {SAFE} where it is trusted."
         ) from error
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
+    ):
         raise UserError(f"{path}: expected a dictionary of tensors.")
     return dict(state)
 
@@ -95,6 +100,11 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     shards = read_json(index).get("weight_map")
     if not isinstance(shards, dict):
         raise UserError(f"{index}: has no weight_map that says which file holds which tensor.")
+    problems = Problems(heading=f"{index} names files that cannot be", shown=5)
+    for tensor, name in shards.items():
+        if not isinstance(name, str) or not name or Path(name).name != name:
+            problems.add(f"{tensor} is said to be in {name!r}, which is no file's name.")
+    problems.stop_if_any()
     names = sorted(set(shards.values()))
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
@@ -118,7 +128,7 @@ def _check_size(path: Path) -> None:
         tensors = json.loads(header)
         ends = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
         promised = 8 + length + max(ends, default=0)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path}: the file is cut short, or no safetensors file: its {size:,} bytes hold no whole header. "
             "Copy or download it again."
