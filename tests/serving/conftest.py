@@ -16,6 +16,7 @@ import torch
 
 from osbert import recipe
 from osbert.interop.huggingface import write_model
+from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.heads import Learner
 from osbert.models.predictions import MaskedLanguageHead
@@ -23,6 +24,7 @@ from osbert.models.transformer import Architecture
 from osbert.tasks import Task
 from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify
+from osbert.tasks.contrastive import Contrastive
 from osbert.tasks.regress import Regress
 from osbert.tasks.span import Span
 from osbert.tasks.tag import Tag
@@ -61,6 +63,13 @@ def write_run(folder: Path, task: Task | None, *, masks: bool = False) -> Path:
     return folder
 
 
+def write_sentences(folder: Path) -> Path:
+    """Write a model as `osbert finetune contrastive` does, which has its own pooling, length and normalisation."""
+    write_run(folder, Contrastive(text="one", pair="two", pooling="weighted", length=12))
+    write_sentence_model(folder, SentenceModel(pooling="weighted", normalize=True, length=12), width=16)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return a folder for each kind of model, by name."""
@@ -69,6 +78,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made | {
         "pretrained": write_run(folder / "pretrained", None, masks=True),
         "encoder": write_run(folder / "encoder", None),
+        "sentences": write_sentences(folder / "sentences"),
     }
 
 

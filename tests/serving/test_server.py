@@ -33,6 +33,7 @@ def test_the_models_are_told(server: Any) -> None:
     assert models["pairs"]["fields"] == ["text", "other"]
     assert models["chooser"]["fields"] == ["start", "a", "b"]
     assert models["reader"] == {"name": "reader", "kind": "span", "fields": ["question", "paragraph"], "length": 24}
+    assert models["sentences"] == {"name": "sentences", "kind": "encoder", "fields": ["text"], "length": 12}
     kinds = [models[name]["kind"] for name in ("number", "tagger", "pretrained", "encoder")]
     assert kinds == ["regress", "tag", "pretraining", "encoder"]
     assert server.client.get("/health").json() == {"status": "alive"}
@@ -94,6 +95,21 @@ def test_vectors(server: Any, runs: dict[str, Path]) -> None:
     assert refusal(server.post("embed", texts=["film " * 40]))[:2] == (422, "texts[0]")
 
 
+def test_vectors_are_as_the_model_was_trained_for(server: Any, runs: dict[str, Path]) -> None:
+    """Where a request says nothing, as where `osbert embed` is told nothing."""
+    raw = load(runs["sentences"]).embed(TEXTS, pooling="weighted")
+    own = server.post("embed", model="sentences", texts=TEXTS).json()["vectors"]
+    np.testing.assert_allclose(own, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5)
+    asked = {"pooling": "cls", "normalise": False}
+    other = server.post("embed", model="sentences", texts=TEXTS, **asked).json()["vectors"]
+    np.testing.assert_allclose(other, load(runs["sentences"]).embed(TEXTS, pooling="cls"), atol=1e-5)
+    assert refusal(server.post("embed", model="sentences", texts=["film " * 15])) == (
+        422, "texts[0]", "5 pieces more than fit: the model reads 12 tokens.",
+    )  # fmt: skip
+    plain = server.post("embed", model="encoder", texts=TEXTS).json()["vectors"]
+    np.testing.assert_allclose(plain, load(runs["encoder"]).embed(TEXTS), atol=1e-5)
+
+
 def test_masks_are_filled_as_transformers_fills_them(server: Any, runs: dict[str, Path]) -> None:
     import transformers
 
@@ -152,7 +168,7 @@ def test_entities(server: Any, runs: dict[str, Path]) -> None:
         ("predict", {"records": [{}], "model": "chooser"}, (422, "records[0]", "there is no 'start' in it")),
         ("predict", {"texts": ["a"] * 129}, (413, "texts", "at most 128 texts, not 129")),
         ("predict", {"texts": ["a", "b" * 50_001]}, (413, "texts[1]", "at most 50,000 characters, not 50,001")),
-        ("embed", {"texts": ["a"], "pooling": "sum"}, (422, "pooling", "'mean', 'cls' or 'max'")),
+        ("embed", {"texts": ["a"], "pooling": "sum"}, (422, "pooling", "'mean', 'max' or 'weighted'")),
         ("fill-mask", {"texts": ["[MASK]"], "top": 0}, (422, "top", "greater than or equal to 1")),
         ("answer", {"question": "a"}, (422, "paragraph", "Field required")),
     ],

@@ -60,7 +60,7 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     return SentenceModel(
         pooling=_pooling(read_json(pooling_at), pooling_at),  # type: ignore[arg-type]
         normalize="Normalize" in parts,
-        length=int(lengths.get("max_seq_length") or 0),
+        length=_length(lengths, folder / LENGTHS),
         remarks=remarks,
     )
 
@@ -73,7 +73,7 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
         (folder / name).mkdir(parents=True, exist_ok=True)
     modes = {theirs: ours == model.pooling for theirs, ours in MODES.items()}
     write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **modes})
-    write_json(folder / LENGTHS, {"max_seq_length": model.length, "do_lower_case": False})
+    write_json(folder / LENGTHS, {"max_seq_length": model.length or None, "do_lower_case": False})
     write_json(
         folder / MODULES,
         [
@@ -97,14 +97,21 @@ def _kind(part: Mapping[str, Any]) -> str:
     return str(part["type"]).rpartition(".")[2]
 
 
+def _length(config: Mapping[str, Any], path: Path) -> int:
+    length = config.get("max_seq_length") or 0
+    if not isinstance(length, int) or length < 0:
+        raise UserError(f"{path}: max_seq_length must be a number of tokens, not {length!r}.")
+    return length
+
+
 def _pooling(config: Mapping[str, Any], path: Path) -> str:
     """Return our name of the pooling that a file asks for."""
     asked = config.get("pooling_mode", [ours for theirs, ours in MODES.items() if config.get(theirs)] or "mean")
-    several = [asked] if isinstance(asked, str) else list(asked)
+    several = [str(name) for name in asked] if isinstance(asked, list) else [str(asked)]
     names = [NAMED.get(name, name) for name in several]
     if len(names) != 1 or names[0] not in ("cls", "mean", "max", "weighted"):
         raise UserError(
-            f"{path} asks for the pooling {' and '.join(map(str, several))}; here are cls, mean, max and weighted. "
-            "Give --pooling to take another one than the model was trained with."
+            f"{path} asks for the pooling {' and '.join(several)}; here are cls, mean, max and weighted. Give a "
+            "pooling to take another one than the model was trained with; without modules.json it is a plain encoder."
         )
     return names[0]

@@ -112,24 +112,25 @@ class Embed(Call):
 
     def items(self, model: Model, asked: Asked) -> list[Item]:
         """Return a sequence for each text."""
+        length = model.vectors(asked["pooling"], asked["normalise"]).length
         examples = model.engine.examples(asked["texts"])
         items = [Item(example, (example,)) for example in examples]
         for place, item in enumerate(items):
-            fits(model, item, f"texts[{place}]")
+            fits(item, f"texts[{place}]", length=length)
         return items
 
     def option(self, asked: Asked) -> Hashable:
-        """Return the pooling."""
+        """Return the pooling, None for the model's own."""
         return asked["pooling"]
 
     def read(self, model: Model, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the vectors (n, D)."""
-        return model.engine.vectors([item.value for item in items], pooling=option)
+        return model.engine.vectors([item.value for item in items], pooling=model.vectors(option).pooling)
 
     def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
         """Return the vectors, of length 1 if so wanted; one of length 0 stays."""
         vectors = np.stack(said).astype(np.float32)
-        if asked["normalise"]:
+        if model.vectors(asked["pooling"], asked["normalise"]).normalize:
             vectors = normalized(vectors)
         return {"vectors": vectors.tolist()}
 
@@ -149,7 +150,7 @@ class FillMask(Call):
             if MASK not in text:
                 raise Refused(422, f"There is no {MASK} in the text.", field=f"texts[{place}]")
             example = masked(model.engine, text)
-            items.append(fits(model, Item(example, (example,)), f"texts[{place}]"))
+            items.append(fits(Item(example, (example,)), f"texts[{place}]", length=model.length))
         return items
 
     def option(self, asked: Asked) -> Hashable:
@@ -254,10 +255,10 @@ def choices(model: Model, row: Mapping[str, Any], field: str) -> Item:
     return _laid(model, made, field)
 
 
-def fits(model: Model, item: Item, field: str) -> Item:
-    """Return an item; raises Refused when it is longer than the model reads, or has nothing to read."""
-    if cut := sum(example.truncated for example in item.examples):
-        raise Refused(422, f"{cut:,} pieces more than fit: the model reads {model.length} tokens.", field=field)
+def fits(item: Item, field: str, *, length: int) -> Item:
+    """Return an item; raises Refused when a sequence has more than `length` tokens, or there is nothing to read."""
+    if cut := sum(example.truncated + max(0, len(example) - length) for example in item.examples):
+        raise Refused(422, f"{cut:,} pieces more than fit: the model reads {length} tokens.", field=field)
     if all(example.special.all() for example in item.examples):
         raise Refused(422, "There is nothing in it to read.", field=field)
     return item
@@ -265,7 +266,7 @@ def fits(model: Model, item: Item, field: str) -> Item:
 
 def _laid(model: Model, asked: Record, field: str, *, empty: bool = False) -> Item:
     item = Item(asked, tuple(model.engine.fine_tuned.encode(asked, model.engine.packer)))
-    return item if empty else fits(model, item, field)
+    return item if empty else fits(item, field, length=model.length)
 
 
 def _windows(item: Item) -> dict[str, int]:

@@ -11,6 +11,7 @@ from osbert.serving.schemas import Refused
 from osbert.tasks import Task
 from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify
+from osbert.tasks.contrastive import Contrastive
 from osbert.tasks.regress import Regress
 from osbert.tasks.span import Span
 from osbert.tasks.tables.texts import TextTask
@@ -18,6 +19,7 @@ from osbert.tasks.tag import Tag
 
 if TYPE_CHECKING:
     from osbert.serving.engine import Engine
+    from osbert.serving.vector_settings import VectorSettings
 
 Kind = Literal["classify", "regress", "tag", "span", "choose", "pretraining", "encoder"]
 
@@ -55,13 +57,24 @@ class Model:
     """A run that is served."""
 
     def __init__(self, name: str, engine: Engine) -> None:
-        """Give `engine` a name. Raises UserError when its task cannot be served."""
+        """Give `engine` a name. Raises UserError when its task, or an encoder of such a length, cannot be served.
+
+        `length`: the most tokens that it reads at once; of an encoder, those that its vectors are made of.
+        """
+        from osbert.serving.embedder import Wanted
         from osbert.serving.masks import masks_of
 
         self.name = name
         self.engine = engine
         self.masks = masks_of(engine)
         self.kind: Kind = kind(engine, masks=self.masks is not None)
+        self.length = engine.packer.length
+        if self.kind == "encoder":
+            settings, _ = Wanted(pooling="mean").of(
+                engine
+            )  # where its own is not here, it is told when it is asked for
+            self.length = settings.length
+        self._vectors: dict[tuple[str | None, bool | None], VectorSettings] = {}
 
     def told(self) -> dict[str, Any]:
         """Return what /v1/models tells."""
@@ -70,16 +83,30 @@ class Model:
         names = {"labels": list(labels)} if labels else {}
         return {"name": self.name, "kind": self.kind, **names, "fields": fields(task), "length": self.length}
 
-    @property
-    def length(self) -> int:
-        """Return the most tokens that the model reads at once."""
-        return self.engine.packer.length
+    def vectors(self, pooling: str | None = None, normalise: bool | None = None) -> VectorSettings:
+        """Return how texts become vectors; what is None is as the model was trained for.
+
+        Raises Refused, 422, when it was trained for what there is not here.
+        """
+        from osbert.serving.embedder import Wanted
+
+        if (pooling, normalise) not in self._vectors:
+            try:
+                settings, _ = Wanted(pooling=pooling, normalize=normalise).of(self.engine)
+            except UserError as error:
+                raise Refused(422, str(error), field="pooling") from error
+            self._vectors[pooling, normalise] = settings
+        return self._vectors[pooling, normalise]
 
 
 def kind(engine: Engine, *, masks: bool) -> Kind:
-    """Return what an engine's model is for: its task's kind, else whether it can fill `masks`."""
+    """Return what an engine's model is for: its task's kind, else whether it can fill `masks`.
+
+    What was taught that alike texts get near vectors is an encoder.
+    """
     kinds: tuple[tuple[type[Task], Kind], ...] = (
-        (Classify, "classify"), (Regress, "regress"), (Tag, "tag"), (Span, "span"), (Choose, "choose")
+        (Classify, "classify"), (Regress, "regress"), (Tag, "tag"), (Span, "span"), (Choose, "choose"),
+        (Contrastive, "encoder"),
     )  # fmt: skip
     for class_, name in kinds:
         if isinstance(engine.task, class_):
@@ -91,6 +118,8 @@ def kind(engine: Engine, *, masks: bool) -> Kind:
 
 def fields(task: Task | None) -> list[str]:
     """Return what a request says for a model of a task: its texts by name, or the columns of a record."""
+    if isinstance(task, Contrastive):
+        return ["text"]
     if isinstance(task, Span):
         return ["question", "paragraph"]
     if isinstance(task, Choose):

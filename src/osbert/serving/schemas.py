@@ -61,8 +61,12 @@ class Embed(Request):
     """Texts to embed."""
 
     texts: Texts
-    pooling: Literal["mean", "cls", "max"] = "mean"
-    normalise: bool = Field(default=False, description="Scale every vector to length 1.")
+    pooling: Literal["cls", "mean", "max", "weighted"] | None = Field(
+        default=None, description="The model's own if it was trained for sentence vectors, else mean, when left out."
+    )
+    normalise: bool | None = Field(
+        default=None, description="Scale every vector to length 1; where the model was trained for that when left out."
+    )
 
 
 class FillMask(Request):
