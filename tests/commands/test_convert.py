@@ -17,7 +17,7 @@ from osbert.commands import convert as verb
 from osbert.commands.convert import convert
 from osbert.commands.pretrain_from import Origin
 from osbert.errors import UserError
-from osbert.interop.huggingface import Row
+from osbert.interop.report import Row
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import read_file
 from osbert.serving.engine import load

@@ -12,7 +12,9 @@ import torch
 
 import osbert
 from osbert.errors import UserError
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.serving.engine import Engine, load
+from osbert.text.tokenizer import Tokenizer
 
 TEXTS = [
     "A charming and often affecting journey.",
@@ -109,3 +111,14 @@ def test_what_cannot_be_is_said_plainly(engine: Engine, folder: Path, tmp_path: 
     shutil.copy(folder / "config.json", tmp_path)
     with pytest.raises(UserError):
         osbert.load(tmp_path)
+
+
+@pytest.mark.parametrize(("pieces", "said"), [(13, True), (14, False), (16, False)])
+def test_a_vocabulary_smaller_than_the_table_is_said(
+    runs: dict[str, Path], tmp_path: Path, pieces: int, said: bool
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(runs["encoder"], folder)  # its table has 16 rows, a round number
+    write_tokenizer(Tokenizer(read_tokenizer(folder).vocabulary[:pieces]), folder)
+    remark = "the last 3 rows belong to no piece: the vocabulary has 13. Is it the one that the model was trained with?"
+    assert load(folder).remarks == ((f"embeddings.word_embeddings.weight (16, 16): {remark}",) if said else ())

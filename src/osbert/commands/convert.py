@@ -15,7 +15,7 @@ from osbert.errors import Problems, UserError
 if TYPE_CHECKING:
     from osbert.interop.conversion import Form, Model
     from osbert.interop.conversion_check import Difference
-    from osbert.interop.huggingface import Row
+    from osbert.interop.report import Row
     from osbert.interop.task_files import Asked
 
 LAYER = re.compile(r"\blayer[._](\d+)\b")

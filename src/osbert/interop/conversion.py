@@ -22,8 +22,6 @@ from osbert.interop import google
 from osbert.interop import huggingface_names as names
 from osbert.interop.families_tokenizer import write_any_tokenizer
 from osbert.interop.huggingface import (
-    Report,
-    Row,
     assemble,
     closed_to_others,
     fill_heads,
@@ -31,6 +29,7 @@ from osbert.interop.huggingface import (
     named,
     read_fitting_tokenizer,
 )
+from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
@@ -43,10 +42,6 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import FACTS
 
 Form = Literal["osbert", "huggingface", "google"]
-
-ROUND = (8, 16, 32, 64, 128)
-"""Numbers of which tables of pieces are made multiples, for speed: their last rows then belong to no piece."""
-
 
 DISCRIMINATOR = "discriminator_predictions."
 """How the names of ELECTRA's pretraining head begin."""
@@ -102,7 +97,7 @@ def open_model(path: Path, asked: Asked | None = None) -> Model:
     if own:
         Report(rows=tuple(filled)).require_complete(where)
     rows = _judged([*_without(loaded.report.rows, filled), *filled], found, filled)
-    rows = [_padded(row, len(tokenizer)) for row in rows]
+    rows = [of_pieces(row, len(tokenizer)) for row in rows]
     rows += [_other(name, shape) for name, shape in content.others.items()]
     if content.form == "google":
         rows = [_spelled(row) for row in rows]
@@ -233,17 +228,6 @@ def _judged(rows: list[Row], found: Found, filled: list[Row]) -> list[Row]:
             row = replace(row, expected=False)
         judged.append(row)
     return judged
-
-
-def _padded(row: Row, pieces: int) -> Row:
-    """Return the row of the table of pieces with what is to be said of rows that belong to no piece."""
-    if row.name != names.PIECES or row.shape[0] == pieces:
-        return row
-    further = f"the last {row.shape[0] - pieces:,} rows belong to no piece"
-    rounded = any(row.shape[0] == -(-pieces // multiple) * multiple for multiple in ROUND)
-    if rounded:
-        return replace(row, remark=f"{further}: made a round number")
-    return replace(row, expected=False, remark=f"{further}: the vocabulary has {pieces:,}")
 
 
 def _other(name: str, shape: tuple[int, ...]) -> Row:

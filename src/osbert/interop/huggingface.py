@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from osbert.files import write_json
 from osbert.interop import families
 from osbert.interop import huggingface_names as names
 from osbert.interop.families_tokenizer import read_any_tokenizer
+from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.grouped import ChoiceHead
@@ -31,58 +32,6 @@ from osbert.models.predictions import SequenceHead
 from osbert.models.tagging import TagHead
 from osbert.models.transformer import Architecture, Transformer, initialise
 from osbert.text.file_tokenizer import AnyTokenizer
-
-Status = Literal["loaded", "new", "unused"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """What became of one tensor, named as in the file without the backbone's prefix.
-
-    A "new" one was not in the file and starts afresh; an "unused" one was not needed. `expected` is False where the
-    user should look twice; `remark` says why it is so.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    status: Status
-    expected: bool = True
-    remark: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """The table of all tensors that were read, made new, or left aside."""
-
-    rows: tuple[Row, ...]
-
-    @property
-    def problems(self) -> tuple[Row, ...]:
-        """Return the rows that are not as expected."""
-        return tuple(row for row in self.rows if not row.expected)
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Return what the user should know, a line each: what starts afresh, and what in the file is strange."""
-        fresh = [f"{row.name} starts afresh: {row.remark}" for row in self.rows if row.status == "new"]
-        strange = [f"{row.name} {row.shape} is not used: {row.remark}" for row in self.problems]
-        more = [f"... and {len(strange) - 5:,} more that are not used"] if len(strange) > 5 else []
-        return (*fresh, *strange[:5], *more)
-
-    def named(self, status: Status) -> tuple[str, ...]:
-        """Return the names of the rows with a status."""
-        return tuple(row.name for row in self.rows if row.status == status)
-
-    def require_complete(self, where: str, *, but: str = "") -> None:
-        """Raise UserError if anything had to be made new: `where`, the folder, is then no finished model.
-
-        `but`: how the names of tensors begin that nothing reads, "" for none.
-        """
-        problems = Problems(heading=f"{where} lacks weights that a finished model has")
-        for row in self.rows:
-            if row.status == "new" and not (but and row.name.startswith(but)):
-                problems.add(f"{row.name} {row.shape}{f': {row.remark}' if row.remark else ''}")
-        problems.stop_if_any()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +58,8 @@ def read_encoder(folder: str | Path) -> Encoder:
     """
     loaded = load(folder)
     tokenizer = read_fitting_tokenizer(folder, loaded.backbone.architecture)
-    return Encoder(backbone=loaded.backbone, tokenizer=tokenizer, report=loaded.report)
+    report = Report(rows=tuple(of_pieces(row, len(tokenizer)) for row in loaded.report.rows))
+    return Encoder(backbone=loaded.backbone, tokenizer=tokenizer, report=report)
 
 
 def read_fitting_tokenizer(folder: str | Path, architecture: Architecture) -> AnyTokenizer:

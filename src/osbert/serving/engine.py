@@ -15,8 +15,9 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
 from osbert.interop.huggingface import read_encoder, read_fitting_tokenizer, read_heads, require_config
-from osbert.interop.huggingface_names import architecture
+from osbert.interop.huggingface_names import PIECES, architecture
 from osbert.interop.onnx_files import ONNX
+from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.task_files import read_task
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import read_json
@@ -212,4 +213,7 @@ def _load_exported(folder: Path, task: Task | None, device: str) -> Engine:
     backend = OnnxBackend(folder / ONNX, sizes)
     if task:
         backend.check(task)
-    return Engine(backend, read_fitting_tokenizer(folder, sizes), task=task, folder=folder)
+    tokenizer = read_fitting_tokenizer(folder, sizes)
+    table = Row(name=PIECES, shape=(sizes.vocabulary, sizes.embedding or sizes.width), status="loaded")
+    remarks = Report(rows=(of_pieces(table, len(tokenizer)),)).remarks
+    return Engine(backend, tokenizer, task=task, folder=folder, remarks=remarks)
