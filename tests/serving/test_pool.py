@@ -17,7 +17,7 @@ from osbert.serving.metrics import Metrics
 from osbert.serving.pool import DEATHS, Pool
 from osbert.serving.wire import Answered, Orders, Read, Ready, framed
 
-WORKER = """#!{python}
+WORKER = """#!PYTHON
 import socket, time
 wire = socket.socket(fileno=0)
 wire.recv(1 << 16)
@@ -27,6 +27,40 @@ wire.sendall({ready})
 DEADLY = "wire.recv(1)\nraise SystemExit(9)"
 HANGING = "time.sleep(600)"
 IDLE = "while wire.recv(1 << 16): wire.sendall({read})"
+READING = """#!PYTHON
+# the worker's own loop, with a call that ends the process over poison, at one of two places
+import os, socket, types
+from osbert.serving import worker
+from osbert.serving.batching import Queue
+from osbert.serving.wire import Wire
+
+def dying(place, items):
+    if place == {place!r} and "poison" in items:
+        os._exit(9)
+    return items
+
+class Call:
+    kinds, what = (), "try"
+    option = staticmethod(lambda asked: None)
+    items = staticmethod(lambda model, asked: [Item(text) for text in dying("items", asked["texts"])])
+    read = staticmethod(lambda model, items, option: dying("read", items))
+    answer = staticmethod(lambda model, asked, items, said: {{"said": said}})
+
+class Item(str):
+    tokens = 1
+
+class Worker(worker.Worker):
+    def __init__(self, orders):
+        self.calls, self.models = {{"try": Call}}, {{"any": types.SimpleNamespace(name="any")}}
+        self.find = lambda models, *wanted: models["any"]
+        self.queue = Queue(tokens=8, wait=0.05)
+
+    def ready(self):
+        return worker.Ready([], [])
+
+worker.Worker = Worker
+worker.serve(Wire(socket=socket.socket(fileno=0)))
+"""
 
 
 @pytest.fixture
@@ -35,7 +69,8 @@ def pool_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Po
 
     def made(life: str, **limits: Any) -> Pool:
         program = tmp_path / "worker"
-        program.write_text(WORKER.format(python=sys.executable, ready=framed(Ready([], [])), life=life))
+        whole = life if life.startswith("#!") else WORKER.format(ready=framed(Ready([], [])), life=life)
+        program.write_text(whole.replace("PYTHON", sys.executable, 1))
         program.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(program))
         return Pool(Orders(runs=[]), Limits(**limits), Metrics())
@@ -62,6 +97,26 @@ def test_a_request_that_kills_its_workers_is_ended(
     )
     assert not pool.pending and f"osbert_worker_deaths_total {DEATHS:.1f}" in pool.metrics.text().decode()
     assert "a worker died (status 9); another takes over its requests." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["items", "read"])
+def test_a_request_that_kills_its_workers_takes_no_other_with_it(pool_of: Callable[..., Pool], place: str) -> None:
+    pool = pool_of(READING.format(place=place))
+    texts = [["a"], ["poison"], *([str(number), "b"] for number in range(18))]
+
+    async def answered() -> list[Answered]:
+        await pool.start()
+        pending = [pool.submit("try", {"texts": one}, time.monotonic() + 60) for one in texts]
+        try:
+            return await asyncio.wait_for(asyncio.gather(*(one.answer for one in pending)), 60)
+        finally:
+            await pool.close()
+
+    answers = asyncio.run(answered())
+    assert [one.status for one in answers] == [503 if "poison" in one else 200 for one in texts]
+    assert [json.loads(one.body).get("said") for one in answers if one.status == 200] == [texts[0], *texts[2:]]
+    assert f"osbert_worker_deaths_total {DEATHS:.1f}" in pool.metrics.text().decode()
+    assert not pool.pending
 
 
 def test_workers_that_hang_are_killed(pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]) -> None:

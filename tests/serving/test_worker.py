@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from osbert.serving import worker as module
 from osbert.serving.models import Run
-from osbert.serving.wire import Asking, Dropping, Orders
+from osbert.serving.wire import Asking, Begun, Dropping, Failed, Orders, Wire
 from osbert.serving.worker import Worker
 
 
@@ -59,3 +61,30 @@ def test_a_broken_request_costs_the_others_nothing(
     assert "the server failed" in json.loads(answers[2].body)["error"]["message"].lower()
     assert "four tokens are too many" in capfd.readouterr().err
     assert not worker.queue.jobs
+
+
+def test_a_pass_is_named_before_it_begins_and_what_is_to_be_alone_is(worker: Worker) -> None:
+    told: list[Begun] = []
+    alone = asking(2, "film")._replace(alone=True)
+    assert worker.take_in([asking(1, "a"), alone, asking(3, "good")]) == []
+    while worker.queue.jobs:
+        begun = len(told)
+        answered = [one.number for one in worker.work(told.append).answers]
+        assert [one.numbers for one in told[begun:]] == [answered]
+    assert [one.numbers for one in told] == [[1, 3], [2]]
+
+
+def test_whatever_keeps_the_models_from_loading_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaking(orders: Orders) -> Worker:
+        raise IndexError("pop from empty list")
+
+    monkeypatch.setattr(module, "Worker", breaking)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Wire(socket=ours).send(Orders(runs=[]))
+        module.serve(Wire(socket=theirs))
+        (told,) = Wire(socket=ours).receive(0)
+    assert told == Failed("The models cannot be loaded: IndexError('pop from empty list')")
+    assert "Traceback" in capsys.readouterr().err

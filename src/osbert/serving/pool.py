@@ -1,7 +1,8 @@
 """The server's side of its workers: accepts requests, hands them out, gives them to another worker when one dies.
 
 A request that was accepted stays here until it is answered: by a worker, or with 503 when several workers died over it.
-So a worker that dies takes nothing with it.
+So a worker that dies takes nothing with it. It may have died over any request that it was at work on, so that these are
+given out again each to be read alone: the one at fault ends, and the others are answered.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,20 @@ from osbert.errors import UserError
 from osbert.serving.limits import Limits
 from osbert.serving.metrics import Metrics
 from osbert.serving.schemas import Refused
-from osbert.serving.wire import HEAD, Answered, Asking, Dropping, Failed, Nudge, Orders, Read, Ready, framed, refused
+from osbert.serving.wire import (
+    HEAD,
+    Answered,
+    Asking,
+    Begun,
+    Dropping,
+    Failed,
+    Nudge,
+    Orders,
+    Read,
+    Ready,
+    framed,
+    refused,
+)
 
 DEATHS = 3
 """So many workers that die over a request end it."""
@@ -47,11 +61,15 @@ class Pending:
 
 @dataclass(kw_only=True, eq=False)
 class _Worker:
-    """A worker process that has its models loaded, what it was given, and when it was last heard of."""
+    """A worker process that has its models loaded, what it was given, and when it was last heard of.
+
+    `begun`: the numbers of the requests that it is at work on, by what it said last.
+    """
 
     process: asyncio.subprocess.Process
     writer: asyncio.StreamWriter
     given: dict[int, Pending] = field(default_factory=dict)
+    begun: Collection[int] = ()
     heard: float = 0.0
 
 
@@ -140,7 +158,7 @@ class Pool:
         if worker:
             pending.worker = worker
             worker.given[pending.asking.number] = pending
-            worker.writer.write(framed(pending.asking))
+            worker.writer.write(framed(pending.asking._replace(alone=pending.deaths > 0)))
 
     async def _keep(self, first: asyncio.Future[list[str]]) -> None:
         """Have a worker, and another when it dies; `first` gets the remarks of the first, or why there is none."""
@@ -197,11 +215,15 @@ class Pool:
                 sys.executable, "-m", "osbert.serving.worker", stdin=theirs.fileno()
             )
         ours.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=ours)
+        # two ends that can fail apart: what a worker said last is read although it can be told nothing any more
+        reader, reading = await asyncio.open_connection(sock=ours.dup())
+        _, writer = await asyncio.open_connection(sock=ours)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         try:
             writer.write(framed(self.orders))
             yield reader, _Worker(process=process, writer=writer)
         finally:
+            reading.close()
             writer.close()
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -224,8 +246,12 @@ class Pool:
             status = await worker.process.wait()
             print(f"osbert serve: a worker died ({_ended(status)}); another takes over its requests.", file=sys.stderr)
 
-    def _take(self, read: Read, worker: _Worker) -> None:
-        """Give answers to who waits for them, and note the pass."""
+    def _take(self, read: Read | Begun, worker: _Worker) -> None:
+        """Note what a worker begins with; give answers to who waits for them, and note the pass."""
+        if isinstance(read, Begun):
+            worker.begun = read.numbers
+            return
+        worker.begun = ()
         for answered in read.answers:
             pending = self.pending.pop(answered.number, None)
             worker.given.pop(answered.number, None)
@@ -236,11 +262,11 @@ class Pool:
             self.metrics.read(read.model, items=read.items, tokens=read.tokens, seconds=read.seconds)
 
     def _bury(self, worker: _Worker) -> None:
-        """Note that a worker died, and give its requests to others."""
+        """Note that a worker died over what it had begun, or anything where it had not said, and give all to others."""
         self.metrics.deaths.inc()
         for number, pending in worker.given.items():
             pending.worker = None
-            pending.deaths += 1
+            pending.deaths += not worker.begun or number in worker.begun
             if pending.deaths >= DEATHS:
                 del self.pending[number]
                 why = f"{DEATHS} workers died over this request, one after the other."

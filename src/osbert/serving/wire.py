@@ -32,13 +32,17 @@ class Orders:
 
 
 class Asking(NamedTuple):
-    """A request on its way to a worker; times are in seconds of time.monotonic, which all processes share."""
+    """A request on its way to a worker; times are in seconds of time.monotonic, which all processes share.
+
+    `alone`: whether it is read with no other, because a worker died over it and others.
+    """
 
     number: int
     call: str
     asked: dict[str, Any]
     arrived: float
     deadline: float
+    alone: bool = False
 
 
 class Dropping(NamedTuple):
@@ -70,6 +74,12 @@ class Answered(NamedTuple):
     number: int
     status: int
     body: bytes
+
+
+class Begun(NamedTuple):
+    """What a worker is about to work on, so that it is known what it died over; over by the next Read."""
+
+    numbers: list[int]
 
 
 class Read(NamedTuple):

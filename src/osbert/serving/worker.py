@@ -13,23 +13,24 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from osbert.errors import UserError
 from osbert.serving.batching import Job, Part, Queue
 from osbert.serving.schemas import Refused
-from osbert.serving.wire import Answered, Asking, Dropping, Failed, Nudge, Orders, Read, Ready, Wire, refused
+from osbert.serving.wire import Answered, Asking, Begun, Dropping, Failed, Nudge, Orders, Read, Ready, Wire, refused
 
 TOO_LATE = "The request could not be answered in its time."
 
 
 class Group(NamedTuple):
-    """What is alike in requests that are read in one pass."""
+    """What is alike in requests that are read in one pass; `alone`: the number of one that is read with no other."""
 
     call: str
     model: str
     option: Hashable
+    alone: int | None = None
 
 
 class Worker:
@@ -78,7 +79,7 @@ class Worker:
         self.queue.add(
             Job(
                 number=message.number,
-                group=Group(message.call, model.name, option),
+                group=Group(message.call, model.name, option, message.number if message.alone else None),
                 items=items,
                 sizes=[item.tokens for item in items],
                 arrived=message.arrived,
@@ -88,12 +89,16 @@ class Worker:
         )
         return []
 
-    def work(self) -> Read:
-        """Make one pass, and return it with the answers to the requests that are finished."""
+    def work(self, begun: Callable[[Begun], None] = lambda told: None) -> Read:
+        """Make one pass, and return it with the answers to the requests that are finished.
+
+        `begun` is told before whose pass it is.
+        """
         late = [refused(job.number, Refused(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
         if not self.queue.jobs:
             return Read(late)
         parts = self.queue.take()
+        begun(Begun([part.job.number for part in parts]))
         begin = time.monotonic()
         answers = self._read(parts)
         return Read(
@@ -149,20 +154,33 @@ def serve(wire: Wire) -> None:
         torch.set_num_threads(orders.threads)
     try:
         worker = Worker(orders)
+        ready = worker.ready()
     except (UserError, OSError) as error:
         wire.send(Failed(str(error)))
         return
-    wire.send(worker.ready())
+    except Exception as error:
+        traceback.print_exc()
+        wire.send(Failed(f"The models cannot be loaded: {error!r}"))
+        return
+    wire.send(ready)
     while True:
-        due = worker.queue.due(time.monotonic())
-        messages = wire.receive(due)
-        nudged = Nudge() in messages
-        answers = worker.take_in([message for message in messages if not isinstance(message, Nudge)])
-        if answers or nudged:
-            wire.send(Read(answers))
+        messages = wire.receive(worker.queue.due(time.monotonic()))
+        _take_in(wire, worker, messages)
         if worker.queue.due(time.monotonic()) == 0:
-            read = worker.work()
-            wire.send(read)
+            wire.send(worker.work(wire.send))
+
+
+def _take_in(wire: Wire, worker: Worker, messages: Sequence[Asking | Dropping | Nudge]) -> None:
+    """Have a worker take in what came; what is to be alone is named first, as it may die over cutting that up too."""
+    dropped = [message for message in messages if isinstance(message, Dropping)]
+    asked = [message for message in messages if isinstance(message, Asking)]
+    for message in asked:
+        if message.alone:
+            wire.send(Begun([message.number]))
+            wire.send(Read(worker.take_in([message, *dropped])))
+    answers = worker.take_in([*dropped, *(message for message in asked if not message.alone)])
+    if answers or Nudge() in messages:
+        wire.send(Read(answers))
 
 
 def main() -> None:
