@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from osbert.commands.convert import convert
 from osbert.commands.embed import embed
 from osbert.commands.evaluate import evaluate
+from osbert.commands.export import export
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
+from osbert.errors import UserError
 
 SAME = {"good": "fine", "bad": "poor"}
 THINGS = ["film", "actor", "play", "a film", "the actor", "the plays", "a play .", "the film ."]
@@ -70,3 +75,31 @@ def test_plain_texts_are_learnt_from_twice(encoder: Path, tmp_path: Path, capsys
     assert "texts, each shown twice: dropout makes the difference" in told and "best: epoch 1" in told
     modules = json.loads((tmp_path / "run" / "modules.json").read_text())
     assert [part["type"].rpartition(".")[2] for part in modules] == ["Transformer", "Pooling", "Normalize"]
+
+
+def test_in_every_form_the_vectors_are_those_of_the_run(
+    encoder: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its pooling, length and normalisation go along, and a head without scores does not stand in the way."""
+    run, texts = tmp_path / "run", tmp_path / "texts.txt"
+    given = ("--epochs", "1", "--precision", "fp32", "--pooling", "max", "--length", "8")
+    finetune("contrastive", *given, model=encoder, data=pairs, out=run)
+    texts.write_text("good film\nthe poor actor plays a bad film . " + "a play " * 8)
+    convert(run, tmp_path / "google", to="google")
+    convert(tmp_path / "google", tmp_path / "back", to="osbert")
+    convert(run, tmp_path / "huggingface", to="huggingface")
+    convert(tmp_path / "google", tmp_path / "converted", to="onnx")
+    command = [sys.executable, "-m", "osbert", "export", str(run), "--to", "onnx", "--out", str(tmp_path / "exported")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "an encoder, on 64 sequences of random pieces" in done.stdout, done.stderr
+    found = []
+    for name in ("run", "back", "huggingface", "converted", "exported"):
+        capsys.readouterr()
+        embed(tmp_path / name, texts, out=tmp_path / f"{name}.npy")
+        told = capsys.readouterr().out
+        assert "trained for sentence vectors: pooling max, layers -1, at most 8 tokens, vectors of length 1" in told
+        found.append(np.load(tmp_path / f"{name}.npy"))
+    np.testing.assert_array_equal(found[1:3], [found[0]] * 2)
+    np.testing.assert_allclose(found[3:], [found[0]] * 2, atol=1e-5)
+    with pytest.raises(UserError, match="is exported as an encoder"):
+        export(run, to="onnx", out=tmp_path / "again", data=pairs)

@@ -21,6 +21,7 @@ from osbert.errors import UserError
 from osbert.interop.conversion import Model, notes, open_model, write_model_as
 from osbert.interop.conversion_check import differences
 from osbert.interop.huggingface import write_model
+from osbert.interop.sentence_files import FIELD, MODULES, SentenceModel, read_sentence_model, write_sentence_model
 from osbert.interop.task_files import Asked, as_recipe
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
@@ -238,3 +239,28 @@ def test_other_heads_or_pieces_are_no_small_difference(runs: Callable[[str], Pat
         differences(tag, choose)
     with pytest.raises(ValueError, match="cut texts differently"):
         differences(tag, replace(tag, tokenizer=Tokenizer(SPECIALS)))
+
+
+@pytest.mark.parametrize("form", ["osbert", "huggingface", "google"])
+def test_how_a_text_gets_its_vector_goes_along(runs: Callable[[str], Path], tmp_path: Path, form: Any) -> None:
+    folder = shutil.copytree(runs("pretraining"), tmp_path / "run")
+    kept = SentenceModel(pooling="weighted", normalize=True, length=12)
+    write_sentence_model(folder, kept, width=16)
+    source = open_model(folder)
+    write_model_as(source, tmp_path / "there", form)
+    there = open_model(tmp_path / "there")
+    assert there.sentences == kept and all(one.small for one in differences(source, there))
+    write_model_as(there, tmp_path / "back", "osbert")
+    assert read_sentence_model(tmp_path / "back") == kept
+    (folder / MODULES).unlink()
+    with pytest.raises(ValueError, match=r"a text gets its vector by SentenceModel.*weighted.* and None"):
+        differences(there, open_model(folder))
+
+
+def test_a_damaged_word_on_vectors_is_told(runs: Callable[[str], Path], tmp_path: Path) -> None:
+    write_model_as(open_model(runs("pretraining")), tmp_path, "google")
+    config = json.loads((tmp_path / "bert_config.json").read_text())
+    for damaged in ([], {"pooling": "sum", "normalize": True, "length": 0}, {"pooling": "cls"}):
+        (tmp_path / "bert_config.json").write_text(json.dumps({**config, FIELD: damaged}))
+        with pytest.raises(UserError, match="osbert_sentences is damaged"):
+            open_model(tmp_path)

@@ -45,7 +45,8 @@ def convert(
         The folder to write, which is not there yet, or empty.
     to
         osbert: a run folder, which predict, embed, finetune --model and pretrain --from take. huggingface: what
-        AutoModel reads, and nothing else. google: what google-research/bert reads. onnx: what osbert export writes.
+        AutoModel or SentenceTransformer reads, and nothing else. google: what google-research/bert reads. onnx: what
+        osbert export writes.
     task
         What the last layer of a model is for, where its config does not tell.
     labels
@@ -62,6 +63,8 @@ def convert(
     if model.task is None and (task or labels):
         raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
     print(f"{source}: {described(model)}", flush=True)
+    for remark in model.sentences.remarks if model.sentences else ():
+        print(remark)
     tell_rows(model)
     problems = list(model.report.problems)
     if problems and not anyway:

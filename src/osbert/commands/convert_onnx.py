@@ -15,7 +15,7 @@ from osbert.evaluation.forward import TOKENS
 from osbert.interop.conversion import Model, write_model_as
 from osbert.interop.conversion_check import HIDDEN, Difference, sequences
 from osbert.interop.onnx_files import require_writers
-from osbert.interop.padded import objections
+from osbert.interop.padded import objections, scored
 from osbert.interop.task_files import Asked
 from osbert.serving.backend import Vectors
 from osbert.serving.engine import Engine, load
@@ -27,7 +27,8 @@ BOUND = 1e-4
 def refuse(model: Model) -> None:
     """Raise UserError when a library is missing, or ONNX files have no such model."""
     require_writers()
-    if reasons := list(objections(model.learner, model.task.name if model.task else "")):
+    task = scored(model.task)
+    if reasons := list(objections(model.learner, task.name if task else "")):
         raise UserError(f"{model.folder} cannot be exported: {' and '.join(reasons)}.")
 
 
@@ -49,7 +50,7 @@ def _differences(run: Engine, exported: Engine, model: Model) -> list[Difference
     examples = sequences(model)
     states = (engine.vectors(examples, pooling="tokens") for engine in (run, exported))
     found = [Difference(what=HIDDEN, largest=_largest(*states), bound=BOUND)]
-    if task := run.task:
+    if task := scored(run.task):
         scores = (engine.backend.outputs(task, examples, tokens=TOKENS) for engine in (run, exported))
         found.append(Difference(what=f"scores of {task.name}", largest=_largest(*scores), bound=BOUND))
     return found

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from osbert.commands.export_trial import Trial
     from osbert.serving.engine import Engine
 
-KEPT = ("config.json", "recipe.toml", "run.json")
-"""Files of a run that go along as they are; the tokenizer's are written anew."""
+KEPT = ("config.json", "run.json")
+"""Files of a run that go along as they are, and the recipe where the task's scores do; the tokenizer's are new."""
 
 
 def export(
@@ -64,6 +64,7 @@ def export(
     """
     from osbert.commands.export_trial import states_tried, tried
     from osbert.interop.onnx_files import require_writers
+    from osbert.interop.sentence_files import read_sentence_model
     from osbert.serving.engine import load as load_engine
 
     require_writers()
@@ -74,6 +75,9 @@ def export(
     engine = load_engine(run, device="cpu")
     for remark in engine.remarks:
         print(f"{run}: {remark}")
+    sentences = read_sentence_model(run)
+    for remark in sentences.remarks if sentences else ():
+        print(remark)
     rows = None if unchecked else development(engine, run, data, file or FileOptions(), label)
     with aside(out) as folder:
         write(engine, run, folder, int8=int8)
@@ -95,12 +99,14 @@ def development(
 
     Raises UserError when there are none at hand.
     """
-    task = engine.task
+    from osbert.interop.padded import scored
+
+    task = scored(engine.task)
     if task is None:
         if data is not None:
             raise UserError(
-                f"{run} holds an encoder without a task, whose states are compared on pieces drawn at random: leave "
-                "--data out."
+                f"{run} is exported as an encoder, whose states are compared on pieces drawn at random: leave --data "
+                "out."
             )
         return None
     if data is not None:
@@ -121,21 +127,26 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
     from osbert.interop.families_tokenizer import write_any_tokenizer
     from osbert.interop.onnx_files import ONNX, write_onnx
-    from osbert.interop.padded import Padded, objections
+    from osbert.interop.padded import Padded, objections, scored
+    from osbert.interop.sentence_files import read_sentence_model, write_sentence_model
+    from osbert.interop.task_files import RECIPE
     from osbert.models.heads import Head
 
-    learner, task = engine.learner, engine.task
+    learner, task = engine.learner, scored(engine.task)
     if reasons := list(objections(learner, task.name if task else "")):
         raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.")
+    sentences = read_sentence_model(run)
     published = task.published() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None
     learnt = task.learnt(head) if task and isinstance(head, Head) else {}
     model = Padded(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
     write_onnx(model, folder / ONNX, int8=int8, learnt=learnt)
-    segments = learner.backbone.architecture.segments
-    write_any_tokenizer(engine.tokenizer, folder, length=engine.packer.length, segments=segments)
-    for name in KEPT:
+    sizes = learner.backbone.architecture
+    write_any_tokenizer(engine.tokenizer, folder, length=engine.packer.length, segments=sizes.segments)
+    if sentences:
+        write_sentence_model(folder, sentences, width=sizes.width)
+    for name in (*KEPT, *([RECIPE] if task is engine.task else [])):
         if (run / name).is_file():
             shutil.copyfile(run / name, folder / name)
 

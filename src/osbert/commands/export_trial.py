@@ -86,7 +86,7 @@ def states_tried(run: Engine, exported: Engine) -> Trial:
         ids = rng.integers(len(run.tokenizer), size=size, dtype=np.int32)
         nothing = np.zeros(size, np.bool_)
         examples.append(Example(ids=ids, segments=np.zeros(size, np.int8), words=nothing, special=nothing))
-    what = f"an encoder without a task, on {SEQUENCES} sequences of random pieces"
+    what = f"an encoder, on {SEQUENCES} sequences of random pieces"
     sides = [_encoded(engine, examples) for engine in (run, exported)]
     return Trial(run=sides[0], exported=sides[1], what=what)
 

@@ -18,7 +18,7 @@ import osbert
 from osbert import components
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
-from osbert.interop import google
+from osbert.interop import google, sentence_files
 from osbert.interop import huggingface_names as names
 from osbert.interop.families_tokenizer import write_any_tokenizer
 from osbert.interop.huggingface import (
@@ -30,6 +30,7 @@ from osbert.interop.huggingface import (
     read_fitting_tokenizer,
 )
 from osbert.interop.report import Report, Row, of_pieces
+from osbert.interop.sentence_files import SentenceModel, read_sentence_model, write_sentence_model
 from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
@@ -51,6 +52,7 @@ DISCRIMINATOR = "discriminator_predictions."
 class Model:
     """What a folder holds. `pooled`: whether it has a pooler; without, the learner's is a fresh one.
 
+    `sentences`: how it makes a vector of a text, None where it was not trained for that.
     `units`: the last layer as others read it, "weight" and "bias", where it is kept beside ours in the user's unit.
     `report` has a row for each tensor, by Hugging Face's names of BERT's, or by TensorFlow's.
     """
@@ -60,6 +62,7 @@ class Model:
     learner: Learner
     tokenizer: AnyTokenizer
     task: Task | None
+    sentences: SentenceModel | None
     pooled: bool
     report: Report
     units: Mapping[str, Tensor]
@@ -107,6 +110,7 @@ def open_model(path: Path, asked: Asked | None = None) -> Model:
         learner=learner,
         tokenizer=tokenizer,
         task=found.task,
+        sentences=_sentences(content),
         pooled=not any(row.status == "new" for row in loaded.report.rows),
         report=Report(rows=tuple(rows)),
         units=_units(tensors, found.task),
@@ -122,6 +126,8 @@ def write_model_as(model: Model, folder: Path, form: Form) -> None:
     if model.task and form != "osbert":
         config[FIELD] = as_field(model.task)
     if form == "google":
+        if model.sentences:
+            config[sentence_files.FIELD] = sentence_files.as_field(model.sentences)
         google.write_google(config, tensors, model.tokenizer, folder)
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,6 +135,8 @@ def write_model_as(model: Model, folder: Path, form: Form) -> None:
     write_any_tokenizer(model.tokenizer, folder, length=sizes.length, segments=sizes.segments)
     write_tensors(tensors, folder / SAFE)
     write_json(folder / "config.json", config)
+    if model.sentences:
+        write_sentence_model(folder, model.sentences, width=sizes.width)
     if form == "osbert":
         _write_run(model, folder)
 
@@ -163,6 +171,12 @@ def _content(path: Path) -> _Content:
     found = google.read_google(prefix)
     config = {"architectures": ["ForSequenceClassification"], **found.config}  # what run_classifier.py trains
     return _Content(form="google", folder=found.folder, config=config, tensors=found.tensors, others=found.unused)
+
+
+def _sentences(content: _Content) -> SentenceModel | None:
+    if content.form == "google":
+        return sentence_files.of_field(content.config, where=str(content.folder))
+    return read_sentence_model(content.folder)
 
 
 def _nothing(path: Path) -> str:

@@ -49,11 +49,13 @@ class Difference:
 
 
 def differences(first: Model, second: Model) -> list[Difference]:
-    """Return by how much two models differ. Raises ValueError when they have other heads or other pieces."""
+    """Return by how much two models differ. Raises ValueError at other heads, other pieces or other poolings."""
     if first.tokenizer != second.tokenizer:
         raise ValueError("the tokenizers cut texts differently")
     if first.learner.heads.keys() != second.learner.heads.keys():
         raise ValueError(f"the heads are {', '.join(first.learner.heads)} and {', '.join(second.learner.heads)}")
+    if first.sentences != second.sentences:
+        raise ValueError(f"a text gets its vector by {first.sentences} and {second.sentences}")
     batch = collate(sequences(first))
     said, again = _outputs(first, batch), _outputs(second, batch)
     found = [

@@ -18,6 +18,8 @@ from osbert.models.heads import Head, Learner
 from osbert.models.positions import rotation
 from osbert.models.predictions import SequenceHead
 from osbert.models.tagging import TagHead
+from osbert.tasks import Task
+from osbert.tasks.contrastive import Contrastive
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 """Each (B, T) of int64: pieces, segments, and 1 for a token, 0 for padding behind it."""
@@ -123,6 +125,11 @@ class ByteTable(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors (..., D) of `ids` (...)."""
         return self.codes[ids].float() * self.steps[ids]
+
+
+def scored(task: Task | None) -> Task | None:
+    """Return the task whose scores are given, None where there are none: contrastive gives vectors, as an encoder."""
+    return None if isinstance(task, Contrastive) else task
 
 
 def objections(learner: Learner, head: str = "") -> Iterator[str]:

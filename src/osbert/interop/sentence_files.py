@@ -1,20 +1,27 @@
-"""What makes an encoder a model of sentences, in the files that sentence-transformers writes beside it, both ways."""
+"""What makes an encoder a model of sentences, in the files that sentence-transformers writes beside it, both ways.
+
+Where a form has no such files, a field of its config keeps the same.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.interop.weight_files import read_json
+from osbert.models.pooling import Pooling
 
 MODULES = "modules.json"
 POOLING = "1_Pooling"
 LENGTHS = "sentence_bert_config.json"
+FIELD = "osbert_sentences"
+"""The field of a config."""
+OURS = get_args(Pooling)
 PACKAGE = "sentence_transformers.models"
 MODES = {
     "pooling_mode_cls_token": "cls",
@@ -36,10 +43,10 @@ class SentenceModel:
     `remarks`: what the files ask for that osbert does not do.
     """
 
-    pooling: Literal["cls", "mean", "max", "weighted"]
+    pooling: Pooling
     normalize: bool
     length: int = 0
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
 
 def read_sentence_model(folder: Path) -> SentenceModel | None:
@@ -58,7 +65,7 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     remarks = tuple(f"{path} has a part {kind}, which osbert does not apply: the vectors are others" for kind in others)
     lengths = read_json(folder / LENGTHS) if (folder / LENGTHS).is_file() else {}
     return SentenceModel(
-        pooling=_pooling(read_json(pooling_at), pooling_at),  # type: ignore[arg-type]
+        pooling=_pooling(read_json(pooling_at), pooling_at),
         normalize="Normalize" in parts,
         length=_length(lengths, folder / LENGTHS),
         remarks=remarks,
@@ -83,6 +90,23 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
     )
 
 
+def as_field(model: SentenceModel) -> dict[str, Any]:
+    """Return the config field that keeps a model of sentences."""
+    return {"pooling": model.pooling, "normalize": model.normalize, "length": model.length}
+
+
+def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
+    """Return what a config keeps, None where it keeps nothing. Raises UserError when it is damaged."""
+    kept = config.get(FIELD)
+    if kept is None:
+        return None
+    kinds = {"pooling": str, "normalize": bool, "length": int}
+    whole = isinstance(kept, dict) and {name: type(value) for name, value in kept.items()} == kinds
+    if not whole or kept["pooling"] not in OURS or kept["length"] < 0:
+        raise UserError(f"{where}: {FIELD} is damaged. It says how a text gets one vector: copy the file again.")
+    return SentenceModel(**kept)
+
+
 def _modules(path: Path) -> list[Mapping[str, Any]]:
     try:
         parts = json.loads(path.read_text(encoding="utf-8"))
@@ -104,14 +128,14 @@ def _length(config: Mapping[str, Any], path: Path) -> int:
     return length
 
 
-def _pooling(config: Mapping[str, Any], path: Path) -> str:
+def _pooling(config: Mapping[str, Any], path: Path) -> Pooling:
     """Return our name of the pooling that a file asks for."""
     asked = config.get("pooling_mode", [ours for theirs, ours in MODES.items() if config.get(theirs)] or "mean")
     several = [str(name) for name in asked] if isinstance(asked, list) else [str(asked)]
     names = [NAMED.get(name, name) for name in several]
-    if len(names) != 1 or names[0] not in ("cls", "mean", "max", "weighted"):
+    if len(names) != 1 or names[0] not in OURS:
         raise UserError(
             f"{path} asks for the pooling {' and '.join(several)}; here are cls, mean, max and weighted. Give a "
             "pooling to take another one than the model was trained with; without modules.json it is a plain encoder."
         )
-    return names[0]
+    return names[0]  # type: ignore[return-value]

@@ -70,9 +70,7 @@ class Model:
         self.kind: Kind = kind(engine, masks=self.masks is not None)
         self.length = engine.packer.length
         if self.kind == "encoder":
-            settings, _ = Wanted(pooling="mean").of(
-                engine
-            )  # where its own is not here, it is told when it is asked for
+            settings, _ = Wanted(pooling="mean").of(engine)  # its own may not be here: told when it is asked for
             self.length = settings.length
         self._vectors: dict[tuple[str | None, bool | None], VectorSettings] = {}
 
