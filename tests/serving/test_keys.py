@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,23 @@ def test_either_header_opens(tmp_path: Path) -> None:
         assert not keys.admits(f"Bearer {wrong}", None) and not keys.admits(None, wrong)
     assert not keys.admits(None, None) and not keys.admits("Basic 0123456789abcdef", None)
     assert Keys().admits(None, None) and read_keys(None).admits("Bearer any", None)
+
+
+def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def noting(given: bytes, digest: bytes) -> bool:
+        compared.append((given, digest))
+        return compare(given, digest)
+
+    compare = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", noting)
+    keys = Keys(["the first of the keys", "another key", "0123456789abcdef"])
+    for given, opens in (("the first of the keys", True), ("", False), ("0123456789abcdeF", False)):
+        compared.clear()
+        assert keys.admits(f"Bearer {given}", None) == opens
+        assert len(compared) == 3  # none is left out once one fits, and all are as long as each other
+        assert {len(one) for pair in compared for one in pair} == {32}
 
 
 def test_files_that_hold_no_good_key(tmp_path: Path) -> None:

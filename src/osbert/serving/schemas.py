@@ -227,14 +227,17 @@ class Refused(Exception):
 
 
 def parse(schema: type[Request], body: bytes) -> Request:
-    """Return a request's body as its schema has it; raises Refused, 422, with every fault and the first one's field."""
+    """Return a request's body as its schema has it.
+
+    Raises Refused, 422, with every fault and the field of the first that has one, or "body".
+    """
     try:
         return schema.model_validate_json(body)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
     told = list(dict.fromkeys((_field(fault["loc"]), str(fault["msg"])) for fault in faults))[:10]
     message = "; ".join(f"{field}: {text}" if field else text for field, text in told)
-    raise Refused(422, message, field=next((field for field, _ in told if field), ""))
+    raise Refused(422, message, field=next((field for field, _ in told if field), "body"))
 
 
 def _field(places: tuple[int | str, ...]) -> str:

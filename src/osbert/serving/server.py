@@ -255,10 +255,12 @@ def _add_states(app: FastAPI, service: Service) -> None:
         service.check_key(request)
         return told({"models": service.pool.models})
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", responses=_responses(schemas.State))
     async def health() -> Response:
         return told({"status": "alive"})
 
+    @app.head("/ready", include_in_schema=False)
     @app.get("/ready", responses=_responses(schemas.State, 503))
     async def ready() -> Response:
         service.check_going()

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from osbert.serving.page_files import POLICY
+
 ORIGIN = "http://osbert.test/"
 FOLDER = Path(str(files("osbert.serving"))) / "page"
 MODELS: dict[str, dict[str, Any]] = {
@@ -61,7 +63,7 @@ class Played:
             self._answer(route, path)
         elif (FOLDER / path).is_file():
             kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
-            policy = {"content-security-policy": "default-src 'self'; frame-ancestors 'none'"}
+            policy = {"content-security-policy": POLICY}
             route.fulfill(body=(FOLDER / path).read_bytes(), content_type=f"{kind}; charset=utf-8", headers=policy)
         else:
             route.fulfill(status=404, json={"error": {"message": f"There is no {path}."}})
