@@ -162,6 +162,9 @@ def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     change(tmp_path / "folder", normalizer=None)
     with pytest.raises(UserError, match=r"special piece \[HIDE\] \(mask\) is missing"):
         read_any_tokenizer(tmp_path / "folder")
+    config.write_text(json.dumps({"mask_token": 5}))
+    with pytest.raises(UserError, match="a file of the tokenizer is damaged"):
+        read_any_tokenizer(tmp_path / "folder")
 
 
 def test_windows_of_a_paragraph_know_where_its_pieces_stand(ours: FileTokenizer) -> None:

@@ -130,6 +130,9 @@ def test_case_is_guessed_from_a_vocabulary_alone(tmp_path: Path) -> None:
             assert (tokenizer.lowercase, tokenizer.strip_accents) == (lowercase, lowercase)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not read_tokenizer(file).lowercase
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
+    with pytest.raises(UserError, match="the tokenizer's do_lower_case is 'no', where true or false is wanted"):
+        read_tokenizer(file)
 
 
 def test_pieces_added_later_have_their_ids(tmp_path: Path) -> None:
@@ -155,6 +158,9 @@ def test_pieces_added_later_have_their_ids(tmp_path: Path) -> None:
         ({"pre_tokenizer": {"type": "ByteLevel"}}, "the pre-tokenizer is ByteLevel"),
         ({"model": {"type": "WordPiece", "continuing_subword_prefix": "@@", "vocab": {}}}, "is @@"),
         ({"model": {"type": "WordPiece"}}, "has no vocabulary"),
+        ({"model": 5}, r"tokenizer\.json: a file of the tokenizer is damaged: .*'int' object"),
+        ({"model": {"type": "WordPiece", "vocab": {"a": 0, "b": "1"}}}, r"tokenizer\.json: a file of .* is damaged"),
+        ({"added_tokens": [{"id": 3}]}, r"tokenizer\.json: a file of the tokenizer is damaged.*KeyError: 'content'"),
     ],
 )
 def test_other_tokenizers_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:

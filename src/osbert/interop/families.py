@@ -122,6 +122,11 @@ TYPES = {model_type: family for family in FAMILIES for model_type in family.type
 """Each by the model types that are read as it."""
 
 
+def of_type(model_type: object) -> Family | None:
+    """Return the family of a model type, as a config.json has it; None where it is none."""
+    return TYPES.get(model_type) if isinstance(model_type, str) else None
+
+
 def of_architecture(architecture: Architecture) -> Family | None:
     """Return the family whose models have this mathematics; None for BERT, for RoFormer, and where none has.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
-from osbert.interop.tokenizer_files import read_object, read_tokenizer, write_tokenizer
+from osbert.interop.tokenizer_files import damage_told, read_object, read_tokenizer, write_tokenizer
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
 
 FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES))
@@ -32,22 +32,8 @@ def read_any_tokenizer(folder: Path | str) -> AnyTokenizer:
 
     Raises UserError as `read_tokenizer`, and when there is but a sentencepiece model.
     """
-    path = Path(folder)
-    whole = path / "tokenizer.json"
-    if whole.is_file():
-        content = read_object(whole)
-        return _from_file(path, content) if _kind(content) in KINDS else read_tokenizer(path)
-    if (path / "vocab.txt").is_file() or not path.is_dir():
-        return read_tokenizer(path)
-    if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-        return _from_file(path, _byte_level(path))
-    if models := sorted(path.glob("*.model")):
-        raise UserError(
-            f"{path} has its tokenizer as a sentencepiece model alone ({models[0].name}); tokenizer.json is missing. "
-            f"Get it from where the folder came from, or let transformers make it: "
-            f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
-        )
-    return read_tokenizer(path)
+    with damage_told(folder):
+        return _read(Path(folder))
 
 
 def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
@@ -65,6 +51,24 @@ def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: 
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **named, **tokenizer.settings, "model_max_length": length}
     write_json(path / CONFIG, config)
     write_json(path / MAP, named)
+
+
+def _read(path: Path) -> AnyTokenizer:
+    whole = path / "tokenizer.json"
+    if whole.is_file():
+        content = read_object(whole)
+        return _from_file(path, content) if _kind(content) in KINDS else read_tokenizer(path)
+    if (path / "vocab.txt").is_file() or not path.is_dir():
+        return read_tokenizer(path)
+    if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
+        return _from_file(path, _byte_level(path))
+    if models := sorted(path.glob("*.model")):
+        raise UserError(
+            f"{path} has its tokenizer as a sentencepiece model alone ({models[0].name}); tokenizer.json is missing. "
+            f"Get it from where the folder came from, or let transformers make it: "
+            f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
+        )
+    return read_tokenizer(path)
 
 
 def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:

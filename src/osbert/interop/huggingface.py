@@ -110,7 +110,7 @@ def assemble(architecture: Architecture, tensors: Mapping[str, Tensor], *, where
     """Return a backbone made of tensors as `named` gives them, from the folder `where`; raises UserError as `load`."""
     try:
         backbone = architecture.empty()
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # torch's own: sizes whose product is no number of elements
         raise UserError(f"{where}: {error}.") from error
     state, rows = _backbone_state(backbone, tensors, where=where)
     if any(row.status == "new" for row in rows):
@@ -190,7 +190,7 @@ def laid_out(
                 tensors[own] = tensor
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor
-    if family := families.TYPES.get(config["model_type"]):
+    if family := families.of_type(config["model_type"]):
         kinds = {head.kind for name, head in _heads(learner) if published[name]}
         tensors = {
             families.spelled(name.removeprefix(prefix), family, kinds, prefix=bool(prefix)): tensor

@@ -5,7 +5,7 @@ Those of other families are made BERT's as they are read, and theirs as they are
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from osbert.errors import Problems, nearest
@@ -73,6 +73,12 @@ UNUSUAL = {
     "osbert_pooling": "pooling",
 }
 """Those that are written only where they are not BERT's."""
+
+POOLINGS = ("tanh", "gelu", "relu")
+"""What our pooling may be."""
+
+LARGEST = 2**31
+"""No number of a config reaches this."""
 
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "position_embedding_type": (None, "absolute", "rotary"),
@@ -175,8 +181,8 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
     """
     problems = Problems(heading=f"{where} does not describe a model that can be opened")
     kind = config.get("model_type", "bert")
-    family = families.TYPES.get(kind)
-    positions = "learned" if family else {theirs: ours for ours, theirs in PREFIXES.items()}.get(kind)
+    family = families.of_type(kind)
+    positions = "learned" if family else _known(kind, {theirs: ours for ours, theirs in PREFIXES.items()})
     if positions is None and kind != OWN:
         known = ", ".join((*PREFIXES.values(), *families.TYPES))
         problems.add(f"model_type is {kind!r}; only {known} and {OWN} can be read.")
@@ -184,24 +190,10 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
     config = families.in_bert_fields(family, config) if family else config
     for message in _refusals(config, family):
         problems.add(message)
-    settings: dict[str, Any] = {"positions": positions, "segments": config.get(SEGMENTS, 2)}
-    for theirs, ours in SIZES.items():
-        if not isinstance(config.get(theirs), int):
-            field = family.fields.get(theirs, theirs) if family else theirs
-            problems.add(f"{field} must be a whole number, but is {config.get(theirs, 'missing')!r}.")
-        settings[ours] = config.get(theirs)
-    for theirs, ours in {**NUMBERS, NEIGHBOURS: "neighbours", RECURRENT: "recurrent", ADAPTERS: "adapters"}.items():
-        value = config.get(theirs, getattr(Architecture, ours))
-        if not isinstance(value, float | int):
-            problems.add(f"{theirs} must be a number, but is {value!r}.")
-        settings[ours] = value
-    settings["activation"] = ACTIVATIONS.get(config.get("hidden_act", "gelu"))
+    settings: dict[str, Any] = {"positions": positions, **dict(_numbers(config, family, problems.add))}
+    settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
     settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
-    for theirs, (ours, choices) in CHOICES.items() if kind == OWN else ():
-        if config.get(theirs) not in choices:
-            problems.add(f"{theirs} is {config.get(theirs, 'missing')!r}; it must be one of {choices}.")
-        settings[ours] = config.get(theirs)
-    settings |= {ours: config[theirs] for theirs, ours in UNUSUAL.items() if kind == OWN and theirs in config}
+    settings |= dict(_own_settings(config, problems.add)) if kind == OWN else {}
     settings |= families.values(family, config, problems.add) if family else {}
     problems.stop_if_any()
     if family is families.ROBERTA:
@@ -293,12 +285,47 @@ def _written(activation: str) -> str:
     return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
 
 
+def _known(value: object, table: Mapping[str, str]) -> str | None:
+    """Return what stands for a value in a table, None also where it is no word at all."""
+    return table.get(value) if isinstance(value, str) else None
+
+
+def _numbers(
+    config: Mapping[str, Any], family: families.Family | None, problem: Callable[[str], None]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that are numbers; what is none goes to `problem`."""
+    whole = {**SIZES, SEGMENTS: "segments", RECURRENT: "recurrent", ADAPTERS: "adapters"}
+    for theirs, ours in {**whole, **NUMBERS, NEIGHBOURS: "neighbours"}.items():
+        value = config.get(theirs, "missing" if theirs in SIZES else getattr(Architecture, ours))
+        field = family.fields.get(theirs, theirs) if family else theirs
+        if isinstance(value, bool) or not isinstance(value, int if theirs in whole else float | int):
+            problem(f"{field} must be a {'whole ' if theirs in whole else ''}number, but is {value!r}.")
+        elif abs(value) >= LARGEST:
+            problem(f"{field} is {value}, more than any model has.")
+        yield ours, value
+
+
+def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
+    """Yield the settings in the further fields of our own model type; what cannot be goes to `problem`."""
+    for theirs, (ours, choices) in CHOICES.items():
+        if config.get(theirs) not in choices:
+            problem(f"{theirs} is {config.get(theirs, 'missing')!r}; it must be one of {choices}.")
+        yield ours, config.get(theirs)
+    for theirs, ours in UNUSUAL.items():
+        value = config.get(theirs, getattr(Architecture, ours))
+        if ours == "pooling" and value not in POOLINGS:
+            problem(f"{theirs} is {value!r}; it must be one of {POOLINGS}.")
+        elif ours != "pooling" and (isinstance(value, bool) or not isinstance(value, int) or value >= LARGEST):
+            problem(f"{theirs} must be a whole number, but is {value!r}.")
+        yield ours, value
+
+
 def _refusals(config: Mapping[str, Any], family: families.Family | None) -> Iterator[str]:
     for field, accepted in REFUSED.items():
         if config.get(field) not in accepted:
             yield f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported."
     activation = config.get("hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
+    if _known(activation, ACTIVATIONS) is None:
         field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
         yield (f"{field} is {activation!r}; known are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}")
     if family is not families.ELECTRA and config.get("embedding_size") not in (None, config.get("hidden_size")):

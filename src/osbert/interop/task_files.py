@@ -16,7 +16,7 @@ from torch import Tensor
 
 from osbert import components, recipe
 from osbert.data.tags import OUTSIDE, Scheme, label_names, parse
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.tasks import Task
 from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify
@@ -40,6 +40,14 @@ KINDS: Mapping[str, Kind] = {
 LAYERS = ("classifier.", "qa_outputs.")
 """How the names of last layers begin, of texts or tokens and of spans."""
 
+
+FORMS: Mapping[str, tuple[type, str]] = {
+    FIELD: (dict, "a table"),
+    "architectures": (list, "a list of names"),
+    "id2label": (dict, "a table of names"),
+    "problem_type": (str, "a word"),
+}
+"""The config fields that tell of a task, with what they are where they are there."""
 
 TOLD = "--task and --labels are for models that do not tell what they are for; leave them out"
 
@@ -70,8 +78,8 @@ def read_task(folder: Path) -> Task | None:
     table = recipe.read(path) if path.is_file() else {}
     if "task" not in table:
         return None
-    kind = components.find("tasks", table["task"], base=Task)
-    return recipe.build(kind, table.get(table["task"].rpartition(".")[2], {}), where=str(path))
+    name = str(table["task"])
+    return _built(name, table.get(name.rpartition(".")[2], {}), where=str(path))
 
 
 def as_recipe(task: Task) -> str:
@@ -91,16 +99,16 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Ask
 
     Raises UserError when what was asked for does not fit, and when a field of our own is damaged.
     """
+    _check_forms(config, where)
     field = config.get(FIELD)
-    if isinstance(field, dict):
+    if field is not None:
         name = str(field.get("name", ""))
         if asked != Asked():
             raise UserError(f"{where} holds a model of the task {name}: {TOLD}.")
         if "." in name:  # a file from elsewhere does not say which code is imported
             raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.")
-        kind = components.find("tasks", name, base=Task)
-        return Found(task=recipe.build(kind, field.get("settings", {}), where=where))
-    outputs = next((len(tensors[f"{layer}weight"]) for layer in LAYERS if f"{layer}weight" in tensors), 0)
+        return Found(task=_built(name, field.get("settings", {}), where=where))
+    outputs = next((tensors[name].shape[:1].numel() for name in map("{}weight".format, LAYERS) if name in tensors), 0)
     if not outputs:
         return Found()
     kind_ = asked.kind or _kind(config, tensors, outputs)
@@ -115,6 +123,22 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Ask
         return Found(task=task) if fits else Found(reason=f"{kind_} has {wanted} outputs, this layer has {outputs}")
     labels = _labels(config, asked, outputs, where)
     return _tag(labels) if kind_ == "tag" else Found(task=Classify(labels=labels, temperature=1.0))
+
+
+def _built(name: str, settings: object, *, where: str) -> Task:
+    """Return the task of a name with its settings. Raises UserError when there is none, or they are not its."""
+    kind = components.find("tasks", name, base=Task)
+    if not isinstance(settings, Mapping):
+        raise UserError(f"{where}: the settings of the task {name} must be a table, but are {settings!r}.")
+    return recipe.build(kind, settings, where=where)
+
+
+def _check_forms(config: Mapping[str, Any], where: str) -> None:
+    problems = Problems(heading=f"{where} has a config that cannot be read")
+    for name, (form, words) in FORMS.items():
+        if config.get(name) is not None and not isinstance(config[name], form):
+            problems.add(f"{name} must be {words}, but is {config[name]!r}.")
+    problems.stop_if_any()
 
 
 def _settings(task: Task) -> dict[str, Any]:

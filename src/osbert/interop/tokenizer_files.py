@@ -7,7 +7,9 @@ as in google-research/bert, the limit is 200.
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,19 @@ _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
 _INSTEAD = "A WordPiece tokenizer as BERT's is needed here; give one of those, or train one: osbert tokenizer train"
+
+
+@contextlib.contextmanager
+def damage_told(path: Path | str) -> Iterator[None]:
+    """Raise UserError where what is read in a tokenizer's files is of another type than it is always of."""
+    try:
+        yield
+    except (TypeError, AttributeError, LookupError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(
+            f"{path}: a file of the tokenizer is damaged: it has other values than such a file has "
+            f"({reason}). Copy or download it again."
+        ) from error
 
 
 def read_tokenizer(folder: Path | str) -> Tokenizer:
@@ -42,7 +57,8 @@ def read_tokenizer(folder: Path | str) -> Tokenizer:
         raise UserError(f"{path}: there is no such folder or file; a tokenizer was expected here.")
     flags: dict[str, bool | None] = {}
     if "tokenizer.json" in files and files["tokenizer.json"].is_file():
-        vocabulary, flags = _from_tokenizer_json(files["tokenizer.json"])
+        with damage_told(files["tokenizer.json"]):
+            vocabulary, flags = _from_tokenizer_json(files["tokenizer.json"])
     elif "vocab.txt" in files and files["vocab.txt"].is_file():
         vocabulary = _read_vocabulary(files["vocab.txt"])
     else:
@@ -53,6 +69,8 @@ def read_tokenizer(folder: Path | str) -> Tokenizer:
     if files["tokenizer_config.json"].is_file():
         config = read_object(files["tokenizer_config.json"])
         flags |= {ours: config[theirs] for ours, theirs in _FLAGS.items() if config.get(theirs) is not None}
+    if wrong := [f"{_FLAGS[name]} is {flag!r}" for name, flag in flags.items() if flag not in (None, True, False)]:
+        raise UserError(f"{path}: the tokenizer's {' and '.join(wrong)}, where true or false is wanted.")
     lowercase = flags.get("lowercase")
     try:
         return Tokenizer(
@@ -139,7 +157,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Return the object in one of a tokenizer's JSON files; raises UserError when it is damaged."""
     try:
         content = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON in UTF-8 ({error}). The file is damaged or incomplete.") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: a JSON object was expected, not {type(content).__name__}.")

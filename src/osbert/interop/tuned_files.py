@@ -16,7 +16,7 @@ from torch import Tensor
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.interop import huggingface_names as names
-from osbert.interop.families import TYPES, canonical
+from osbert.interop.families import canonical, of_type
 from osbert.interop.weight_files import (
     PICKLED,
     SAFE,
@@ -51,7 +51,13 @@ def read_whole(folder: Path) -> dict[str, Tensor]:
     for name, tensor in own.items():
         if name.endswith(UP):
             changed = name.removesuffix(UP)
-            whole[changed] = Factors(up=tensor, down=own[changed + DOWN]).added(whole[changed].float())
+            try:
+                whole[changed] = Factors(up=tensor, down=own[changed + DOWN]).added(whole[changed].float())
+            except (KeyError, RuntimeError) as error:
+                raise UserError(
+                    f"{folder / TUNED}: the change of {changed} does not fit the model that it belongs to ({error}). "
+                    "Copy it again."
+                ) from error
         elif not name.endswith(DOWN):
             whole[name] = tensor
     return whole
@@ -80,12 +86,14 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
 
 def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    family = TYPES.get(config.get("model_type", ""))
+    family = of_type(config.get("model_type"))
     return canonical(tensors, family) if family else tensors
 
 
 def _base(folder: Path) -> dict[str, Tensor]:
     facts = read_json(folder / BASE)
+    if not all(isinstance(facts.get(name), str) for name in ("path", "fingerprint")):
+        raise UserError(f"{folder / BASE} does not tell path and fingerprint of the model tuned on. Copy it again.")
     path = Path(facts["path"])
     if not path.is_dir():
         raise UserError(
