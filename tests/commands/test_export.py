@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -22,13 +23,14 @@ from osbert.commands.export_trial import Side, Trial
 from osbert.commands.file_options import FileOptions
 from osbert.errors import UserError
 from osbert.interop.huggingface import read_encoder, write_model
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.heads import Head, Learner
 from osbert.serving.engine import load
 from osbert.serving.models import Run
 from osbert.serving.wire import Asking, Orders
 from osbert.serving.worker import Worker
 from osbert.tasks import Task
+from osbert.text.tokenizer import Tokenizer
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "classify": {"labels": ("neg", "pos", "so so"), "temperature": 1.7},
@@ -121,9 +123,35 @@ def test_an_encoder_embeds_the_same(encoder: Path, tmp_path: Path, capsys: pytes
         load(tmp_path / "out", device="cuda")
     with pytest.raises(UserError, match="holds an encoder without a task"):
         other.predict(texts)
+    refuses_what_is_not_its_own(tmp_path / "out")
     shutil.copy(load_recipe(tmp_path / "run", encoder), tmp_path / "out")
     with pytest.raises(UserError, match="has no scores, but the folder is a run of regress"):
         load(tmp_path / "out")
+
+
+def refuses_what_is_not_its_own(folder: Path) -> None:
+    """Look at an exported folder with other files than those it was written with."""
+    config, pieces = folder / "config.json", read_tokenizer(folder).vocabulary
+    before = config.read_text()
+    write_tokenizer(Tokenizer([*pieces[:-2], pieces[-1], pieces[-2]]), folder)
+    with pytest.raises(UserError, match=r"of one export:\s+- The tokenizer is another .*\s+- Export the run"):
+        load(folder)
+    config.write_text(json.dumps({**json.loads(before), "vocab_size": 46, "max_position_embeddings": 512}))
+    write_tokenizer(Tokenizer([*pieces, *map(chr, range(0x4E00, 0x4E1E))]), folder)
+    with pytest.raises(UserError, match=r"(?s)vocabulary 46, but .* has 16.*length 512, but .*has 24.*tokenizer is"):
+        load(folder)
+    config.write_text(before)
+    with pytest.raises(UserError, match="the tokenizer has 46 pieces, but the model knows 16"):
+        load(folder)
+    write_tokenizer(Tokenizer(pieces), folder)
+    model = onnx.load(folder / "model.onnx")
+    kept = [one for one in model.metadata_props if one.key not in ("osbert.sizes", "osbert.tokenizer")]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    onnx.save(model, folder / "model.onnx")
+    write_tokenizer(Tokenizer(pieces[:12]), folder)  # a file of before does not tell: then what can be seen is told
+    (remark,) = load(folder).remarks
+    assert "the last 4 rows belong to no piece: the vocabulary has 12" in remark
 
 
 def load_recipe(folder: Path, encoder: Path) -> Path:

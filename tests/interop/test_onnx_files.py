@@ -92,6 +92,11 @@ def test_files_that_cannot_be_used(paths: dict[str, Path], tmp_path: Path) -> No
     def newer(model: onnx.ModelProto) -> None:
         next(one for one in model.metadata_props if one.key == "osbert.form").value = "2"
 
+    def damaged(model: onnx.ModelProto) -> None:
+        next(one for one in model.metadata_props if one.key == "osbert.sizes").value = "5"
+
+    with pytest.raises(UserError, match="is damaged: what osbert wrote beside the graph"):
+        open_onnx(changed(whole, to, damaged))
     with pytest.raises(UserError, match=r"in form 2; this is osbert .*, which reads form 1"):
         open_onnx(changed(whole, to, newer))
 

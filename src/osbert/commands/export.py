@@ -141,7 +141,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     head = learner.heads[task.name] if task else None
     learnt = task.learnt(head) if task and isinstance(head, Head) else {}
     model = Padded(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
-    write_onnx(model, folder / ONNX, int8=int8, learnt=learnt)
+    write_onnx(model, folder / ONNX, int8=int8, learnt=learnt, tokenizer=engine.tokenizer.fingerprint)
     sizes = learner.backbone.architecture
     write_any_tokenizer(engine.tokenizer, folder, length=engine.packer.length, segments=sizes.segments)
     if sentences:

@@ -26,6 +26,8 @@ from osbert.interop.padded import INPUTS, STATES, Padded
 ONNX = "model.onnx"
 FORM = "1"
 """The form of what osbert writes beside the graph; another one is of another version of osbert."""
+READ = ("vocabulary", "length", "segments", "layers", "width", "direction")
+"""Those settings of the Architecture that texts are read, and states taken, by: config.json must have the same."""
 OPSET = 18
 LARGEST = 2**31 - 2**24
 """Bytes that one file can hold: 2 GB, less what the graph itself may take."""
@@ -39,12 +41,18 @@ PREFIX = re.compile(r"^.*?( : |failed:)(?!.*( : |failed:))(/\S+:\d+ .*\) (?=[A-Z
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A file in onnxruntime: `session`, its outputs' `names`, and what a head had `learnt` beside its scores."""
+    """A file in onnxruntime: `session`, its outputs' `names`, and what a head had `learnt` beside its scores.
+
+    `sizes`: the graph's settings of READ; `tokenizer`: the fingerprint of the one that it reads with. {} and "" where
+    the file does not say it.
+    """
 
     session: Any
     names: tuple[str, ...]
     int8: bool
     learnt: dict[str, list[Any]]
+    sizes: dict[str, Any]
+    tokenizer: str
 
 
 def require_library(name: str) -> Any:
@@ -61,18 +69,21 @@ def require_writers() -> None:
         require_library(name)
 
 
-def write_onnx(model: Padded, path: Path, *, int8: bool, learnt: Mapping[str, list[Any]]) -> None:
+def write_onnx(model: Padded, path: Path, *, int8: bool, learnt: Mapping[str, list[Any]], tokenizer: str = "") -> None:
     """Write a model whose batch and length are free, whole or not at all.
 
     `int8`: the weights of products and the piece embeddings take a byte each; what comes in is rounded to bytes as it
-    comes, by one step for a whole batch. `learnt`: what is to be kept beside the graph. Raises UserError when a library
-    is missing, or the model is too large for one file.
+    comes, by one step for a whole batch. `learnt`: what is to be kept beside the graph; `tokenizer`: the
+    fingerprint of the one that goes with it. Raises UserError when a library is missing, or the model is too large for
+    one file.
     """
     require_writers()
     size = 4 * sum(weight.numel() for weight in model.parameters())
     if size > LARGEST:
         raise UserError(f"the model has {size / 1e9:.1f} GB of weights; an ONNX file holds at most 2 GB.")
-    replace_file(path, lambda aside: _write(model, aside, int8=int8, learnt=learnt))
+    sizes = {name: getattr(model.backbone.architecture, name) for name in READ}
+    said = {"precision": "int8" if int8 else "fp32", "learnt": json.dumps(learnt), "sizes": json.dumps(sizes)}
+    replace_file(path, lambda aside: _write(model, aside, int8=int8, said={**said, "tokenizer": tokenizer}))
 
 
 def open_onnx(path: Path) -> Opened:
@@ -102,11 +113,21 @@ def open_onnx(path: Path) -> Opened:
             f"{path} was written by osbert {said.get('osbert.version')} in form {said['osbert.form']}; this is osbert "
             f"{__version__}, which reads form {FORM}. {again}."
         )
-    int8 = said["osbert.precision"] == "int8"
-    return Opened(session=session, names=names, int8=int8, learnt=json.loads(said["osbert.learnt"]))
+    try:
+        learnt, sizes = dict(json.loads(said["osbert.learnt"])), dict(json.loads(said.get("osbert.sizes", "{}")))
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(f"{path} is damaged: what osbert wrote beside the graph cannot be read. {again}.") from error
+    return Opened(
+        session=session,
+        names=names,
+        int8=said.get("osbert.precision") == "int8",
+        learnt=learnt,
+        sizes=sizes,
+        tokenizer=said.get("osbert.tokenizer", ""),
+    )
 
 
-def _write(model: Padded, path: Path, *, int8: bool, learnt: Mapping[str, list[Any]]) -> None:
+def _write(model: Padded, path: Path, *, int8: bool, said: Mapping[str, str]) -> None:
     import onnx
 
     if int8:
@@ -117,8 +138,8 @@ def _write(model: Padded, path: Path, *, int8: bool, learnt: Mapping[str, list[A
             _quantize(graph, path)
             graph = onnx.load(path)
     graph.producer_name, graph.producer_version = "osbert", __version__
-    said = {"form": FORM, "version": __version__, "precision": "int8" if int8 else "fp32", "learnt": json.dumps(learnt)}
-    onnx.helper.set_model_props(graph, {f"osbert.{name}": value for name, value in said.items()})
+    all_said = {"form": FORM, "version": __version__, **said}
+    onnx.helper.set_model_props(graph, {f"osbert.{name}": value for name, value in all_said.items()})
     onnx.save(graph, path)
 
 

@@ -211,9 +211,8 @@ def _load_exported(folder: Path, task: Task | None, device: str) -> Engine:
     path = folder / "config.json"
     sizes = architecture(read_json(path), where=str(path))
     backend = OnnxBackend(folder / ONNX, sizes)
-    if task:
-        backend.check(task)
     tokenizer = read_fitting_tokenizer(folder, sizes)
+    backend.check(task, tokenizer)
     table = Row(name=PIECES, shape=(sizes.vocabulary, sizes.embedding or sizes.width), status="loaded")
     remarks = Report(rows=(of_pieces(table, len(tokenizer)),)).remarks
     return Engine(backend, tokenizer, task=task, folder=folder, remarks=remarks)

@@ -9,12 +9,13 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.data.rectangles import Rectangle, rectangles
-from osbert.errors import UserError
-from osbert.interop.onnx_files import open_onnx
+from osbert.errors import Problems, UserError
+from osbert.interop.onnx_files import ONNX, READ, open_onnx
 from osbert.interop.padded import POOLER, SCORES, SPAN_SCORES, STATES
 from osbert.models.transformer import Architecture
 from osbert.serving.backend import Pooling, Vectors
 from osbert.tasks import Prediction, Task
+from osbert.text.file_tokenizer import AnyTokenizer
 
 RECTANGLE = 1024
 """Most tokens in a rectangle, padding included: few enough for the caches, with less padding than more would have."""
@@ -34,13 +35,20 @@ class OnnxBackend:
         """Return whether the pooler's output is in the file."""
         return POOLER in self.opened.names
 
-    def check(self, task: Task) -> None:
-        """Raise UserError when the file has no scores for a task."""
-        if not self._scores:
-            raise UserError(
-                f"{self.path} has no scores, but the folder is a run of {task.name}: they are not of one export. "
-                "Export the run again: osbert export RUN --to onnx."
-            )
+    def check(self, task: Task | None, tokenizer: AnyTokenizer) -> None:
+        """Raise UserError when the file is not of the config, the tokenizer or the task that lie beside it."""
+        problems = Problems(heading=f"{self.path.parent} is not of one export")
+        sizes = {name: getattr(self.architecture, name) for name in READ}
+        for name, size in self.opened.sizes.items():
+            if sizes.get(name) != size:
+                problems.add(f"config.json tells of {name} {sizes.get(name)}, but the model in {ONNX} has {size}.")
+        if self.opened.tokenizer not in ("", tokenizer.fingerprint):
+            problems.add(f"The tokenizer is another one than that with which {ONNX} was exported.")
+        if task and not self._scores:
+            problems.add(f"{ONNX} has no scores, but the folder is a run of {task.name}.")
+        if problems.count:
+            problems.add("Export the run again: osbert export RUN --to onnx.")
+        problems.stop_if_any()
 
     def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
         """Return what the task's head gives for each example, in the units of the run's own head."""
