@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from osbert.commands.file_options import TextOptions
 from osbert.data.long_texts import Long
 from osbert.errors import UserError
+from osbert.serving.vector_settings import Pooling
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
 
@@ -19,7 +20,7 @@ SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
 class VectorOptions:
     """How vectors are made; what is left open is as the model was trained for, where that is known."""
 
-    pooling: Literal["cls", "mean", "max", "weighted", "pooler", "tokens"] | None = None
+    pooling: Pooling | None = None
     """cls: the state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS] and
     [SEP] included. weighted: a mean in which the token at place i weighs i (position-weighted). pooler: BERT's tanh
     layer on the last cls. tokens: no pooling. Left open: the model's own if it was trained for sentence vectors, else

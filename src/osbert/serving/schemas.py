@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from osbert.models.pooling import Pooling
+
 Texts = Annotated[list[str], Field(min_length=1)]
 
 
@@ -61,7 +63,7 @@ class Embed(Request):
     """Texts to embed."""
 
     texts: Texts
-    pooling: Literal["cls", "mean", "max", "weighted"] | None = Field(
+    pooling: Pooling | None = Field(
         default=None, description="The model's own if it was trained for sentence vectors, else mean, when left out."
     )
     normalise: bool | None = Field(

@@ -8,9 +8,11 @@ from typing import Literal, get_args
 
 from osbert.data.long_texts import Long
 from osbert.errors import UserError, nearest
+from osbert.models import pooling
 from osbert.models.layer_choice import Features, chosen_layers
 
-Pooling = Literal["cls", "mean", "max", "weighted", "pooler", "tokens"]
+Pooling = Literal[pooling.Pooling, "pooler", "tokens"]
+"""What makes one vector of a sequence, BERT's own tanh layer on its summary, or no pooling."""
 LEARNT = ("none", "mix")
 """Of the names of layers in layer_choice.py those that choose nothing, or weights that only fine-tuning finds."""
 NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
