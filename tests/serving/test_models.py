@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from osbert.errors import UserError
-from osbert.interop.sentence_files import LENGTHS, POOLING
+from osbert.interop.sentence_files import LENGTHS, MODULES, POOLING
 from osbert.serving.engine import load
 from osbert.serving.models import Model, Run, named
 from osbert.serving.schemas import Refused
+from osbert.serving.wire import Orders
+from osbert.serving.worker import Worker
 
 
 def test_a_folder_with_an_equals_sign_is_no_name(tmp_path: Path) -> None:
@@ -37,3 +39,11 @@ def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], t
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": 3}))
     with pytest.raises(UserError, match="must be from 5 to 12"):
         Model("sentences", load(folder))
+
+
+def test_a_part_that_vectors_are_made_without_is_told(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
+    parts = json.loads((folder / MODULES).read_text())
+    (folder / MODULES).write_text(json.dumps([*parts, {"idx": 3, "path": "3_Dense", "type": "models.Dense"}]))
+    _, remarks = Worker(Orders(runs=[Run("one", folder)], device="cpu")).ready()
+    assert remarks == [f"one: {folder / MODULES} has a part Dense, which osbert does not apply: the vectors are others"]

@@ -43,7 +43,7 @@ class Wanted:
 
         Raises UserError with all that cannot be.
         """
-        model = None if self.pooling == "tokens" else _sentence_model(engine.folder, self.pooling)
+        model = None if self.pooling == "tokens" else sentence_model(engine.folder, self.pooling)
         longest = engine.packer.length
         usual = model or SentenceModel(pooling="mean", normalize=False)
         pooling = self.pooling or usual.pooling
@@ -161,7 +161,7 @@ def normalized(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-def _sentence_model(folder: Path, pooling: Any) -> SentenceModel | None:
+def sentence_model(folder: Path, pooling: Any = None) -> SentenceModel | None:
     """Return what is beside a model; a pooling that is not here is passed over where another one was asked for."""
     try:
         return read_sentence_model(folder)

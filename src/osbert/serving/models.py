@@ -59,9 +59,10 @@ class Model:
     def __init__(self, name: str, engine: Engine) -> None:
         """Give `engine` a name. Raises UserError when its task, or an encoder of such a length, cannot be served.
 
-        `length`: the most tokens that it reads at once; of an encoder, those that its vectors are made of.
+        `length`: the most tokens that it reads at once; of an encoder, those that its vectors are made of. `remarks`:
+        what was odd about its folder, and what it asks for that its vectors are made without.
         """
-        from osbert.serving.embedder import Wanted
+        from osbert.serving.embedder import Wanted, sentence_model
         from osbert.serving.masks import masks_of
 
         self.name = name
@@ -72,6 +73,8 @@ class Model:
         if self.kind == "encoder":
             settings, _ = Wanted(pooling="mean").of(engine)  # its own may not be here: told when it is asked for
             self.length = settings.length
+        own = sentence_model(engine.folder, "mean")
+        self.remarks = (*engine.remarks, *(own.remarks if own else ()))
         self._vectors: dict[tuple[str | None, bool | None], VectorSettings] = {}
 
     def told(self) -> dict[str, Any]:

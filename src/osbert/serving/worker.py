@@ -49,7 +49,7 @@ class Worker:
 
     def ready(self) -> Ready:
         """Return what the server is to know of the models."""
-        remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.engine.remarks]
+        remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.remarks]
         return Ready([model.told() for model in self.models.values()], remarks)
 
     def take_in(self, messages: Sequence[Asking | Dropping]) -> list[Answered]:
