@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 import subprocess
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +32,22 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_fuzzed_requests_meet_no_server_error(faults: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert faults.fuzz(tmp_path, 400, 0) == 0
     assert "server errors and the like: none" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("step", "status"), [(3_000, 0), (5_000, 1)])
+def test_memory_that_grows_over_the_second_half_fails(
+    faults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, status: int
+) -> None:
+    async def broken(*given: object, **more: object) -> Counter[str]:
+        return Counter({"400": 20})
+
+    held = itertools.count(400_000, step)
+    server = SimpleNamespace(url="", kilobytes=lambda: next(held), stop=lambda: 0)
+    monkeypatch.setattr(faults, "make_kinds", lambda folder: [])
+    monkeypatch.setattr(faults, "serving", lambda *given: contextlib.nullcontext(server))
+    monkeypatch.setattr(faults, "drawn", lambda *given, **more: Counter({"200": 20}))
+    monkeypatch.setattr(faults, "broken", broken)
+    assert faults.fuzz(tmp_path, 400, 0) == status
 
 
 def test_in_a_storm_every_request_is_answered_or_refused(

@@ -53,7 +53,7 @@ def test_labels_are_the_engines(server: Any, runs: dict[str, Path]) -> None:
         assert one["label"] == said.value
         assert one["probabilities"] == pytest.approx(dict(said.probabilities), abs=1e-6)
         assert "windows" not in one
-    assert answer["pieces"][0] == ["[CLS]", "a", "good", "film", "[SEP]"]
+    assert answer["pieces"][0] == [["[CLS]", "a", "good", "film", "[SEP]"]]
 
 
 def test_pairs_and_numbers(server: Any, runs: dict[str, Path]) -> None:
@@ -81,8 +81,10 @@ def test_choices(server: Any, runs: dict[str, Path]) -> None:
 
 def test_windows_are_told_where_the_run_reads_in_windows(server: Any, runs: dict[str, Path]) -> None:
     text = "a good film . " * 12
-    (one,) = server.post("predict", model="windows", texts=[text]).json()["predictions"]
+    answer = server.post("predict", model="windows", texts=[text], pieces=True).json()
+    (one,), (sequences,) = answer["predictions"], answer["pieces"]
     (said,) = predicted(runs, "windows", [text])
+    assert [(pieces[0], pieces[-1]) for pieces in sequences] == [("[CLS]", "[SEP]")] * 3
     assert one["windows"] == 3 and one["probabilities"] == pytest.approx(dict(said.probabilities), abs=1e-6)
     status, field, message = refusal(server.post("predict", texts=["a", text]))
     assert (status, field) == (422, "texts[1]") and message == "26 pieces more than fit: the model reads 24 tokens."

@@ -57,11 +57,11 @@ class Call:
         return model.engine.predict_encoded(items)
 
     def answer(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
-        """Return the answer's fields, "model" aside, and the pieces of each item if they were asked for."""
+        """Return the answer's fields, "model" aside, and the pieces of each item's sequences if they were asked for."""
         told = self.told(model, asked, items, said)
         if asked.get("pieces"):
             tokens = model.engine.tokenizer.tokens
-            told["pieces"] = [[piece for one in item.examples for piece in tokens(one.ids)] for item in items]
+            told["pieces"] = [[tokens(one.ids) for one in item.examples] for item in items]
         return told
 
     def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:

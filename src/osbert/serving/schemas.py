@@ -112,10 +112,10 @@ class Prediction(BaseModel):
 
 
 class Reply(BaseModel):
-    """What every answer says: whose it is, and the pieces of each thing that was read, if they were asked for."""
+    """What every answer says: whose it is; of each thing that was read, of each sequence, the pieces, if asked for."""
 
     model: str
-    pieces: list[list[str]] | None = None
+    pieces: list[list[list[str]]] | None = None
 
 
 class Predictions(Reply):

@@ -44,7 +44,7 @@ def tag(body: dict[str, Any]) -> dict[str, Any]:
         {"type": kind, "start": TEXT.index(name), "end": TEXT.index(name) + len(name), "text": name, "probability": 0.9}
         for name, kind in TYPES.items()
     ]
-    return {"entities": [entities], "pieces": [["[CLS]", "ana", "##s", "[SEP]"]]}
+    return {"entities": [entities], "pieces": [[["[CLS]", "ana", "##s", "[SEP]"]]]}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

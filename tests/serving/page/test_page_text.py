@@ -28,7 +28,7 @@ def shown_bars(page: Page) -> list[list[str | None]]:
 def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open_page: Any, pick: Any) -> None:
     def predict(body: Told) -> Told:
         prediction = {"label": "positive", "probabilities": {"negative": 0.0268, "positive": 0.9732}}
-        return {"predictions": [prediction], "pieces": [["[CLS]", "charm", "##ing", "[SEP]"]]}
+        return {"predictions": [prediction], "pieces": [[["[CLS]", "charm", "##ing", "[SEP]"]]]}
 
     page, server = open_page("classify", "pairs", answers={"v1/predict": predict})
     page.get_by_label("Text", exact=True).fill("Charming")
@@ -50,13 +50,22 @@ def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open
 
 def test_a_number_is_told(open_page: Any) -> None:
     page, _ = open_page(
-        "regress", answers={"v1/predict": lambda body: {"predictions": [{"value": 3.81239, "windows": 3}]}}
+        "regress",
+        answers={
+            "v1/predict": lambda body: {
+                "predictions": [{"value": 3.81239, "windows": 3}],
+                "pieces": [[["<s>", "a", "</s>"], ["<s>", "b", "</s>"], ["<s>", "[", "</s>"]]],
+            }
+        },
     )
     page.get_by_label("Text", exact=True).fill("a")
     page.get_by_label("Other").fill("b")
     page.get_by_role("button", name="Score").click()
     expect(answer(page).get_by_role("status")).to_have_text("3.8124")
     expect(answer(page)).to_contain_text("read in 3 overlapping windows")
+    expect(answer(page).get_by_text("The 9 pieces it was made of in 3 sequences")).to_be_visible()
+    expect(answer(page).locator("ol.chips")).to_have_count(3)
+    expect(answer(page).locator(".chips .special")).to_have_count(6)
 
 
 def test_entities_are_marked_where_they_are_behind_emoji_too(open_page: Any) -> None:
@@ -110,7 +119,7 @@ def test_an_answer_is_marked_in_its_paragraph_or_there_is_none(open_page: Any) -
 
 
 def test_choices_are_added_and_removed(open_page: Any) -> None:
-    reply = {"predictions": [{"choice": 1, "probabilities": [0.1, 0.9]}], "pieces": [["[CLS]", "rain", "[SEP]"]]}
+    reply = {"predictions": [{"choice": 1, "probabilities": [0.1, 0.9]}], "pieces": [[["[CLS]", "rain", "[SEP]"]]]}
     page, server = open_page("choose", answers={"v1/predict": lambda body: reply})
     expect(page.get_by_role("button", name="Remove")).to_have_count(0)
     page.get_by_label("Context").fill("It rains")
@@ -150,7 +159,7 @@ def test_masks_are_filled(open_page: Any) -> None:
 def test_what_users_and_models_say_is_text_and_never_run(open_page: Any) -> None:
     evil = "<img src=x onerror=alert(1)><script>alert(1)</script>"
     entity = {"type": evil, "start": 0, "end": len(evil), "text": evil, "probability": 1.0}
-    page, server = open_page("tag", answers={"v1/tag": lambda body: {"entities": [[entity]], "pieces": [[evil]]}})
+    page, server = open_page("tag", answers={"v1/tag": lambda body: {"entities": [[entity]], "pieces": [[[evil]]]}})
     page.on("dialog", lambda dialog: pytest.fail("a script from a text was run"))
     server.models[0] |= {"name": evil, "labels": [evil]}
     page.reload()

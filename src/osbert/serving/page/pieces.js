@@ -5,9 +5,12 @@ import { counted, element } from "./elements.js";
 /** More pieces than these are shown when asked for. */
 const MANY = 80;
 
+/** Special pieces, as BERT and as RoBERTa write them. */
+const SPECIAL = /^(\[[A-Z]+\d*\]|<\/?[a-z]+>)$/;
+
 /** Return a list of the pieces of each sequence that was read, closed when it is long; null when there are none. */
 export function pieces(told) {
-  const sequences = sequencesOf(told);
+  const sequences = (told ?? []).flat();
   if (!sequences.length) return null;
   const total = sequences.reduce((sum, sequence) => sum + sequence.length, 0);
   const among = sequences.length > 1 ? ` in ${counted(sequences.length, "sequence")}` : "";
@@ -19,17 +22,7 @@ export function pieces(told) {
   );
 }
 
-/** Return the sequences in what was told: each begins with [CLS]. */
-function sequencesOf(told) {
-  const found = [];
-  for (const piece of (told ?? []).flat()) {
-    if (piece === "[CLS]" || !found.length) found.push([]);
-    found.at(-1).push(piece);
-  }
-  return found;
-}
-
 function chip(piece) {
-  const kind = /^\[[A-Z]+\d*\]$/.test(piece) ? "special" : piece.startsWith("##") ? "goes-on" : null;
+  const kind = SPECIAL.test(piece) ? "special" : piece.startsWith("##") ? "goes-on" : null;
   return element("li", { class: kind }, piece);
 }
