@@ -53,6 +53,8 @@ def test_blocks_make_no_difference() -> None:
     assert whole == nearest_rows(np.array_split(rows, 9), wanted, 10)
     assert [place for place, _ in whole[:2]] == [40, 70] and len(whole) == 10
     assert len(nearest_rows([rows], wanted, 1000)) == 100
+    with pytest.raises(UserError, match=r"vectors are \(7,\), that of the text is \(8,\)"):
+        nearest_rows([rows[:, :7]], wanted, 10)
 
 
 def test_what_cannot_be_compared_is_said(encoder: Path, run: Path, lines: Path, tmp_path: Path) -> None:
@@ -92,3 +94,37 @@ def test_vectors_and_texts_of_different_runs_are_refused(encoder: Path, lines: P
     np.save(tmp_path / "x.npy", np.load(tmp_path / "x.npy")[:5])
     with pytest.raises(UserError, match=r"x\.npy has 5 vectors.*7 texts"):
         neighbours(tmp_path / "x.npy", "bad")
+
+
+@pytest.mark.parametrize("of", ["vectors", "texts"])
+def test_one_changed_byte_is_told(encoder: Path, lines: Path, tmp_path: Path, of: str) -> None:
+    path = tmp_path / "x.npz"
+    embed(encoder, lines, out=path)
+    (whole,) = vector_reading.open_vectors(path).blocks()
+    good = path.read_bytes()
+    place = good.index(whole[3].tobytes() if of == "vectors" else b"a good film")
+    path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+    with pytest.raises(UserError, match=r"x\.npz: no vectors .* or damaged \(Bad CRC-32"):
+        neighbours(path, "bad")
+
+
+def test_a_damaged_parquet_file_is_told(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    embed(encoder, lines, out=path)
+    good = path.read_bytes()
+    path.write_bytes(good[:4] + bytes(len(good) // 3) + good[4 + len(good) // 3 :])
+    with pytest.raises(UserError, match=r"x\.parquet: no vectors .* or damaged"):
+        neighbours(path, "bad")
+
+
+def test_settings_that_are_not_there_or_not_known(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    embed(encoder, lines, out=tmp_path / "y.npz")
+    with np.load(tmp_path / "y.npz") as opened:
+        arrays = dict(opened)
+    arrays["settings"] = np.array(arrays["settings"].item().replace('"pooling"', '"pulling"'))
+    np.savez(tmp_path / "y.npz", **arrays)
+    with pytest.raises(UserError, match=r"made with settings that this osbert does not know .*pulling"):
+        neighbours(tmp_path / "y.npz", "bad")
+    np.savez(tmp_path / "x.npz", settings=np.array("{}"), lines=np.arange(2))
+    with pytest.raises(UserError, match=r"it does not tell its columns, model, vectors, weights, tokenizer"):
+        neighbours(tmp_path / "x.npz", "bad")

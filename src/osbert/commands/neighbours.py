@@ -57,7 +57,10 @@ def _embedder(settings: Mapping[str, Any], vectors: Path, model: Path | None, de
     from osbert.serving.engine import load
     from osbert.serving.vector_settings import VectorSettings
 
-    made = VectorSettings(**settings["vectors"])
+    try:
+        made = VectorSettings(**settings["vectors"])
+    except TypeError as error:
+        raise UserError(f"{vectors} was made with settings that this osbert does not know ({error}).") from error
     folder = model or Path(settings["model"])
     if not folder.is_dir():
         raise UserError(

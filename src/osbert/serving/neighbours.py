@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.errors import UserError
 from osbert.serving.embedder import normalized
 
 
@@ -15,12 +16,16 @@ def nearest_rows(
 ) -> list[tuple[int, float]]:
     """Return (place, cosine) of the `count` rows (D,) nearest to `wanted` (D,), nearest first; of equals the earlier.
 
-    Memory is that of one block (n, D).
+    Memory is that of one block (n, D). Raises UserError when the rows have another width.
     """
     direction = normalized(wanted)
     places, scores = np.empty(0, np.int64), np.empty(0, np.float32)
     first = 0
     for block in blocks:
+        if block.shape[1:] != wanted.shape:
+            raise UserError(
+                f"The file's vectors are {block.shape[1:]}, that of the text is {wanted.shape}: is it damaged?"
+            )
         places = np.concatenate([places, np.arange(first, first + len(block))])
         scores = np.concatenate([scores, normalized(block) @ direction])
         best = np.argsort(-scores, kind="stable")[:count]

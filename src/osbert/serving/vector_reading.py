@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.serving.vector_files import BLOCK, ENDS, SETTINGS, SUFFIXES, beside, parquet_library
 
+TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
+"""The settings that a file keeps."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
@@ -27,17 +30,29 @@ class Found:
 
 
 class VectorFile(ABC):
-    """A file that `write_vectors` wrote. `settings`: what it keeps of how it was made."""
+    """A file that `write_vectors` wrote. `settings`: what it keeps of how it was made.
 
+    What reads from it raises UserError where the file is damaged.
+    """
+
+    path: Path
     settings: Mapping[str, Any]
 
-    @abstractmethod
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, ...) some at a time, in their order."""
+        with _damage_told(self.path):
+            yield from self._blocks()
 
-    @abstractmethod
     def rows(self, places: Sequence[int]) -> list[Found]:
         """Return what stands at some places, in the order given."""
+        with _damage_told(self.path):
+            return self._rows(places)
+
+    @abstractmethod
+    def _blocks(self) -> Iterator[NDArray[np.float32]]: ...
+
+    @abstractmethod
+    def _rows(self, places: Sequence[int]) -> list[Found]: ...
 
 
 def open_vectors(path: Path) -> VectorFile:
@@ -46,9 +61,20 @@ def open_vectors(path: Path) -> VectorFile:
         raise UserError(f"{path}: no such file.")
     if path.suffix not in SUFFIXES:
         raise UserError(f"{path}: vectors are read from {', '.join(SUFFIXES)}, as osbert embed writes them.")
+    with _damage_told(path):
+        opened = _Parquet(path) if path.suffix == ".parquet" else _Arrays(path)
+        if missing := [name for name in TOLD if name not in opened.settings]:
+            raise ValueError(f"it does not tell its {', '.join(missing)}")
+        return opened
+
+
+@contextlib.contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
     try:
-        return _Parquet(path) if path.suffix == ".parquet" else _Arrays(path)
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # of the many classes of zip, numpy, pyarrow and what lies in them
         raise UserError(f"{path}: no vectors that osbert embed wrote, or damaged ({error}).") from error
 
 
@@ -71,7 +97,7 @@ class _Arrays(VectorFile):
                 "different runs. Give the command that wrote them again."
             )
 
-    def blocks(self) -> Iterator[NDArray[np.float32]]:
+    def _blocks(self) -> Iterator[NDArray[np.float32]]:
         if self.path.suffix == ".npy":
             whole = np.load(self.path, mmap_mode="r")
             yield from (np.array(whole[first : first + BLOCK]) for first in range(0, len(whole), BLOCK))
@@ -82,7 +108,7 @@ class _Arrays(VectorFile):
                 count = min(BLOCK, shape[0] - first)
                 yield np.frombuffer(file.read(count * size), "<f4").reshape(count, *shape[1:])
 
-    def rows(self, places: Sequence[int]) -> list[Found]:
+    def _rows(self, places: Sequence[int]) -> list[Found]:
         found: dict[int, list[str]] = {place: [] for place in places}
         for name in self.names:
             with self._array(name) as (file, _):
@@ -119,13 +145,13 @@ class _Parquet(VectorFile):
     def _opened(self) -> Any:
         return self.library.parquet.ParquetFile(self.path)
 
-    def blocks(self) -> Iterator[NDArray[np.float32]]:
+    def _blocks(self) -> Iterator[NDArray[np.float32]]:
         with self._opened() as table:
             for batch in table.iter_batches(batch_size=BLOCK, columns=self.vectors):
                 layers = [column.flatten().to_numpy().reshape(len(batch), -1) for column in batch.columns]
                 yield layers[0] if len(layers) == 1 else np.stack(layers, axis=1)
 
-    def rows(self, places: Sequence[int]) -> list[Found]:
+    def _rows(self, places: Sequence[int]) -> list[Found]:
         found = {}
         with self._opened() as table:
             for group in sorted({int(np.searchsorted(self.ends, place, side="right")) for place in places}):
