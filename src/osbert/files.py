@@ -6,9 +6,13 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from osbert.errors import UserError
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -35,6 +39,27 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, whole or not at all."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def require_free(folder: Path) -> None:
+    """Raise UserError when a folder to be written is there and not empty, or is the one that the user is in."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"{folder} is there already: name another folder, or remove it.")
+    if folder.exists() and folder.samefile(Path.cwd()):
+        raise UserError(f"{folder} is the folder that you are in, which nothing can take the place of: name a new one.")
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give a folder that gets the name `path` when it is complete; what went wrong leaves none."""
+    aside = path.with_name(f".{path.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        aside.replace(path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def share(path: Path) -> None:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from osbert.commands import convert as verb
 from osbert.commands.convert import convert
+from osbert.commands.export import export
 from osbert.commands.pretrain_from import Origin
 from osbert.errors import UserError
 from osbert.interop.report import Row
@@ -229,3 +230,16 @@ def test_layers_that_are_alike_are_one_row() -> None:
     assert [one.name for one in verb.gathered((row(0), row(1)))] == ["encoder.layer.0-1.output.dense.bias"]
     alone = Row(name="pooler.dense.bias", shape=(4,), status="new", expected=False)
     assert verb.gathered((alone,)) == [alone]
+
+
+def test_the_folder_that_one_is_in_can_be_read_and_not_written(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(WRITTEN)
+    convert(Path(), tmp_path / "read", to="osbert")
+    assert (tmp_path / "read" / "model.safetensors").is_file()
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for command in (lambda: convert(encoder, Path(), to="osbert"), lambda: export(encoder, to="onnx", out=Path())):
+        with pytest.raises(UserError, match="is the folder that you are in"):
+            command()

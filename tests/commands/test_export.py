@@ -171,7 +171,7 @@ def test_the_command_compares_on_the_development_rows(run: Path, table: Path, tm
     assert not (out / "model.safetensors").exists()
     evaluate(out, data=table)
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert again.returncode == 1 and "is already there: give another folder as --out" in again.stderr
+    assert again.returncode == 1 and "is there already: name another folder" in again.stderr
     assert cli.main(["export", str(out), "--to", "onnx"]) == 1
 
 

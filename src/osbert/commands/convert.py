@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from osbert.commands.export import aside
 from osbert.errors import Problems, UserError
+from osbert.files import require_free, whole_folder
 
 if TYPE_CHECKING:
     from osbert.interop.conversion import Form, Model
@@ -73,7 +73,7 @@ def convert(
         from osbert.commands import convert_onnx
 
         convert_onnx.refuse(model)
-    with aside(target) as folder:
+    with whole_folder(target) as folder:
         if to == "onnx":
             convert_onnx.write_exported(model, source, folder, asked)
         else:
@@ -87,9 +87,8 @@ def convert(
 
 
 def check_target(source: Path, target: Path) -> None:
-    """Raise UserError when the target is there already, and not empty."""
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise UserError(f"{target} is there already. Name another folder, or remove it.")
+    """Raise UserError when the target cannot be written, or there is no source."""
+    require_free(target)
     if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):
         raise UserError(f"{source} is not there.")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +13,7 @@ from cyclopts import Parameter
 from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
 from osbert.errors import UserError
+from osbert.files import require_free, whole_folder
 from osbert.tasks import Record, Task, load
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def export(
     require_writers()
     named = run if run.name not in ("", "..") else run.resolve()
     out = out or named.with_name(f"{named.name}-{'int8' if int8 else to}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is already there: give another folder as --out, or remove it.")
+    require_free(out)
     engine = load_engine(run, device="cpu")
     for remark in engine.remarks:
         print(f"{run}: {remark}")
@@ -79,7 +78,7 @@ def export(
     for remark in sentences.remarks if sentences else ():
         print(remark)
     rows = None if unchecked else development(engine, run, data, file or FileOptions(), label)
-    with aside(out) as folder:
+    with whole_folder(out) as folder:
         write(engine, run, folder, int8=int8)
         if unchecked:
             print(f"nothing was compared -> {out}")
@@ -160,16 +159,3 @@ def refuse(trial: Trial, tolerance: float) -> None:
         )
     if math.isnan(trial.difference):
         raise UserError("Some of what the run or the export gives is no number; nothing was written.")
-
-
-@contextmanager
-def aside(out: Path) -> Iterator[Path]:
-    """Give a folder that gets its name when it is complete; what went wrong leaves none."""
-    folder = out.with_name(f".{out.name}.part")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-        folder.replace(out)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

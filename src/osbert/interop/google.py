@@ -69,7 +69,7 @@ def checkpoint(path: Path) -> Path | None:
     The path is a folder, or a prefix or an index itself. Raises UserError when a folder has several, and no file
     "checkpoint" that says which is the newest; and when it has data without an index.
     """
-    for prefix in (path, path.with_name(path.name.removesuffix(INDEX))):
+    for prefix in (path, path.with_name(path.name.removesuffix(INDEX))) if path.name else ():  # "." has no name
         if prefix.with_name(prefix.name + INDEX).is_file():
             return prefix
     if not path.is_dir():
