@@ -152,6 +152,12 @@ def refuses_what_is_not_its_own(folder: Path) -> None:
     write_tokenizer(Tokenizer(pieces[:12]), folder)  # a file of before does not tell: then what can be seen is told
     (remark,) = load(folder).remarks
     assert "the last 4 rows belong to no piece: the vocabulary has 12" in remark
+    write_tokenizer(Tokenizer([*pieces, "more"]), folder)
+    config.write_text(json.dumps({**json.loads(before), "vocab_size": 17}))
+    with pytest.raises(UserError, match=r"onnxruntime cannot run it: .*idx=16.* Are config.json and the tokenizer"):
+        load(folder).embed(["more"])
+    config.write_text(before)
+    write_tokenizer(Tokenizer(pieces), folder)
 
 
 def load_recipe(folder: Path, encoder: Path) -> Path:

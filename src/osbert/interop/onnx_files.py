@@ -102,8 +102,9 @@ def open_onnx(path: Path) -> Opened:
     try:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # of many classes with no other parent, all of them saying what the file has
-        reason = PREFIX.sub("", str(error).strip()).rstrip(".")
-        raise UserError(f"{path}: onnxruntime {runtime.__version__} cannot open it: {reason}. {again}.") from error
+        raise UserError(
+            f"{path}: onnxruntime {runtime.__version__} cannot open it: {reason(error)}. {again}."
+        ) from error
     said = session.get_modelmeta().custom_metadata_map
     names = tuple(output.name for output in session.get_outputs())
     if "osbert.form" not in said or {one.name for one in session.get_inputs()} != set(INPUTS) or STATES not in names:
@@ -125,6 +126,11 @@ def open_onnx(path: Path) -> Opened:
         sizes=sizes,
         tokenizer=said.get("osbert.tokenizer", ""),
     )
+
+
+def reason(error: Exception) -> str:
+    """Return what one of onnxruntime's errors says, without a full stop."""
+    return PREFIX.sub("", str(error).strip()).rstrip(".")
 
 
 def _write(model: Padded, path: Path, *, int8: bool, said: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.data.rectangles import Rectangle, rectangles
 from osbert.errors import Problems, UserError
-from osbert.interop.onnx_files import ONNX, READ, open_onnx
+from osbert.interop.onnx_files import ONNX, READ, open_onnx, reason
 from osbert.interop.padded import POOLER, SCORES, SPAN_SCORES, STATES
 from osbert.models.transformer import Architecture
 from osbert.serving.backend import Pooling, Vectors
@@ -88,7 +88,14 @@ class OnnxBackend:
     ) -> Iterator[tuple[Rectangle, list[Vectors]]]:
         for part in rectangles(examples, tokens=min(tokens, RECTANGLE)):
             columns = {"input_ids": part.ids, "token_type_ids": part.segments, "attention_mask": part.mask}
-            yield part, self.opened.session.run(list(names), columns)
+            try:
+                found = self.opened.session.run(list(names), columns)
+            except Exception as error:  # of many classes with no other parent
+                raise UserError(
+                    f"{self.path}: onnxruntime cannot run it: {reason(error)}. Are config.json and the tokenizer "
+                    "beside it of the same export? If so, is there memory enough?"
+                ) from error
+            yield part, found
 
     def _pooled(self, states: Vectors, pooling: Pooling) -> Vectors:
         """Return (D,) of a sequence's states (n, D), or all of them."""
