@@ -208,26 +208,26 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _started(self) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
-        """Start a process and tell it its orders; it is gone at the end of the block."""
+        """Start a process and tell it its orders; it is gone at the end of the block, or where this is cancelled."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "osbert.serving.worker", stdin=theirs.fileno()
-            )
-        ours.setblocking(False)
         # two ends that can fail apart: what a worker said last is read although it can be told nothing any more
-        reader, reading = await asyncio.open_connection(sock=ours.dup())
-        _, writer = await asyncio.open_connection(sock=ours)
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
-        try:
+        ends = (ours.dup(), ours)
+        async with contextlib.AsyncExitStack() as held:
+            for end in ends:
+                held.callback(end.close)
+                end.setblocking(False)
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "osbert.serving.worker", stdin=theirs.fileno()
+                )
+            held.push_async_callback(_end, process)
+            reader, reading = await asyncio.open_connection(sock=ends[0])
+            held.callback(reading.transport.abort)
+            _, writer = await asyncio.open_connection(sock=ends[1])
+            held.callback(writer.transport.abort)
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(framed(self.orders))
             yield reader, _Worker(process=process, writer=writer)
-        finally:
-            reading.close()
-            writer.close()
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
 
     async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, told: Ready) -> None:
         """Take a worker's answers until it dies, and then give what it had to others."""
@@ -279,6 +279,13 @@ async def _message(reader: asyncio.StreamReader) -> Any:
     """Return the next message. Raises EOFError when the worker is gone."""
     (size,) = HEAD.unpack(await reader.readexactly(HEAD.size))
     return pickle.loads(await reader.readexactly(size))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process, whatever it does."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
 
 
 def _ended(status: int) -> str:
