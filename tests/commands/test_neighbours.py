@@ -67,7 +67,7 @@ def test_what_cannot_be_compared_is_said(encoder: Path, run: Path, lines: Path, 
     neighbours(tmp_path / "x.npy", "bad", model=encoder)
     with pytest.raises(UserError, match="made with another model"):
         neighbours(tmp_path / "x.npy", "bad", model=run)
-    with pytest.raises(UserError, match="single texts: give one, not 2"):
+    with pytest.raises(UserError, match="single texts: give one text after the file, not 2"):
         neighbours(tmp_path / "x.npy", "bad", "good")
     with pytest.raises(UserError, match="--count must be"):
         neighbours(tmp_path / "x.npy", "bad", count=0)

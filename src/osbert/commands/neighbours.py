@@ -37,8 +37,8 @@ def neighbours(vectors: Path, /, *texts: str, count: int = 10, model: Path | Non
     opened = open_vectors(vectors)
     columns = opened.settings["columns"]
     if len(texts) != len(columns):
-        kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one"
-        raise UserError(f"{vectors} holds vectors of {kind}, not {len(texts)}.")
+        kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one text"
+        raise UserError(f"{vectors} holds vectors of {kind} after the file, not {len(texts)}.")
     if count < 1:
         raise UserError(f"--count must be at least 1, not {count}.")
     embedder = _embedder(opened.settings, vectors, model, device)

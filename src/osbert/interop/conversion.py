@@ -156,7 +156,7 @@ def notes(model: Model, form: Form | Literal["onnx"]) -> Iterator[str]:
         if own:
             whole = len(own) == len(model.learner.heads[name].state_dict())
             part = "" if whole else f" ({', '.join(one.removeprefix(f'heads.{name}.') for one in own)})"
-            yield f"Only osbert reads the head '{name}'{part}: others have none like it."
+            yield f"Only osbert reads the head '{name}'{part}: one that others make in its place has random weights."
 
 
 def _content(path: Path) -> _Content:

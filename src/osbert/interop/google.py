@@ -113,7 +113,7 @@ def write_google(
     Fields of the config of our own stay. tokenizer_config.json says what a vocabulary leaves open: whether text is
     lowercased. Raises UserError when their code has no such model (`objections`).
     """
-    problems = Problems(heading=f"{folder}: google-research/bert has no such model")
+    problems = Problems(heading="google-research/bert has no such model")
     architecture = names.architecture(config, where=str(folder))
     for objection in objections(architecture, tokenizer):
         problems.add(objection)
@@ -137,7 +137,12 @@ def objections(architecture: Architecture, tokenizer: AnyTokenizer) -> Iterator[
     yield from names.ours_alone(architecture)
     if (kind := names.model_type(architecture)) not in ("bert", names.OWN):
         yield f"a model of the kind {kind}"
-    wanted = {"positions": "learned", "direction": "both", "epsilon": 1e-12}
+    if architecture.positions != "learned":
+        yield (
+            f"positions = {architecture.positions}, where theirs has learned: --model.positions learned "
+            "--model.neighbours 0 pretrains such a one"
+        )
+    wanted = {"direction": "both", "epsilon": 1e-12}
     for name, value in wanted.items():
         if (found := getattr(architecture, name)) != value:
             yield f"{name} = {found}, where theirs has {value}"

@@ -140,7 +140,8 @@ def find(models: Mapping[str, Model], name: str | None, kinds: Sequence[Kind], w
             return able[0]
         raise Refused(404, f"None of the models here can {what}: {', '.join(_listed(models))}.")
     if name not in models:
-        raise Refused(404, f"There is no model '{name}' here.{nearest(name, models)}", field="model")
+        known = f"There is no model '{name}' here, but {', '.join(_listed(models))}."
+        raise Refused(404, known + nearest(name, models), field="model")
     if models[name] not in able:
         raise Refused(422, f"The model {name} ({models[name].kind}) cannot {what}.", field="model")
     return models[name]
