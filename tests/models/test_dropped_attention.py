@@ -50,17 +50,3 @@ def test_values_and_gradients_equal_the_plain_formula(sizes, seen: str, most: in
         gradients = torch.autograd.grad((found * towards).sum(), columns)
     for one, other in zip(gradients, torch.autograd.grad((wanted * towards).sum(), columns)):
         torch.testing.assert_close(one, other)
-
-
-def test_one_thread_does_the_small_work_where_the_others_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dropped_attention, "ALONE", 100)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with dropped_attention.threads_for(100):
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-        with dropped_attention.threads_for(101):
-            assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

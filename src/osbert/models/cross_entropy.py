@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from osbert.models.linear import ROWS, compiled, linear, precision_of, rounded
+from osbert.models.threads import threads_for
 
 SCORES = {"cpu": 2**23}
 """Most scores in the buffer by kind of device: on a CPU about as many as stay in its cache."""
@@ -35,7 +36,7 @@ def linear_cross_entropy(
     """
     kind = states.device.type
     precision = precision_of(weight)
-    with torch.autocast(kind, enabled=False):
+    with torch.autocast(kind, enabled=False), threads_for(len(states) * weight.numel()):
         found: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(
             states, weight, bias, labels, weights, precision, torch.is_grad_enabled()
         )

@@ -6,9 +6,7 @@ that stay in the processor's cache, for a few heads at a time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,9 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from osbert.models.dropout import Chances
-
-ALONE = 2**22 if os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" else 0
-"""The most multiplications that one thread does faster than several, where the others sleep between their tasks."""
+from osbert.models.threads import threads_for
 
 WEIGHTS = 2**20
 """About how many attention weights are worked on at a time."""
@@ -75,20 +71,6 @@ class _Attention(torch.autograd.Function):
                 torch.bmm(of_scores, k, out=of_q)
                 torch.bmm(of_scores.transpose(1, 2), q, out=of_k)
         return *gradients, None, None
-
-
-@contextmanager
-def threads_for(products: int) -> Iterator[None]:
-    """Work in one thread while there are fewer than ALONE `products` to do: waking a second takes longer than they."""
-    threads = torch.get_num_threads()
-    if threads == 1 or products > ALONE:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _pieces(weights: Tensor) -> Iterator[tuple[slice, slice]]:

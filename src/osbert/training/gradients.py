@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from osbert.data.batch import Batch, Target
+from osbert.models.threads import threads_for_batch
 from osbert.training.distributed import Group
 from osbert.training.parallel import Parallel
 from osbert.training.processor import Processor
@@ -48,9 +49,10 @@ class Gradients:
         try:
             for place, batch in enumerate(self._passes(batches, sums.census)):
                 generator.manual_seed(_seed(self.seed, number, place * self.group.size + self.group.rank))
-                outcomes = self.outcomes(batch)
-                sums.add(outcomes)
-                self._descend(outcomes, sums.census, last=place + 1 == sums.census.passes)
+                with threads_for_batch(batch.tokens):
+                    outcomes = self.outcomes(batch)
+                    sums.add(outcomes)
+                    self._descend(outcomes, sums.census, last=place + 1 == sums.census.passes)
         finally:
             generator.set_state(before)
         self.owing = False
