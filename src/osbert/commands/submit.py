@@ -33,11 +33,12 @@ def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
     data
         The folder with GLUE's sets; left open, each run's own data.
     """
-    from osbert.commands.finetune_long import Reader
-
     if out.suffix.lower() != ".zip":
         raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.")
     found = find_runs(runs)
+
+    from osbert.commands.finetune_long import Reader  # late: it takes seconds, which a folder that is missing need not
+
     rows: dict[str, list[Record]] = {}
     missing: list[str] = []
     problems = Problems(heading="The submission cannot be made")
@@ -78,11 +79,12 @@ def find_runs(runs: Path) -> dict[str, Run]:
 
     Raises UserError when there is none, or when two are of one task.
     """
+    if not runs.is_dir():
+        raise UserError(f"{runs}: no such folder.")
+
     from osbert.interop.task_files import read_task
     from osbert.training.run_folder import RunFolder
 
-    if not runs.is_dir():
-        raise UserError(f"{runs}: no such folder.")
     found: dict[str, Run] = {}
     for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
         task = read_task(folder) if RunFolder(folder).finished else None

@@ -237,7 +237,11 @@ def parse(schema: type[Request], body: bytes) -> Request:
         return schema.model_validate_json(body)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-    told = list(dict.fromkeys((_field(fault["loc"]), str(fault["msg"])) for fault in faults))[:10]
+    unknown = f"there is no such field; there are {', '.join(schema.model_fields)}"
+    texts = [
+        unknown if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1 else fault["msg"] for fault in faults
+    ]
+    told = list(dict.fromkeys((_field(fault["loc"]), text) for fault, text in zip(faults, texts, strict=True)))[:10]
     message = "; ".join(f"{field}: {text}" if field else text for field, text in told)
     raise Refused(422, message, field=next((field for field, _ in told if field), "body"))
 
