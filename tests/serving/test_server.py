@@ -162,7 +162,7 @@ def test_entities(server: Any, runs: dict[str, Path]) -> None:
         ("predict", {}, (422, "texts", "Give one of texts and records.")),
         ("predict", {"texts": []}, (422, "texts", "texts: List should have at least 1 item")),
         ("predict", {"texts": ["a", 3]}, (422, "texts[1]", "Input should be a valid string")),
-        ("predict", {"texts": ["a"], "txt": 1}, (422, "txt", "there is no such field; there are texts")),
+        ("predict", {"texts": ["a"], "txt": 1}, (422, "txt", "there is no such field; there are")),
         ("predict", {"texts": ["a", " "]}, (422, "texts[1]", "There is nothing in it to read.")),
         ("predict", {"texts": [["a", "b"]]}, (422, "texts[0]", "fine-tuned on single texts, not pairs")),
         ("predict", {"texts": ["a"], "model": "pairs"}, (422, "texts[0]", "fine-tuned on pairs of texts")),
