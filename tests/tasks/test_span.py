@@ -62,6 +62,8 @@ def test_answers_are_sought_where_they_stand(write: Callable[..., Path]) -> None
             {"is_impossible": True, **answers()},
             answers(),
             {},
+            {"answers": None},
+            {"answers": [{"text": "film"}]},
         )
     )
     records = read(path)
@@ -74,13 +76,39 @@ def test_answers_are_sought_where_they_stand(write: Callable[..., Path]) -> None
         (),
         (),
         None,
+        None,
+        (Gold("film", 4),),
     ]
     remarks = [record.remark for record in records]
-    assert not any(remarks[place] for place in (0, 5, 6, 7))
+    assert not any(remarks[place] for place in (0, 5, 6, 7, 8, 9))
     assert remarks[1] == "the answer 'film' does not stand at 40; taken from 38, the nearest"
     assert "does not stand at -1; taken from 4" in remarks[2] and "taken from 44" in remarks[3]
     assert remarks[4] == "the answer 'cinema' does not stand in the paragraph: it cannot be learnt from"
     assert records[4].place == f"{path}, data[0].paragraphs[0].qas[4] (id q4)"
+
+
+def test_an_empty_answer_is_none(write: Callable[..., Path]) -> None:
+    told: list[list[tuple[str, Any]]] = [
+        [("", -1)],
+        [("", 0)],
+        [("", None)],
+        [("\u200b ", 57)],
+        [("", -1), ("film", 4)],
+    ]
+    wanted: list[Any] = [(), (), (), (), (Gold("film", 4),)]
+    asked = [answers(*pairs) for pairs in told]
+    rows = [{"question": "what?", "context": PARAGRAPH, **one} for one in asked]
+    split = [{**row, "answers": {"text": [*texts], "answer_start": [*starts]}}
+             for row, (texts, starts) in zip(rows, (zip(*pairs) for pairs in told))]  # fmt: skip
+    for name, content in (("a.json", squad(*asked)), ("b.jsonl", rows), ("c.jsonl", split)):
+        content = content if name == "a.json" else "\n".join(map(json.dumps, content))
+        records = read(write(content, name))
+        assert [record.label for record in records] == wanted, name
+        assert [record.remark for record in records] == [
+            *[""] * 3, "an answer at 57 is empty: it is passed over", "an answer at -1 is empty: it is passed over"
+        ]  # fmt: skip
+        task = Squad(data="x").fitted(records)
+        assert task.unanswerable == "yes" and "5 questions on 1 paragraphs, 4 without" in task.describe(records)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +134,7 @@ def test_what_is_not_of_the_form_is_told_with_its_place(write: Callable[..., Pat
 
 def test_several_problems_are_told_at_once(write: Callable[..., Path]) -> None:
     with pytest.raises(UserError) as error:
-        read(write(squad(answers(("a", None)), {"question": None}, answers(("film", 4)))))
+        read(write(squad(answers(("a", "x")), {"question": None}, answers(("film", 4)))))
     assert "qas[0] (id q0)" in str(error.value) and "qas[1]: the question is empty" in str(error.value)
 
 
@@ -139,6 +167,52 @@ def test_tables_of_ones_own(write: Callable[..., Path]) -> None:
     cells = "frage;text;antwort;ab\nwas;a film is a film;film;12\nwas;a film;;\n"
     task = Span(question="frage", paragraph="text", answer="antwort", answer_start="ab")
     assert [record.label for record in read(write(cells, "own.csv"), task)] == [(Gold("film", 12),), ()]
+
+
+def test_an_answer_of_which_no_start_is_told_stands_where_it_stands_first(write: Callable[..., Path]) -> None:
+    answered = ("film", "bad film", "THE  FILM", "cinema", "")
+    cells = "question;context;answer\n" + "".join(f"what?;{PARAGRAPH.replace(';', ',')};{one}\n" for one in answered)
+    records = read(write(cells, "own.csv"))
+    assert [record.label for record in records] == [
+        (Gold("film", 4),), (Gold("bad film", 34),), (Gold("The film", 0),), (Gold("cinema", -1),), ()
+    ]  # fmt: skip
+    assert [record.remark for record in records] == [
+        "",
+        "",
+        "the answer 'THE  FILM' stands in the paragraph with other spaces or case; taken from 0",
+        "the answer 'cinema' does not stand in the paragraph: it cannot be learnt from",
+        "",
+    ]
+
+
+def test_an_answer_that_is_null_is_not_known(write: Callable[..., Path], tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    told = [None, {"text": None}, "", [], {"text": ["film"], "answer_start": [38.0]}]
+    rows = [{"question": "what?", "context": PARAGRAPH, "answers": one} for one in told]
+    records = read(write("\n".join(map(json.dumps, rows)), "own.jsonl"))
+    assert [record.label for record in records] == [None, None, (), (), (Gold("film", 38),)]
+    assert Span().describe(records) == "5 questions on 1 paragraphs, 2 without an answer, 2 of unknown answer"
+    columns = {"question": ["what?"] * 3, "context": [PARAGRAPH] * 3, "answer": [None, "", "film"]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "own.parquet")
+    assert [record.label for record in read(tmp_path / "own.parquet")] == [None, (), (Gold("film", 4),)]
+
+
+def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
+    for encoding, said in (("utf-16", ""), ("gb18030", "gb18030"), ("utf-8-sig", "utf-8"), ("utf-16", "utf-16")):
+        (record,) = read(
+            write(squad(answers(("电影", 1)), context="《电影》"), encoding=encoding), Squad(encoding=said)
+        )
+        assert record.label == (Gold("电影", 1),)
+    path = write(squad(answers(("film", 4))))
+    for wrong, message in (
+        ("klingon", "There is no encoding called 'klingon'"),
+        ("hex", "There is no encoding called 'hex'"),
+        ("utf-16", "does not begin as utf-16 text does, with a mark"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read(path, Squad(encoding=wrong))
+    with pytest.raises(UserError, match=r"absent\.json: no such file"):
+        Squad().inputs(path.with_name("absent.json"))
 
 
 @pytest.mark.parametrize(

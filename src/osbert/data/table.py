@@ -20,12 +20,14 @@ __all__ = ["Reading", "Row", "Table", "open_table"]
 class Row:
     """One row: the `line` it begins on (from 1), its `values` as text, and for JSON lines the object as it stood.
 
-    A row of a Parquet file has its number for a line.
+    A row of a Parquet file has its number for a line. `nulls`: the columns that hold nothing, where the format can tell
+    that from an empty text.
     """
 
     line: int
     values: Mapping[str, str]
     source: Mapping[str, Any] = field(default_factory=dict)
+    nulls: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class Table:
         """
         if self.format.kind == "parquet":
             for number, row in enumerate(read_rows(self.path), 1):
-                yield Row(line=number, values={key: _text(value) for key, value in row.items()})
+                yield Row(line=number, values=_texts(row), nulls=_nulls(row))
             return
         read = {"delimited": self._delimited, "jsonl": self._objects, "lines": self._lines}[self.format.kind]
         try:
@@ -84,7 +86,7 @@ class Table:
                 problems.add(f"{self.path}, line {number}: not JSON ({error.msg} at character {error.colno}).")
                 continue
             if isinstance(value, dict):
-                yield Row(line=number, values={key: _text(item) for key, item in value.items()}, source=value)
+                yield Row(line=number, values=_texts(value), source=value, nulls=_nulls(value))
             else:
                 problems.add(f"{self.path}, line {number}: {line.strip()[:40]!r} is not an object {{...}}.")
 
@@ -100,6 +102,14 @@ def open_table(path: Path, reading: Reading = Reading()) -> Table:  # noqa: B008
     Raises UserError when the file is absent, empty, or no table.
     """
     return Table(path=path, format=find_format(path, reading))
+
+
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in row.items()}
+
+
+def _nulls(row: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name for name, value in row.items() if value is None)
 
 
 def _text(value: Any) -> str:

@@ -128,6 +128,7 @@ def find_encoding(path: Path, asked: str = "") -> str:
     """
     try:
         if asked:
+            "".encode(asked)  # codecs know others too, such as hex, which make no text
             return codecs.lookup(asked).name
     except LookupError as error:
         raise UserError(f"There is no encoding called '{asked}'.") from error
@@ -138,6 +139,8 @@ def find_encoding(path: Path, asked: str = "") -> str:
 
 def decoding_error(path: Path, encoding: str) -> UserError:
     """Return the error that says where a file stops being text in `encoding`, and which encoding is likely."""
+    if _unmarked(path, encoding):
+        return UserError(f"{path} does not begin as {encoding} text does, with a mark. Give the file's --encoding.")
     decoder = codecs.getincrementaldecoder(encoding)()
     line, offset = 1, 0
     with _open(path) as file:
@@ -155,6 +158,19 @@ def decoding_error(path: Path, encoding: str) -> UserError:
             line += 1
             offset += len(chunk)
     return UserError(f"{path}: the file ends in the middle of a character; it is not whole {encoding} text.")
+
+
+def _unmarked(path: Path, encoding: str) -> bool:
+    """Return whether a file lacks the byte order mark that an encoding cannot do without."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with _open(path) as file:
+        try:
+            decoder.decode(file.read(4))
+        except UnicodeDecodeError:
+            return False
+        except UnicodeError:
+            return True
+    return False
 
 
 def _sample(path: Path, encoding: str) -> list[str]:

@@ -112,7 +112,7 @@ def read_tagged(path: Path, reading: TagReading, problems: Problems, *, labelled
     try:
         with open_text(path, encoding) as lines:
             return reader.objects(lines) if plain_suffix(path) in _JSON else reader.columns(lines)
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise decoding_error(path, encoding) from error
 
 

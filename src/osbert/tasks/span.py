@@ -127,10 +127,11 @@ class Span(TableTask):
         return lines
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many questions and paragraphs a split has, and how many without an answer."""
-        without = sum(record.label == () for record in records)
+        """Return how many questions and paragraphs a split has, how many without an answer and of an unknown one."""
+        without, unknown = (sum(record.label == label for record in records) for label in ((), None))
         paragraphs = len({record.texts[1] for record in records})
         said = f", {without:,} without an answer" if without else ""
+        said += f", {unknown:,} of unknown answer" if unknown else ""
         return f"{len(records):,} questions on {paragraphs:,} paragraphs{said}"
 
     def fitted(self, records: Sequence[Record]) -> Self:

@@ -87,7 +87,7 @@ def _has_columns(path: Path, reading: TagReading) -> bool:
     with open_text(path, find_encoding(path, reading.encoding)) as file:
         try:
             lines = [line.rstrip() for line in islice(file, SAMPLE)]
-        except UnicodeDecodeError:
+        except UnicodeError:
             return False  # the reader of tables says where
     rows = [line.split("\t") if "\t" in line else line.split() for line in lines if line]
     if rows and rows[0][0] == DOCUMENT:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from osbert.data.table import Row
 from osbert.errors import UserError, nearest
-from osbert.tasks.spans import Gold, Question
+from osbert.tasks.spans import Question
 from osbert.tasks.spans.files import located, with_answers
 
 USUAL = {
@@ -64,7 +65,8 @@ def question_of(row: Row, columns: Columns, *, path: str) -> Question:
     """Return the question of a row; raises ValueError, saying why, when the row cannot be used.
 
     The answer's cell may be a text, "" where there is none; a list of texts; or, as in data sets of Hugging Face, an
-    object {"text": [...], "answer_start": [...]}.
+    object {"text": [...], "answer_start": [...]}. Null, which JSON and Parquet can tell from an empty text, leaves the
+    question without a label.
     """
     wanted = [name for name in (columns.question, columns.paragraph, columns.label) if name]
     missing = [name for name in wanted if name not in row.values]
@@ -86,31 +88,39 @@ def question_of(row: Row, columns: Columns, *, path: str) -> Question:
 
 
 def _answered(record: Question, row: Row, columns: Columns) -> Question:
+    if columns.label in row.nulls:
+        return record
     told: Any = row.source.get(columns.label, row.values[columns.label])
     starts: Any = row.source.get(columns.start, row.values.get(columns.start, ""))
     if isinstance(told, str) and told.lstrip().startswith(('{"', '["', "[{")):
         told = _parsed(told)
     if isinstance(told, Mapping):
-        told, starts = told.get("text", []), told.get("answer_start", "")
+        told, starts = told.get("text"), told.get("answer_start", "")
+        if told is None:
+            return record
     if isinstance(told, list) and told and isinstance(told[0], dict):
         return with_answers(record, {"answers": told})
-    texts = [told] if isinstance(told, str) else told or []
+    texts = [told] if isinstance(told, str) else told
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the answer {told!r} is neither a text nor a list of texts")
-    texts = [text for text in texts if text]
-    return located(record, tuple(Gold(text, _number(starts, place)) for place, text in enumerate(texts)))
+    if isinstance(starts, str) and starts.lstrip().startswith("["):
+        starts = _parsed(starts)
+    return located(record, [(text, _number(starts, place)) for place, text in enumerate(texts)])
 
 
-def _number(starts: Any, place: int) -> int:
-    """Return where the answer at a place begins, as it is told; 0 where it is not, for then the first will do."""
+def _number(starts: Any, place: int) -> int | None:
+    """Return where the answer at a place begins, as it is told; None where it is not."""
     if isinstance(starts, list):
-        starts = starts[place] if place < len(starts) else ""
-    if starts in ("", None):
-        return 0
+        starts = starts[place] if place < len(starts) else None
+    if starts is None or starts == "":
+        return None
     try:
-        return int(starts)
+        number = float(starts)  # 12.0 is how tables write 12 beside empty cells
     except (TypeError, ValueError):
-        raise ValueError(f"the answer's start {starts!r} is not a whole number") from None
+        number = math.nan
+    if not number.is_integer():
+        raise ValueError(f"the answer's start {starts!r} is not a whole number")
+    return int(number)
 
 
 def _parsed(text: str) -> Any:

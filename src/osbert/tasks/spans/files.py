@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from osbert.data.table_format import decoding_error, open_text, plain_suffix
+from osbert.data.table_format import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.errors import Problems, UserError
 from osbert.tasks.spans import Gold, Question
 
+Told = tuple[str, int | None]
+"""An answer as a file tells it: its text and the character at which it is said to begin, None where nothing is said."""
 _NEAR = 40
 """Characters of an answer that a message shows."""
 
@@ -20,16 +22,19 @@ _NEAR = 40
 def read_json(path: Path, *, encoding: str = "") -> Any:
     """Return the SQuAD object in a file, or None when the file is no single JSON object with "data".
 
-    Raises UserError at bytes that are no text, and where the JSON of such an object breaks off.
+    Raises UserError when there is no such file or encoding, at bytes that are no text, and where the JSON of such an
+    object breaks off.
     """
     if plain_suffix(path) != ".json":
         return None
-    encoding = encoding or "utf-8-sig"
+    if not path.is_file():
+        raise UserError(f"{path}: no such file.")
+    encoding = find_encoding(path, encoding)
     try:
         with open_text(path, encoding) as file:
-            text = file.read()
+            text = file.read().removeprefix("\ufeff")  # a mark that an encoding asked for does not know as one
         found = json.loads(text)
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise decoding_error(path, encoding) from error
     except json.JSONDecodeError as error:
         if '"paragraphs"' not in text:
@@ -44,7 +49,8 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
 def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Iterator[Question]:
     """Yield the questions of a SQuAD object in their order; what is not of its form is noted in `problems`.
 
-    A question without "answers" is not labelled; one with none, or that "is_impossible", has no answer.
+    A question without "answers", or of which they are null, is not labelled; one with none but empty ones, or that
+    "is_impossible", has no answer.
     """
     count = 0
     for place, entry in _items(content, "data", "", path, problems):
@@ -72,46 +78,60 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
 
 def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
     """Return a question with its answers as a SQuAD file tells them; raises ValueError, saying why, if it cannot."""
-    if "answers" not in asked and "is_impossible" not in asked:
-        return record
     if asked.get("is_impossible"):
-        return _labelled(record, ())
-    answers = asked.get("answers") or []
+        return replace(record, label=())
+    answers = asked.get("answers")
+    if answers is None:
+        return record
     if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
         raise ValueError("'answers' is no list of objects with 'text' and 'answer_start'")
     told = []
     for answer in answers:
-        text, start = answer.get("text"), answer.get("answer_start", -1)
-        if not isinstance(text, str) or not isinstance(start, int):
+        text, start = answer.get("text"), answer.get("answer_start")
+        if not isinstance(text, str) or not isinstance(start, int | None):
             raise ValueError(f"an answer has the text {text!r} at {start!r}; wanted are a text and a whole number")
-        told.append(Gold(text, start))
-    return located(record, tuple(told))
+        told.append((text, start))
+    return located(record, told)
 
 
-def located(record: Question, told: tuple[Gold, ...]) -> Question:
-    """Return a question with answers whose starts are right, and a remark on those that were wrong.
+def located(record: Question, told: Sequence[Told]) -> Question:
+    """Return a question with answers whose starts are right, and a remark on what was mended.
 
     An answer that does not stand where it is said to is sought where it stands nearest, whatever its spaces and case;
-    if it stands nowhere, its start is -1.
+    one of which nothing is said, where it stands first. If it stands nowhere, its start is -1. Empty ones are none.
     """
-    paragraph = record.texts[1]
-    answers, remarks = [], []
-    for text, start in told:
-        if text and start >= 0 and paragraph.startswith(text, start):
-            answers.append(Gold(text, start))
-            continue
-        found = _nearest(paragraph, text, start) if text.strip() else None
-        answers.append(found or Gold(text, -1))
-        shown = text if len(text) <= _NEAR else f"{text[:_NEAR]}..."
-        if found is None:
-            remarks.append(f"the answer '{shown}' does not stand in the paragraph: it cannot be learnt from")
-        else:
-            remarks.append(f"the answer '{shown}' does not stand at {start}; taken from {found.start}, the nearest")
-    return _labelled(record, tuple(answers), "; ".join(dict.fromkeys(remarks)))
+    kept = [(text, start) for text, start in told if _is_seen(text)]
+    # An empty text at -1 or 0 is how a file says that there is no answer: nothing is amiss in that.
+    odd = [_passed_over(start) for text, start in told if not _is_seen(text) and (kept or (start or 0) > 0)]
+    answers, remarks = [], list(odd)
+    for text, start in kept:
+        answer, remark = _sought(record.texts[1], text, start)
+        answers.append(answer)
+        remarks += [remark] if remark else []
+    return replace(record, label=tuple(answers), remark="; ".join(dict.fromkeys(remarks)))
 
 
-def _labelled(record: Question, answers: tuple[Gold, ...], remark: str = "") -> Question:
-    return replace(record, label=answers, remark=remark)
+def _is_seen(text: str) -> bool:
+    """Return whether a text has any sign that can be seen, and so a piece."""
+    return any(sign.isprintable() and not sign.isspace() for sign in text)
+
+
+def _passed_over(start: int | None) -> str:
+    return f"an answer{'' if start is None else f' at {start}'} is empty: it is passed over"
+
+
+def _sought(paragraph: str, text: str, start: int | None) -> tuple[Gold, str]:
+    """Return an answer where it really stands, and a remark, "" where it stands as it is told."""
+    if start is not None and start >= 0 and paragraph.startswith(text, start):
+        return Gold(text, start), ""
+    found = _nearest(paragraph, text, start or 0)
+    shown = text if len(text) <= _NEAR else f"{text[:_NEAR]}..."
+    if found is None:
+        return Gold(text, -1), f"the answer '{shown}' does not stand in the paragraph: it cannot be learnt from"
+    if start is not None:
+        return found, f"the answer '{shown}' does not stand at {start}; taken from {found.start}, the nearest"
+    changed = f"the answer '{shown}' stands in the paragraph with other spaces or case; taken from {found.start}"
+    return found, "" if found.text == text else changed
 
 
 def _nearest(paragraph: str, text: str, start: int) -> Gold | None:
