@@ -82,7 +82,14 @@ def words(table: str, encoder: Path, data: Path, out: Path, *more: str) -> list[
     return ["reproduce", table, *given, *more]
 
 
+def counted(folder: Path) -> Path:
+    """Return the run that counts: models as small as these collapse now and then."""
+    again = folder.with_name(f"{folder.name}-again")
+    return again if again.exists() else folder
+
+
 def best(folder: Path) -> dict[str, float]:
+    folder = counted(folder)
     return json.loads((folder / "run.json").read_text())["finished"]["best"]["metrics"]
 
 
@@ -103,7 +110,7 @@ def test_table_2_has_its_seeds_and_their_ensemble(
     assert len(train) == 4  # whole paragraphs with 8 questions
     assert "at most 9 training rows" in printed and "at most 8 development rows" in printed
     # By hand: of each question the text with the highest sum of both runs' probabilities.
-    engines = [load(run) for run in runs]
+    engines = [load(counted(run)) for run in runs]
     _, by_split = load_records(engines[0].fine_tuned, ("dev",), fit=False)
     assert len(by_split["dev"]) == 8
     hits = 0
@@ -113,7 +120,7 @@ def test_table_2_has_its_seeds_and_their_ensemble(
             sums[candidate.text] = sums.get(candidate.text, 0) + candidate.probability
         hits += max(sums, key=sums.__getitem__) == record.label[0].text
     assert scores["ours, ensemble"]["dev EM"] == [pytest.approx(hits / len(by_split["dev"]))]
-    lines = [line.split() for line in printed.splitlines()]
+    lines = [line.replace("!", "").split() for line in printed.splitlines()]
     assert ["BERT", "BASE", "(80.8)", "(88.5)", "-", "-"] in lines and "Ensemble: the runs of 2 seeds" in printed
     assert ["BERT", "LARGE,", "ensemble", "(85.8)", "(91.8)", "-", "-"] in lines
     (ours,) = [line for line in lines if line[:2] == ["ours,", "ensemble"]]
@@ -130,7 +137,9 @@ def test_table_3_tells_the_scores_at_the_tuned_threshold(
     assert main(words("table3", encoder, data, out, "--seeds", "1")) == 0
     found = best(out / "runs" / "ours" / "seed-0" / "SQuAD-2-0")
     assert found["f1"] == pytest.approx(found["best_f1"])
-    line = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("ours  "))
+    line = next(
+        line.replace("!", "").split() for line in capsys.readouterr().out.splitlines() if line.startswith("ours  ")
+    )
     assert line == ["ours", f"{100 * found['exact']:.1f}", f"{100 * found['f1']:.1f}", "-", "-"]
 
 
@@ -142,7 +151,7 @@ def test_table_4_reads_swags_columns(
     with (out / "data" / "SWAG" / "train.csv").open(newline="") as file:
         assert [row["sent1"] for row in csv.DictReader(file)] == ["the actor\nplays"] * 8
     found = best(out / "runs" / "ours" / "seed-0" / "SWAG")["accuracy"]
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    lines = [line.replace("!", "").split() for line in capsys.readouterr().out.splitlines()]
     assert ["ours", f"{100 * found:.1f}", "-"] in lines and ["human,", "expert", "-", "(85.0)"] in lines
 
 

@@ -22,7 +22,7 @@ from osbert.commands.finetune_run import Epoch, tidy
 from osbert.commands.finetune_search import Candidate, Candidates, Comparison, Tried, candidates
 from osbert.commands.finetune_trials_report import trials_report
 from osbert.errors import UserError
-from osbert.evaluation.compare import sortable, summaries
+from osbert.evaluation.compare import RESTART, sortable, summaries
 from osbert.files import replace_file, sync
 from osbert.models.features import VECTORS
 from osbert.tasks import Record
@@ -30,8 +30,6 @@ from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
 TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""
-RESTART = 1000
-"""What is added to the seed of a run that has collapsed, for the run in its place."""
 CONFIG = "config.json"
 """The file without which a folder holds no model."""
 OWN = (FACTS, RECIPE, "report.html", finetune_train.REMARKS)

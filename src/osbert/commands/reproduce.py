@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from osbert.commands.reproduce_encoders import Encoders
     from osbert.commands.reproduce_ensemble import Ensemble
     from osbert.commands.reproduce_jobs import Job
+    from osbert.commands.reproduce_runs import Run
     from osbert.commands.reproduce_tables import DataSet, Row, Table
 
 PROTOCOL = "protocol.json"
@@ -112,7 +113,9 @@ def reproduce(
     plan.begin()
     if absent := [dataset.column for dataset in plan.table.datasets if dataset not in plan.datasets]:
         print(f"No data for {', '.join(absent)} in {data}: left out.", flush=True)
-    Jobs(together=jobs, tell=lambda line: print(line, flush=True)).run(list(plan.jobs()))
+    runner = Jobs(together=jobs, tell=lambda line: print(line, flush=True))
+    runner.run(list(plan.jobs()))
+    runner.run(list(plan.restarts()))
     plan.vote()
     print(plan.report(), end="")
 
@@ -151,6 +154,14 @@ class Plan:
             for row in self.table.rows:
                 yield from (self._finetuning(row, dataset, seed) for dataset in self.datasets)
 
+    def restarts(self) -> Iterator[Job]:
+        """Yield a run with another seed in place of each that has collapsed, once all have ended."""
+        for row in self.table.rows:
+            for dataset in self.datasets:
+                for run in self._runs(row.name, dataset):
+                    if run.collapsed:
+                        yield self._finetuning(row, dataset, run.seed, again=True)
+
     def vote(self) -> None:
         """Have the runs of all seeds answer together, where the table has such a row and there are several."""
         if ensemble := self._ensemble():
@@ -160,19 +171,23 @@ class Plan:
         """Write results.json and table.txt; return the table."""
         import json
 
+        from osbert.commands.reproduce_runs import remarks
         from osbert.files import write_json, write_text
 
         scores = {row.name: self._scores(row.name) for row in self.table.rows}
         if ensemble := self._ensemble():
             [dataset], metrics = self.datasets, ensemble.metrics
             scores[self.table.ensemble] = {column: [metrics[name]] for column, name in dataset.measured.items()}
+        runs = [run for row in self.table.rows for one in self.datasets for run in self._runs(row.name, one)]
         protocol = json.loads((self.out / PROTOCOL).read_text("utf-8"))
-        write_json(self.out / "results.json", {"protocol": protocol, "scores": scores})
+        collapsed = {"collapsed": told} if (told := [line for run in runs if (line := run.remark())]) else {}
+        write_json(self.out / "results.json", {"protocol": protocol, "scores": scores, **collapsed})
         lines = [self.table.published.title, "", *self._described(), ""]
         cells = self._cells(scores)
         widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
         lines += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
         lines += [line for row, found in scores.items() if (line := self._mean(row, found))]
+        lines += remarks(runs)
         text = "\n".join(lines) + "\n"
         write_text(self.out / "table.txt", text)
         return text
@@ -185,15 +200,25 @@ class Plan:
         cells = [["ours (published)", *(f"{name}*" if name in self._split_off() else name for name in names)]]
         for row, found in scores.items():
             cells.append([row])
+            marks = self._marks(row)
             for column in names:
                 scale = 1 if column == self.table.perplexity else 100
                 theirs = published.get(row, {}).get(column)
-                told = spread(found.get(column, []), scale=scale)
+                told = spread(found.get(column, []), scale=scale) + (marks.get(column, "") if column in found else "")
                 cells[-1].append(told if theirs is None else f"{told} ({theirs})")
         for row, figures in published.items():
             if row not in scores:
                 cells.append([row, *(f"({figures[name]})" if name in figures else "-" for name in names)])
         return cells
+
+    def _marks(self, row: str) -> dict[str, str]:
+        """Return what stands behind a row's figures, by column: a mark where a collapsed run is in them."""
+        from osbert.commands.reproduce_runs import MARK
+
+        row = row if row != self.table.ensemble else self.table.rows[0].name
+        amiss = [one for one in self.datasets if any(run.counts_collapsed for run in self._runs(row, one))]
+        marks = {column: MARK for dataset in amiss for column in dataset.measured}
+        return marks | ({AVERAGE: MARK} if marks else {})
 
     def _mean(self, row: str, found: Mapping[str, Sequence[float]]) -> str:
         """Return in words the mean of the columns that were measured, ours and theirs, where there is no average."""
@@ -206,16 +231,29 @@ class Plan:
         told = f"No average: columns are missing. Mean of the {len(columns)} measured: {row} {ours:.1f}"
         return f"{told}; {', '.join(theirs)}."
 
-    def _finetuning(self, row: Row, dataset: DataSet, seed: int) -> Job:
-        from osbert.commands.reproduce_encoders import run_folder
-        from osbert.commands.reproduce_jobs import Job
+    def _finetuning(self, row: Row, dataset: DataSet, seed: int, *, again: bool = False) -> Job:
+        """Return a row's run on a data set, or with `again` that in its place: of the same encoder, with another seed.
 
-        encoder, out = row.encoder or row.name, run_folder(row.name, seed, dataset.column, self.out)
-        words = ("finetune", dataset.task, *dataset.settings, *self.finetuning, *row.finetuning)
-        words += ("--training.seed", str(seed), "--model", str(self.encoders.folder(encoder, seed, self.out)))
+        As --seeds of `osbert finetune` has it.
+        """
+        from osbert.commands.reproduce_jobs import Job
+        from osbert.commands.reproduce_runs import Run
+        from osbert.evaluation.compare import RESTART
+
+        encoder, run = row.encoder or row.name, Run(row=row.name, column=dataset.column, seed=seed, out=self.out)
+        out = run.replacement if again else run.folder
+        words = ("finetune", dataset.task, *self.finetuning, *dataset.settings, *row.finetuning)
+        words += ("--training.seed", str(seed + RESTART * again))
+        words += ("--model", str(self.encoders.folder(encoder, seed, self.out)))
         words += ("--data", str(self._data(dataset)), "--out", str(out))
-        name = f"{row.name}, seed {seed}, {dataset.column}"
+        name = f"{run.name}, again with seed {seed + RESTART}, for it had collapsed" if again else run.name
         return Job(name=name, words=words, folder=out, after=f"{encoder}, seed {seed}")
+
+    def _runs(self, row: str, dataset: DataSet) -> list[Run]:
+        """Return the runs of a row on a data set, one a seed."""
+        from osbert.commands.reproduce_runs import Run
+
+        return [Run(row=row, column=dataset.column, seed=seed, out=self.out) for seed in range(self.seeds)]
 
     def _described(self) -> list[str]:
         split_off = f"*: a fifth of the rows of {', '.join(self._split_off())} was split off for development, since "
@@ -226,6 +264,7 @@ class Plan:
             f"{f'at most {self.rows:,}' if self.rows else 'all'} training rows of a data set, "
             f"{shlex.join(self.finetuning)}; {self.table.measure} of the best epoch on "
             f"{f'at most {self.dev_rows:,}' if self.dev_rows else 'the'} development rows, in per cent.",
+            *self.table.own_settings(self.datasets),
             "In brackets: the paper, BERT BASE unless a row says otherwise. A dash: not run here.",
             f"Files: {'; '.join(self._files())}.",
             *([split_off] if self._split_off() else []),
@@ -241,14 +280,15 @@ class Plan:
 
     def _ensemble(self) -> Ensemble | None:
         """Return the runs of the table's one row as an ensemble, None where there is none to make."""
-        from osbert.commands.reproduce_encoders import run_folder
         from osbert.commands.reproduce_ensemble import Ensemble
 
         if not self.table.ensemble or self.seeds < 2:
             return None
         [row], [dataset] = self.table.rows, self.datasets
-        runs = [run_folder(row.name, seed, dataset.column, self.out) for seed in range(self.seeds)]
-        return Ensemble(runs=runs, out=self.out / "runs" / f"ensemble-of-{self.seeds}.json")
+        runs = self._runs(row.name, dataset)
+        again = "-again" if any(run.collapsed for run in runs) else ""
+        out = self.out / "runs" / f"ensemble-of-{self.seeds}{again}.json"
+        return Ensemble(runs=[run.counted for run in runs], out=out)
 
     def _data(self, dataset: DataSet) -> Path:
         from osbert.commands.reproduce_encoders import plain
@@ -266,13 +306,9 @@ class Plan:
 
     def _scores(self, row: str) -> dict[str, list[float]]:
         """Return the scores of a row by column, one a seed; only what was measured with every seed."""
-        from osbert.commands.reproduce_encoders import run_folder
-        from osbert.training.run_folder import RunFolder
-
         found: dict[str, list[float]] = {}
         for dataset in self.datasets:
-            folders = [run_folder(row, seed, dataset.column, self.out) for seed in range(self.seeds)]
-            metrics = [RunFolder(folder).facts["finished"]["best"]["metrics"] for folder in folders]
+            metrics = [run.metrics for run in self._runs(row, dataset)]
             for column, name in dataset.measured.items():
                 if all(name in one for one in metrics):
                     found[column] = [one[name] for one in metrics]
@@ -299,6 +335,7 @@ class Plan:
             "rows": self.rows,
             **({"dev_rows": self.dev_rows} if self.dev_rows else {}),
             "finetuning": shlex.join(self.finetuning),
+            **self.table.differing(),
             "data": {dataset.column: hashes(dataset.files(self.data)) for dataset in self.datasets},
             **self.encoders.protocol(self.table.rows, self.out),
         }
@@ -306,6 +343,7 @@ class Plan:
         if not path.exists():
             return protocol
         before = json.loads(path.read_text("utf-8"))
+        before = {**self.table.differing(), **before}  # once it was not told
         protocol["data"] = {**before.get("data", {}), **protocol["data"]}
         before["data"] = {**protocol["data"], **before.get("data", {})}
         if changes := difference(before, protocol):
@@ -320,7 +358,7 @@ class Plan:
 
         for dataset in self.datasets:
             for added in dict.fromkeys(row.finetuning for row in self.table.rows):
-                settings = (*dataset.settings, *self.finetuning, *added)
+                settings = (*self.finetuning, *dataset.settings, *added)
                 data = self._data(dataset)
                 try:
                     read_plan(dataset.task, settings, model=self.out, data=data, from_scratch=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,6 +66,21 @@ class Table:
         if rows == [*self.rows]:
             raise UserError("The rows of this table have no widths of their own: give --model.width, not --shrink.")
         return replace(self, rows=tuple(rows))
+
+    def differing(self) -> dict[str, dict[str, str]]:
+        """Return the settings of fine-tuning that single rows and columns have beside those of all, by their names."""
+        rows = {row.name: shlex.join(row.finetuning) for row in self.rows if row.finetuning}
+        columns = {one.column: shlex.join(one.settings) for one in self.datasets if one.settings}
+        return {"finetuning_by_column": columns, "finetuning_by_row": rows}
+
+    def own_settings(self, datasets: Sequence[DataSet]) -> list[str]:
+        """Return in words, a line each, what rows and the columns `datasets` have beside the settings of all."""
+        there, told = {one.column for one in datasets}, self.differing()
+        own = [("Column", name, words) for name, words in told["finetuning_by_column"].items() if name in there]
+        own += [("Row", name, words) for name, words in told["finetuning_by_row"].items()]
+        lines = [f"{kind} '{name}': fine-tuned as all, but {words}." for kind, name, words in own]
+        trained = [(row.name, shlex.join(row.pretraining)) for row in self.rows if row.pretraining]
+        return lines + [f"Row '{name}': pretrained with {words}." for name, words in trained]
 
     def present(self, data: Path) -> tuple[DataSet, ...]:
         """Return the data sets whose files are there. Raises UserError that lists all files when none is."""
