@@ -126,6 +126,27 @@ def test_files_of_questions(answering: Path, squad: Path, tmp_path: Path) -> Non
     assert second["prediction"] is None
 
 
+def test_questions_are_called_by_their_ids(answering: Path, tmp_path: Path) -> None:
+    ids = ["x", "7", "", "y"]
+    lines = "".join(f"{one},the film,a good film\n" for one in ids)
+    (tmp_path / "in.csv").write_text("QID,question,context\n" + lines)
+    predict(answering, file=tmp_path / "in.csv", out=tmp_path / "official.json")
+    assert [*json.loads((tmp_path / "official.json").read_text())] == ["x", "7", "4", "y"]
+    (tmp_path / "in.csv").write_text("QID,question,context\n" + lines + "y,the film,a film\n4,,\n")
+    with pytest.raises(UserError) as error:
+        predict(answering, file=tmp_path / "in.csv", out=tmp_path / "again.json")
+    for line, other, key in ((6, 5, "y"), (7, 4, "4")):
+        assert f"in.csv, line {line}: the id '{key}' is that of {tmp_path}/in.csv, line {other} too" in str(error.value)
+    assert not (tmp_path / "again.json").exists()
+    predict(answering, file=tmp_path / "in.csv", out=tmp_path / "out.csv")  # where every row keeps its place
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 7
+    asked = [{"id": "z", "question": "the film"}] * 2
+    official = {"data": [{"paragraphs": [{"context": "a good film", "qas": asked}]}]}
+    (tmp_path / "in.json").write_text(json.dumps(official))
+    with pytest.raises(UserError, match=r"qas\[1\] \(id z\): the id 'z' is that of .*qas\[0\]"):
+        predict(answering, file=tmp_path / "in.json", out=tmp_path / "again.json")
+
+
 def test_vectors_of_a_run_that_answers(answering: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("question,context\nthe film,a good film\n")
     embed(answering, tmp_path / "in.csv", out=tmp_path / "out.npz", vectors=VectorOptions(pooling="cls"))
@@ -169,9 +190,10 @@ def test_a_run_that_chooses(encoder: Path, tmp_path: Path, capsys: pytest.Captur
 
 def test_questions_in_a_table(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paragraphs = [f"{one} film {other}" for one in MARKED for other in MARKED]
-    rows = [f"the film,{paragraph},{paragraph.split()[0]}\n" for paragraph in paragraphs]
+    rows = [f"the film,{paragraph},{paragraph.split()[-1]}\n" for paragraph in paragraphs]
     (tmp_path / "own.csv").write_text("question,context,answer\n" + "".join(rows))
     finetune("span", *SETTINGS, "--epochs", "1", model=encoder, data=tmp_path / "own.csv", out=tmp_path / "run")
+    assert "mended" not in capsys.readouterr().out and not (tmp_path / "run" / "remarks.txt").exists()
     evaluate(tmp_path / "run", data=tmp_path / "own.csv")
     assert "exact" in capsys.readouterr().out
     predict(tmp_path / "run", "the film", "bad actor")

@@ -56,7 +56,9 @@ def test_releases(tmp_path: Path) -> None:
     names = [f"{split}-v{release}-mini.json" for split in ("train", "dev") for release in ("1.1", "2.0")]
     folder(tmp_path, *names)
     assert [path.name for path in find_named(tmp_path, release="2.0").values()] == names[1::2]
-    with pytest.raises(UserError, match=r"several files for train: .*\. Give --release 1\.1 or 2\.0, or one file"):
+    with pytest.raises(UserError, match=r"several files for train: .*\. Give one file, or --release 1\.1 or 2\.0\."):
+        find_named(tmp_path, option="--release")
+    with pytest.raises(UserError, match=r"several files for train: .*\.json\. Give one file\.$"):
         find_named(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""span and squad: files in every form, answers sought where they stand, bad input with its place, exact targets."""
+"""span and squad: what is learnt from questions, exact targets, what is too long, the official files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from osbert.commands.finetune_long import long_texts
+from osbert.commands.finetune_rows import Rows
+from osbert.data.encoded import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.tasks import Record, load
@@ -19,216 +22,10 @@ from osbert.tasks.spans import Gold, Question
 from osbert.tasks.spans.windows import Window
 from osbert.tasks.squad import Squad
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from questions import PARAGRAPH, answers, squad
 
-PARAGRAPH = "The film was long. A good play, a bad film; the film was good."
 WORDS = ("the", "film", "was", "long", ".", "a", "good", "play", ",", "bad", ";", "who", "what", "is", "?", "##s")
 PACKER = Packer(tokenizer=Tokenizer([*SPECIALS, *WORDS]), length=20)
-
-
-def answers(*pairs: tuple[str, Any]) -> dict[str, Any]:
-    return {"answers": [{"text": text, "answer_start": start} for text, start in pairs]}
-
-
-def squad(*asked: dict[str, Any], context: Any = PARAGRAPH) -> dict[str, Any]:
-    qas = [{"id": f"q{place}", "question": "what is long?", **one} for place, one in enumerate(asked)]
-    return {"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas}]}]}
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    def write(content: Any, name: str = "train.json", encoding: str = "utf-8", end: str = "\n") -> Path:
-        text = content if isinstance(content, str) else json.dumps(content, indent=1, ensure_ascii=False)
-        (tmp_path / name).write_bytes(text.replace("\n", end).encode(encoding))
-        return tmp_path / name
-
-    return write
-
-
-def read(path: Path, task: Span | None = None) -> list[Question]:
-    problems = Problems(heading="")
-    records = list(dataclasses.replace(task or Squad(), data=str(path)).records("all", problems))
-    problems.stop_if_any()
-    return records  # type: ignore[return-value]
-
-
-def test_answers_are_sought_where_they_stand(write: Callable[..., Path]) -> None:
-    path = write(
-        squad(
-            answers(("film", 4)),
-            answers(("film", 40)),
-            answers(("film", -1)),
-            answers(("THE  film", 50)),
-            answers(("cinema", 4), ("film", 4)),
-            {"is_impossible": True, **answers()},
-            answers(),
-            {},
-            {"answers": None},
-            {"answers": [{"text": "film"}]},
-        )
-    )
-    records = read(path)
-    assert [record.label for record in records] == [
-        (Gold("film", 4),),
-        (Gold("film", 38),),
-        (Gold("film", 4),),
-        (Gold("the film", 44),),
-        (Gold("cinema", -1), Gold("film", 4)),
-        (),
-        (),
-        None,
-        None,
-        (Gold("film", 4),),
-    ]
-    remarks = [record.remark for record in records]
-    assert not any(remarks[place] for place in (0, 5, 6, 7, 8, 9))
-    assert remarks[1] == "the answer 'film' does not stand at 40; taken from 38, the nearest"
-    assert "does not stand at -1; taken from 4" in remarks[2] and "taken from 44" in remarks[3]
-    assert remarks[4] == "the answer 'cinema' does not stand in the paragraph: it cannot be learnt from"
-    assert records[4].place == f"{path}, data[0].paragraphs[0].qas[4] (id q4)"
-
-
-def test_an_empty_answer_is_none(write: Callable[..., Path]) -> None:
-    told: list[list[tuple[str, Any]]] = [
-        [("", -1)],
-        [("", 0)],
-        [("", None)],
-        [("\u200b ", 57)],
-        [("", -1), ("film", 4)],
-    ]
-    wanted: list[Any] = [(), (), (), (), (Gold("film", 4),)]
-    asked = [answers(*pairs) for pairs in told]
-    rows = [{"question": "what?", "context": PARAGRAPH, **one} for one in asked]
-    split = [{**row, "answers": {"text": [*texts], "answer_start": [*starts]}}
-             for row, (texts, starts) in zip(rows, (zip(*pairs) for pairs in told))]  # fmt: skip
-    for name, content in (("a.json", squad(*asked)), ("b.jsonl", rows), ("c.jsonl", split)):
-        content = content if name == "a.json" else "\n".join(map(json.dumps, content))
-        records = read(write(content, name))
-        assert [record.label for record in records] == wanted, name
-        assert [record.remark for record in records] == [
-            *[""] * 3, "an answer at 57 is empty: it is passed over", "an answer at -1 is empty: it is passed over"
-        ]  # fmt: skip
-        task = Squad(data="x").fitted(records)
-        assert task.unanswerable == "yes" and "5 questions on 1 paragraphs, 4 without" in task.describe(records)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (squad(answers(("film", "4"))), r"qas\[0\] \(id q0\): an answer has the text 'film' at '4'"),
-        (squad({"answers": "film"}), "'answers' is no list of objects"),
-        (squad({"question": " ", **answers()}), r"data\[0\]\.paragraphs\[0\]\.qas\[0\]: the question is empty"),
-        (squad(answers(), context=""), r"data\[0\]\.paragraphs\[0\]: the context is empty"),
-        (squad(answers(), context=7), "the context is no text but 7"),
-        (squad(), "there are no questions in it"),
-        ({"data": [{"title": "x"}]}, r"data\[0\]\.paragraphs: there is no such list; is it a file in SQuAD's form"),
-        ({"data": ["x"]}, r"data\[0\]: 'x' is no object"),
-        ({"data": []}, "there are no questions in it"),
-        (json.dumps(squad(answers()))[:-9], "line 1, character [0-9]+: not JSON .* Is the file whole"),
-        ([{"context_text": "x", "qas": []}], "CMRC 2018 in its first form"),
-    ],
-)
-def test_what_is_not_of_the_form_is_told_with_its_place(write: Callable[..., Path], content: Any, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        read(write(content))
-
-
-def test_several_problems_are_told_at_once(write: Callable[..., Path]) -> None:
-    with pytest.raises(UserError) as error:
-        read(write(squad(answers(("a", "x")), {"question": None}, answers(("film", 4)))))
-    assert "qas[0] (id q0)" in str(error.value) and "qas[1]: the question is empty" in str(error.value)
-
-
-@pytest.mark.parametrize(("encoding", "end"), [("utf-8", "\r\n"), ("utf-8-sig", "\n"), ("utf-8-sig", "\r\n")])
-def test_marks_and_line_ends_of_other_systems(write: Callable[..., Path], encoding: str, end: str) -> None:
-    (record,) = read(write(squad(answers(("film", 4))), encoding=encoding, end=end))
-    assert record.label == (Gold("film", 4),)
-    table = f"question,context,answer\nwhat?,{PARAGRAPH.replace(',', '')},film\n"
-    (record,) = read(write(table, "train.csv", encoding, end))
-    assert record.label == (Gold("film", 4),) and record.texts[0] == "what?"
-
-
-def test_tables_of_ones_own(write: Callable[..., Path]) -> None:
-    rows: list[dict[str, Any]] = [
-        {"id": "x", "question": "q", "context": PARAGRAPH, "answers": {"text": ["film"], "answer_start": [38]}},
-        {"question": "q", "context": PARAGRAPH, "answers": {"text": [], "answer_start": []}},
-        {"question": "q", "context": PARAGRAPH, "answers": ["play", "film"]},
-        {"question": "q", "context": PARAGRAPH, "answers": [{"text": "play", "answer_start": 25}]},
-        {"question": "q", "context": PARAGRAPH, "answers": ""},
-    ]
-    records = read(write("\n".join(map(json.dumps, rows)), "rows.jsonl"))
-    assert [record.label for record in records] == [
-        (Gold("film", 38),),
-        (),
-        (Gold("play", 26), Gold("film", 4)),
-        (Gold("play", 26),),
-        (),
-    ]
-    assert records[0].key == "x" and records[3].place.endswith("rows.jsonl, line 4") and records[3].remark
-    cells = "frage;text;antwort;ab\nwas;a film is a film;film;12\nwas;a film;;\n"
-    task = Span(question="frage", paragraph="text", answer="antwort", answer_start="ab")
-    assert [record.label for record in read(write(cells, "own.csv"), task)] == [(Gold("film", 12),), ()]
-
-
-def test_an_answer_of_which_no_start_is_told_stands_where_it_stands_first(write: Callable[..., Path]) -> None:
-    answered = ("film", "bad film", "THE  FILM", "cinema", "")
-    cells = "question;context;answer\n" + "".join(f"what?;{PARAGRAPH.replace(';', ',')};{one}\n" for one in answered)
-    records = read(write(cells, "own.csv"))
-    assert [record.label for record in records] == [
-        (Gold("film", 4),), (Gold("bad film", 34),), (Gold("The film", 0),), (Gold("cinema", -1),), ()
-    ]  # fmt: skip
-    assert [record.remark for record in records] == [
-        "",
-        "",
-        "the answer 'THE  FILM' stands in the paragraph with other spaces or case; taken from 0",
-        "the answer 'cinema' does not stand in the paragraph: it cannot be learnt from",
-        "",
-    ]
-
-
-def test_an_answer_that_is_null_is_not_known(write: Callable[..., Path], tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    told = [None, {"text": None}, "", [], {"text": ["film"], "answer_start": [38.0]}]
-    rows = [{"question": "what?", "context": PARAGRAPH, "answers": one} for one in told]
-    records = read(write("\n".join(map(json.dumps, rows)), "own.jsonl"))
-    assert [record.label for record in records] == [None, None, (), (), (Gold("film", 38),)]
-    assert Span().describe(records) == "5 questions on 1 paragraphs, 2 without an answer, 2 of unknown answer"
-    columns = {"question": ["what?"] * 3, "context": [PARAGRAPH] * 3, "answer": [None, "", "film"]}
-    parquet.write_table(pyarrow.table(columns), tmp_path / "own.parquet")
-    assert [record.label for record in read(tmp_path / "own.parquet")] == [None, (), (Gold("film", 4),)]
-
-
-def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
-    for encoding, said in (("utf-16", ""), ("gb18030", "gb18030"), ("utf-8-sig", "utf-8"), ("utf-16", "utf-16")):
-        (record,) = read(
-            write(squad(answers(("电影", 1)), context="《电影》"), encoding=encoding), Squad(encoding=said)
-        )
-        assert record.label == (Gold("电影", 1),)
-    path = write(squad(answers(("film", 4))))
-    for wrong, message in (
-        ("klingon", "There is no encoding called 'klingon'"),
-        ("hex", "There is no encoding called 'hex'"),
-        ("utf-16", "does not begin as utf-16 text does, with a mark"),
-    ):
-        with pytest.raises(UserError, match=message):
-            read(path, Squad(encoding=wrong))
-    with pytest.raises(UserError, match=r"absent\.json: no such file"):
-        Squad().inputs(path.with_name("absent.json"))
-
-
-@pytest.mark.parametrize(
-    ("cells", "message"),
-    [
-        ("question,context\nq,p\n", "none is called answers: give --answer NAME"),
-        ("question,answer\nq,p\n", "none is called context: give --paragraph NAME"),
-        ("question,context,answer,answer_start\nq,a film,film,x\n", "line 2: the answer's start 'x' is not a whole"),
-        ("question,context,answer\nq,a film,film,x\n", "line 2: 4 cells, but there are 3 columns"),
-        ("question,context,answer\nq,,film\n", "line 2: the context is empty"),
-        ("question,context,answer\n,,\n", "line 2: the text is empty"),
-    ],
-)
-def test_tables_that_cannot_be_used(write: Callable[..., Path], cells: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        read(write(cells, "own.csv"))
 
 
 def test_paragraphs_are_held_out_whole(write: Callable[..., Path]) -> None:
@@ -242,6 +39,45 @@ def test_paragraphs_are_held_out_whole(write: Callable[..., Path]) -> None:
     assert (task.unanswerable, task.scoring, task.criterion) == ("no", "words", "f1")
     assert any("10% of the paragraphs are held out" in line for line in task.findings())
     assert task.describe(records["dev"]) == "6 questions on 2 paragraphs"
+
+
+def test_questions_of_unknown_answer_are_neither_held_out_nor_lost(write: Callable[..., Path]) -> None:
+    rows = [{"question": "what?", "context": f"a film {place}", "answer": None if place % 2 else "film"}
+            for place in range(40)]  # fmt: skip
+    path = write("\n".join(map(json.dumps, rows)), "own.jsonl")
+    task, records = load(Span(data=str(path)), ("train", "dev"))
+    assert records["dev"] and all(record.label is not None for record in records["dev"])
+    rows_read = Rows.of(task, records, PACKER)
+    assert len(rows_read.training) + len(records["dev"]) == len(rows_read.remarks) == 20
+    assert rows_read.remarks[0] == f"{path}, line 2: its label is not known: it is not learnt from"
+
+
+def test_cmrc_2018_as_it_is_published(tmp_path: Path) -> None:
+    context = "《旧城往事3》（）是由河马和ψ-works开发的游戏，2009年12月发售。"
+
+    def content(split: str, *golds: tuple[str, int]) -> dict[str, Any]:
+        qas = [{"question": "《旧城往事3》是由谁开发的？", "id": f"{split}_0_QUERY_{place}", **answers(*golds)}
+               for place in range(2)]  # fmt: skip
+        paragraph = {"id": f"{split}_0", "context": context, "qas": qas}
+        return {"version": "v1.0", "data": [{"paragraphs": [paragraph], "id": f"{split}_0", "title": "旧城往事3"}]}
+
+    told = {
+        "cmrc2018_train.json": content("TRAIN", ("《旧城往事3》", 0)),
+        "cmrc2018_dev.json": content("DEV", *[("河马和ψ-works", 11)] * 2, ("河马", 11)),
+        "cmrc2018_trial.json": content("TRIAL", ("河马", 11)),
+    }
+    for name, one in told.items():
+        (tmp_path / name).write_text(json.dumps(one, ensure_ascii=name.endswith("dev.json")), encoding="utf-8")
+    task, records = load(Squad(data=str(tmp_path)).resolved(), ("train", "dev"))
+    assert (task.scoring, task.unanswerable) == ("characters", "no")
+    assert [record.key for record in records["dev"]] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]  # type: ignore[attr-defined]
+    assert records["dev"][0].label == (Gold("河马和ψ-works", 11), Gold("河马和ψ-works", 11), Gold("河马", 11))
+    assert not any(record.remark for found in records.values() for record in found)
+    tokenizer = Tokenizer([*SPECIALS, *dict.fromkeys(f"{context}谁？".lower())])
+    windows = Span().encode(records["dev"][0], Packer(tokenizer=tokenizer, length=64))
+    assert [said(window, records["dev"][0]) for window in windows if isinstance(window, Window)] == ["河马和ψ-works"]
+    inputs = task.inputs(tmp_path / "cmrc2018_dev.json")
+    assert [inputs.called(row) for row, _ in inputs.rows(Problems(heading=""))] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]
 
 
 def test_what_is_learnt_from_the_training_questions() -> None:
@@ -326,6 +162,15 @@ def test_questions_that_are_too_long_are_told() -> None:
         "1 of 2 questions are longer than 5 pieces; their ends are not read. --question-length N changes this."
     )
     assert Span().cuts(records[:1], PACKER) == ""
+    assert "longer than 8 pieces, half of a sequence; their ends are not read. --length N" in Span().cuts(
+        records, PACKER
+    )
+    task, training = Span(question_length=5), OnDemand(records[:1], lambda record: Span().encode(record, PACKER))
+    assert long_texts(task, PACKER, training=training, records=records[:1], development=records).startswith(
+        "dev: 1 of 2 questions are longer than 5 pieces"
+    )
+    told = long_texts(task, PACKER, training=training, records=records, development=records)
+    assert [line[:12] for line in told.splitlines()] == ["train: 1 of ", "dev: 1 of 2 "]
 
 
 def test_the_threshold_is_tuned_for_f1() -> None:
@@ -356,8 +201,10 @@ def test_the_official_files(data: Path) -> None:
         assert (len(records["train"]), len(records["dev"])) == (train, dev)
         assert sum(record.label == () for record in records["train"]) == without
         assert task.unanswerable == ("yes" if without else "no")
-    with pytest.raises(UserError, match=r"Give --release 1\.1 or 2\.0"):
+    with pytest.raises(UserError, match=r"Give one file, or osbert finetune squad --release 1\.1 or 2\.0\."):
         load(Squad(data=str(data / "squad")), ("train",))
+    with pytest.raises(UserError, match=r"several files for train: .*\.json\. Give one file\.$"):
+        Span(data=str(data / "squad")).split_files()
     (german,) = load(Squad(data=str(data / "squad" / "xquad.de.json")), ("all",))[1].values()
     for record in german:
         assert record.label and not record.remark

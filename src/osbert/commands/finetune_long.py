@@ -81,7 +81,8 @@ def long_texts(
     `training`: the sequences of the training `records`. A `lazy` task tells it itself.
     """
     if not isinstance(training, Ready):
-        return task.cuts(records, packer)
+        cuts = {"train": task.cuts(records, packer), "dev": task.cuts(development, packer)}
+        return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
     parts = {"train": _made(training, together=task.together), "dev": _encoded(task, development, packer)}
     told = {split: part.describe(task, packer.length) for split, part in parts.items()}
     lines = [f"{split}: {line}" for split, line in told.items() if line]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -76,7 +76,7 @@ class Lessons(Protocol):
 
     @property
     def truncation(self) -> str:
-        """Return in words how much of the training texts does not fit, "" when everything does."""
+        """Return in words how much of the texts does not fit, "" when everything does."""
         ...
 
     @property
@@ -157,7 +157,7 @@ class Rows:
             development=records["dev"],
             encoded=OnDemand(training, lambda record: task.encode(record, packer)) if task.lazy else Ready(groups),
             fingerprint=fingerprint(records),
-            remarks=[f"{one.place}: {one.remark}" for found in records.values() for one in found if one.remark],
+            remarks=[*_remarks(task, records)],
         )
 
     @property
@@ -246,6 +246,16 @@ class Rows:
         return long_texts(
             self.task, self.packer, training=self.encoded, records=self.training, development=self.development
         )
+
+
+def _remarks(task: Task, records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    """Yield what was mended or is amiss, a line a record; that nothing is learnt from one is amiss."""
+    for split, found in records.items():
+        for record in found:
+            if record.remark:
+                yield f"{record.place}: {record.remark}"
+            elif split == "train" and not task.teaches(record):
+                yield f"{record.place}: its label is not known: it is not learnt from"
 
 
 def fingerprint(records: Mapping[str, Sequence[Record]]) -> str:

@@ -89,7 +89,7 @@ def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOpti
     tell_remarks(engine)
     inputs = task.inputs(file)
     print(inputs.describe, file=sys.stderr)
-    check(engine, inputs, file)
+    check(engine, inputs, file, keyed=_is_official(out, inputs))
     count = empty = cut = 0
     with writing(out) as stream:
         writer = open_writer(out, stream, task, inputs)
@@ -105,12 +105,21 @@ def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOpti
     print(f"{', '.join(notes)}{f' -> {out}' if out else ''}", file=sys.stderr)
 
 
-def check(engine: Engine, inputs: Inputs, file: Path) -> None:
-    """Read the whole file and raise one UserError with every row that cannot be used or may not be cut."""
+def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> None:
+    """Read the whole file and raise one UserError with every row that cannot be used or may not be cut.
+
+    `keyed`: predictions are written by the rows' ids, each of which must then be one row's alone.
+    """
     problems = Problems(heading=f"{file} cannot be used")
-    for _, record in inputs.rows(problems):
+    first: dict[str, str] = {}
+    for row, record in inputs.rows(problems):
         if record is not None:
             engine.fine_tuned.refuse_long([record], engine.packer, problems)
+        if keyed:
+            place = f"{file}, line {row.line}" if record is None else record.place
+            called = inputs.called(row)
+            if first.setdefault(called, place) != place:
+                problems.add(f"{place}: the id '{called}' is that of {first[called]} too. Mend it, or write .jsonl.")
     problems.stop_if_any()
 
 
@@ -155,15 +164,15 @@ class LineWriter:
 class ObjectWriter:
     """One JSON object, {key: prediction}, as the scorers of some data sets (SQuAD's) read it."""
 
-    def __init__(self, stream: TextIO, key: str) -> None:
-        """Write to `stream`; the column `key` names a row."""
+    def __init__(self, stream: TextIO, inputs: Inputs) -> None:
+        """Write to `stream`; `inputs` say what a row is called."""
         self.stream = stream
-        self.key = key
+        self.inputs = inputs
         self.before = "{"
 
     def write(self, row: Row, prediction: Prediction | None) -> None:
         """Write one entry."""
-        entry = f"{json.dumps(row.values.get(self.key, str(row.line)), ensure_ascii=False)}: "
+        entry = f"{json.dumps(self.inputs.called(row), ensure_ascii=False)}: "
         value = "" if prediction is None else prediction.value
         self.stream.write(f"{self.before}{entry}{json.dumps(value, ensure_ascii=False)}")
         self.before = ",\n"
@@ -195,13 +204,18 @@ class CellWriter:
 def open_writer(out: Path | None, stream: TextIO, task: Task, inputs: Inputs) -> Writer:
     """Return the writer for the output's name; on standard output the form is the input's."""
     suffix = out.suffix.lower() if out else ".jsonl" if inputs.lines else ".csv"
-    if suffix == ".json" and inputs.key:
-        return ObjectWriter(stream, inputs.key)
+    if _is_official(out, inputs):
+        return ObjectWriter(stream, inputs)
     if suffix in (".jsonl", ".ndjson", ".json"):
         return LineWriter(stream, inputs)
     if suffix in (".csv", ".tsv"):
         return CellWriter(stream, task, inputs, delimiter="\t" if suffix == ".tsv" else ",")
     raise UserError(f"{out}: predictions are written as .csv, .tsv or .jsonl.")
+
+
+def _is_official(out: Path | None, inputs: Inputs) -> bool:
+    """Return whether predictions are written as one JSON object, by the rows' ids."""
+    return out is not None and out.suffix.lower() == ".json" and bool(inputs.key)
 
 
 @contextmanager

@@ -48,11 +48,11 @@ def find_splits(
     return found
 
 
-def find_named(path: Path, *, release: str = "") -> dict[str, Path]:
+def find_named(path: Path, *, release: str = "", option: str = "") -> dict[str, Path]:
     """Return the table of each split as `find_splits`; where none is called so, those with such a word in their names.
 
     These are called train-v1.1.json or story-cloze-dev.csv. `release`: of several releases side by side, the one to
-    take ("1.1").
+    take ("1.1"). `option`: how a user asks for it, for advice; "" where nothing does.
 
     Raises UserError when there is nothing, or two files for one split.
     """
@@ -66,8 +66,8 @@ def find_named(path: Path, *, release: str = "") -> dict[str, Path]:
         files = _with_word(tables, words)
         releases = sorted({_release(file) for file in files} - {""})
         files = [file for file in files if not release or _release(file) in ("", release)]
-        asked = f"--release {' or '.join(releases)}, or one file" if len(releases) > 1 else "one file"
-        found |= _only(path, split, files, advice=f" Give {asked}.")
+        asked = f", or {option} {' or '.join(releases)}" if option and len(releases) > 1 else ""
+        found |= _only(path, split, files, advice=f" Give one file{asked}.")
     return found or find_splits(path)
 
 

@@ -84,8 +84,8 @@ class Inputs:
 
     `describe`: the file's form and what is read of it, in words. `columns`: of its rows. `lines`: whether JSON lines
     suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names
-    a row; "" where there is none. `rows(problems)` yields (row, record), None for a record where there is nothing to
-    read; a row that cannot be used is noted in `problems` and left out.
+    a row, by its line where that is empty; "" where there is no such form. `rows(problems)` yields (row, record), None
+    for a record where there is nothing to read; a row that cannot be used is noted in `problems` and left out.
     """
 
     describe: str
@@ -93,6 +93,10 @@ class Inputs:
     rows: Callable[[Problems], Iterator[tuple[Row, Record | None]]]
     lines: bool = False
     key: str = ""
+
+    def called(self, row: Row) -> str:
+        """Return what that form calls a row."""
+        return row.values.get(self.key) or str(row.line)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +218,7 @@ class Task(Objective):
         return batch
 
     def cuts(self, records: Sequence[Record], packer: Packer) -> str:
-        """Return in words what of the training records is not read, for a `lazy` task; for others it is counted."""
+        """Return in words what of some records is not read, for a `lazy` task; for others it is counted."""
         return ""
 
     @property

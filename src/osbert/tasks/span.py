@@ -111,10 +111,10 @@ class Span(TableTask):
             yield from questions(content, path, problems)
 
     def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which are held out: all questions of a share of the paragraphs."""
+        """Return which are held out: all questions of a share of the paragraphs, but those of unknown answer."""
         paragraphs = list(dict.fromkeys(record.texts[1] for record in records))
         out = dict(zip(paragraphs, hold_out(paragraphs, self.held_out, stratified=False).tolist()))
-        return np.array([out[record.texts[1]] for record in records], np.bool_)
+        return np.array([record.label is not None and out[record.texts[1]] for record in records], np.bool_)
 
     def findings(self) -> list[str]:
         """Return the files in use, and where development questions come from."""
@@ -165,7 +165,8 @@ class Span(TableTask):
         """Return the questions of a file, whose answers are not looked at."""
         content = read_json(path, encoding=self.encoding)
         if content is None:
-            return dataclasses.replace(super().inputs(path), key="id")
+            key = self.columns(self.open(path), labelled=False).key
+            return dataclasses.replace(super().inputs(path), key=key or "id")
 
         def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
             for number, record in enumerate(questions(content, path, problems), 1):
@@ -185,7 +186,7 @@ class Span(TableTask):
             raise UserError(
                 f"{record.place}: {self.name} reads a question and a paragraph, not {len(record.texts)} text(s)."
             )
-        cutter = Cutter(packer=packer, question=self.question_length, stride=self.stride)
+        cutter = self._cutter(packer)
         windows = cutter.windows(*record.texts, record=record.number)
         if not self.teaches(record):
             return [window for _, window in windows]
@@ -193,18 +194,18 @@ class Span(TableTask):
 
     def limit(self, packer: Packer) -> str:
         """Return in words how much of a question is read; of a paragraph everything is."""
-        return f"{self.question_length} pieces of a question"
+        return f"{self._cutter(packer).most} pieces of a question"
 
     def cuts(self, records: Sequence[Record], packer: Packer) -> str:
         """Return in words how many questions are too long."""
-        cutter = Cutter(packer=packer, question=self.question_length, stride=self.stride)
+        cutter = self._cutter(packer)
         long = sum(cutter.question_pieces(record.texts[0])[1] > 0 for record in records)
         if not long:
             return ""
-        return (
-            f"{long:,} of {len(records):,} questions are longer than {self.question_length} pieces; their ends are not "
-            "read. --question-length N changes this."
-        )
+        size, remedy = f"{cutter.most} pieces", "--question-length N changes this"
+        if cutter.most < self.question_length:
+            size, remedy = f"{size}, half of a sequence", "--length N changes this, up to the model's own"
+        return f"{long:,} of {len(records):,} questions are longer than {size}; their ends are not read. {remedy}."
 
     def head(self, backbone: Transformer) -> Head:
         """Return a start and an end vector."""
@@ -252,6 +253,9 @@ class Span(TableTask):
             return dict.fromkeys(names, "")
         one = prediction.chosen
         return dict(zip(names, (prediction.value, f"{one.probability:.6f}", one.start, one.end, prediction.truncated)))
+
+    def _cutter(self, packer: Packer) -> Cutter:
+        return Cutter(packer=packer, question=self.question_length, stride=self.stride)
 
     @property
     def _way(self) -> Way:

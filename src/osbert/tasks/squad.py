@@ -20,4 +20,5 @@ class Squad(Span):
 
     def split_files(self) -> Mapping[str, Path]:
         """Return the file of each split of the release asked for."""
-        return find_named(Path(self.data), release="" if self.release == "any" else self.release)
+        release = "" if self.release == "any" else self.release
+        return find_named(Path(self.data), release=release, option="osbert finetune squad --release")

@@ -46,10 +46,15 @@ class Cutter:
     question: int
     stride: int
 
+    @property
+    def most(self) -> int:
+        """Return the most pieces of a question that are read."""
+        return min(self.question, (self.packer.length - self.packer.pair_specials) // 2)
+
     def question_pieces(self, text: str) -> tuple[Run, int]:
         """Return the question's pieces, and how many do not fit."""
         ids = self.packer.tokenizer.encode(text)
-        size = min(len(ids), self.question, (self.packer.length - self.packer.pair_specials) // 2)
+        size = min(len(ids), self.most)
         return Run.of(ids[:size], self.packer.tokenizer), len(ids) - size
 
     def windows(self, question: str, paragraph: str, *, record: int) -> Iterator[tuple[int, Window]]:

@@ -1,0 +1,204 @@
+"""Questions from files in every form: answers sought where they stand, what is amiss told with its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osbert.errors import Problems, UserError
+from osbert.tasks.span import Span
+from osbert.tasks.spans import Gold, Question
+from osbert.tasks.squad import Squad
+from questions import PARAGRAPH, answers, squad
+
+
+def read(path: Path, task: Span | None = None) -> list[Question]:
+    problems = Problems(heading="")
+    records = list(dataclasses.replace(task or Squad(), data=str(path)).records("all", problems))
+    problems.stop_if_any()
+    return records  # type: ignore[return-value]
+
+
+def test_answers_are_sought_where_they_stand(write: Callable[..., Path]) -> None:
+    path = write(
+        squad(
+            answers(("film", 4)),
+            answers(("film", 40)),
+            answers(("film", -1)),
+            answers(("THE  film", 50)),
+            answers(("cinema", 4), ("film", 4)),
+            {"is_impossible": True, **answers()},
+            answers(),
+            {},
+            {"answers": None},
+            {"answers": [{"text": "film"}]},
+        )
+    )
+    records = read(path)
+    assert [record.label for record in records] == [
+        (Gold("film", 4),),
+        (Gold("film", 38),),
+        (Gold("film", 4),),
+        (Gold("the film", 44),),
+        (Gold("cinema", -1), Gold("film", 4)),
+        (),
+        (),
+        None,
+        None,
+        (Gold("film", 4),),
+    ]
+    remarks = [record.remark for record in records]
+    assert not any(remarks[place] for place in (0, 5, 6, 7, 8, 9))
+    assert remarks[1] == "the answer 'film' does not stand at 40; taken from 38, the nearest"
+    assert "does not stand at -1; taken from 4" in remarks[2] and "taken from 44" in remarks[3]
+    assert remarks[4] == "the answer 'cinema' does not stand in the paragraph: it cannot be learnt from"
+    assert records[4].place == f"{path}, data[0].paragraphs[0].qas[4] (id q4)"
+
+
+def test_an_empty_answer_is_none(write: Callable[..., Path]) -> None:
+    told: list[list[tuple[str, Any]]] = [
+        [("", -1)],
+        [("", 0)],
+        [("", None)],
+        [("\u200b ", 57)],
+        [("", -1), ("film", 4)],
+    ]
+    wanted: list[Any] = [(), (), (), (), (Gold("film", 4),)]
+    asked = [answers(*pairs) for pairs in told]
+    rows = [{"question": "what?", "context": PARAGRAPH, **one} for one in asked]
+    split = [{**row, "answers": {"text": [*texts], "answer_start": [*starts]}}
+             for row, (texts, starts) in zip(rows, (zip(*pairs) for pairs in told))]  # fmt: skip
+    for name, content in (("a.json", squad(*asked)), ("b.jsonl", rows), ("c.jsonl", split)):
+        content = content if name == "a.json" else "\n".join(map(json.dumps, content))
+        records = read(write(content, name))
+        assert [record.label for record in records] == wanted, name
+        assert [record.remark for record in records] == [
+            *[""] * 3, "an answer at 57 is empty: it is passed over", "an answer at -1 is empty: it is passed over"
+        ]  # fmt: skip
+        task = Squad(data="x").fitted(records)
+        assert task.unanswerable == "yes" and "5 questions on 1 paragraphs, 4 without" in task.describe(records)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (squad(answers(("film", "4"))), r"qas\[0\] \(id q0\): an answer has the text 'film' at '4'"),
+        (squad({"answers": "film"}), "'answers' is no list of objects"),
+        (squad({"question": " ", **answers()}), r"data\[0\]\.paragraphs\[0\]\.qas\[0\]: the question is empty"),
+        (squad(answers(), context=""), r"data\[0\]\.paragraphs\[0\]: the context is empty"),
+        (squad(answers(), context=7), "the context is no text but 7"),
+        (squad(), "there are no questions in it"),
+        ({"data": [{"title": "x"}]}, r"data\[0\]\.paragraphs: there is no such list; is it a file in SQuAD's form"),
+        ({"data": ["x"]}, r"data\[0\]: 'x' is no object"),
+        ({"data": []}, "there are no questions in it"),
+        (json.dumps(squad(answers()))[:-9], "line 1, character [0-9]+: not JSON .* Is the file whole"),
+        ([{"context_text": "x", "qas": []}], "CMRC 2018 in its first form"),
+    ],
+)
+def test_what_is_not_of_the_form_is_told_with_its_place(write: Callable[..., Path], content: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(write(content))
+
+
+def test_several_problems_are_told_at_once(write: Callable[..., Path]) -> None:
+    with pytest.raises(UserError) as error:
+        read(write(squad(answers(("a", "x")), {"question": None}, answers(("film", 4)))))
+    assert "qas[0] (id q0)" in str(error.value) and "qas[1]: the question is empty" in str(error.value)
+
+
+@pytest.mark.parametrize(("encoding", "end"), [("utf-8", "\r\n"), ("utf-8-sig", "\n"), ("utf-8-sig", "\r\n")])
+def test_marks_and_line_ends_of_other_systems(write: Callable[..., Path], encoding: str, end: str) -> None:
+    (record,) = read(write(squad(answers(("film", 4))), encoding=encoding, end=end))
+    assert record.label == (Gold("film", 4),)
+    table = f"question,context,answer\nwhat?,{PARAGRAPH.replace(',', '')},film\n"
+    (record,) = read(write(table, "train.csv", encoding, end))
+    assert record.label == (Gold("film", 4),) and record.texts[0] == "what?"
+
+
+def test_tables_of_ones_own(write: Callable[..., Path]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "x", "question": "q", "context": PARAGRAPH, "answers": {"text": ["film"], "answer_start": [38]}},
+        {"question": "q", "context": PARAGRAPH, "answers": {"text": [], "answer_start": []}},
+        {"question": "q", "context": PARAGRAPH, "answers": ["play", "film"]},
+        {"question": "q", "context": PARAGRAPH, "answers": [{"text": "play", "answer_start": 25}]},
+        {"question": "q", "context": PARAGRAPH, "answers": ""},
+    ]
+    records = read(write("\n".join(map(json.dumps, rows)), "rows.jsonl"))
+    assert [record.label for record in records] == [
+        (Gold("film", 38),),
+        (),
+        (Gold("play", 26), Gold("film", 4)),
+        (Gold("play", 26),),
+        (),
+    ]
+    assert records[0].key == "x" and records[3].place.endswith("rows.jsonl, line 4") and records[3].remark
+    cells = "frage;text;antwort;ab\nwas;a film is a film;film;12\nwas;a film;;\n"
+    task = Span(question="frage", paragraph="text", answer="antwort", answer_start="ab")
+    assert [record.label for record in read(write(cells, "own.csv"), task)] == [(Gold("film", 12),), ()]
+
+
+def test_an_answer_of_which_no_start_is_told_stands_where_it_stands_first(write: Callable[..., Path]) -> None:
+    answered = ("film", "bad film", "THE  FILM", "cinema", "")
+    cells = "question;context;answer\n" + "".join(f"what?;{PARAGRAPH.replace(';', ',')};{one}\n" for one in answered)
+    records = read(write(cells, "own.csv"))
+    assert [record.label for record in records] == [
+        (Gold("film", 4),), (Gold("bad film", 34),), (Gold("The film", 0),), (Gold("cinema", -1),), ()
+    ]  # fmt: skip
+    assert [record.remark for record in records] == [
+        "",
+        "",
+        "the answer 'THE  FILM' stands in the paragraph with other spaces or case; taken from 0",
+        "the answer 'cinema' does not stand in the paragraph: it cannot be learnt from",
+        "",
+    ]
+
+
+def test_an_answer_that_is_null_is_not_known(write: Callable[..., Path], tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    told = [None, {"text": None}, "", [], {"text": ["film"], "answer_start": [38.0]}]
+    rows = [{"question": "what?", "context": PARAGRAPH, "answers": one} for one in told]
+    records = read(write("\n".join(map(json.dumps, rows)), "own.jsonl"))
+    assert [record.label for record in records] == [None, None, (), (), (Gold("film", 38),)]
+    assert Span().describe(records) == "5 questions on 1 paragraphs, 2 without an answer, 2 of unknown answer"
+    columns = {"question": ["what?"] * 3, "context": [PARAGRAPH] * 3, "answer": [None, "", "film"]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "own.parquet")
+    assert [record.label for record in read(tmp_path / "own.parquet")] == [None, (), (Gold("film", 4),)]
+
+
+def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
+    for encoding, said in (("utf-16", ""), ("gb18030", "gb18030"), ("utf-8-sig", "utf-8"), ("utf-16", "utf-16")):
+        (record,) = read(
+            write(squad(answers(("电影", 1)), context="《电影》"), encoding=encoding), Squad(encoding=said)
+        )
+        assert record.label == (Gold("电影", 1),)
+    path = write(squad(answers(("film", 4))))
+    for wrong, message in (
+        ("klingon", "There is no encoding called 'klingon'"),
+        ("hex", "There is no encoding called 'hex'"),
+        ("utf-16", "does not begin as utf-16 text does, with a mark"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read(path, Squad(encoding=wrong))
+    with pytest.raises(UserError, match=r"absent\.json: no such file"):
+        Squad().inputs(path.with_name("absent.json"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ("question,context\nq,p\n", "none is called answers: give --answer NAME"),
+        ("question,answer\nq,p\n", "none is called context: give --paragraph NAME"),
+        ("question,context,answer,answer_start\nq,a film,film,x\n", "line 2: the answer's start 'x' is not a whole"),
+        ("question,context,answer\nq,a film,film,x\n", "line 2: 4 cells, but there are 3 columns"),
+        ("question,context,answer\nq,,film\n", "line 2: the context is empty"),
+        ("question,context,answer\n,,\n", "line 2: the text is empty"),
+    ],
+)
+def test_tables_that_cannot_be_used(write: Callable[..., Path], cells: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(write(cells, "own.csv"))
