@@ -51,18 +51,36 @@ def test_unknown_and_missing_labels(run: Path, tmp_path: Path) -> None:
     evaluate(run, data=path, label="b", file=FileOptions(text="a"))
 
 
-def test_a_folder_and_its_splits(run: Path, encoder: Path, tmp_path: Path) -> None:
+def test_a_folder_and_its_splits(run: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "dev.csv").write_text("text,label\ngood,pos\n")
-    (tmp_path / "test.csv").write_text("text,id\ngood,7\n")
+    (tmp_path / "test.csv").write_text("text,id\ngood,7\nbad,8\n")
     evaluate(run, data=tmp_path)
-    with pytest.raises(UserError, match="there is no label to compare"):
+    assert f"rows of {tmp_path / 'dev.csv'}\n" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"test\.csv, line 2: there is no label to compare .* Write it") as error:
         evaluate(run, data=tmp_path, split="test")
+    assert "line 3: there is no label" in str(error.value)
     with pytest.raises(UserError, match="has no file for train"):
         evaluate(run, data=tmp_path, split="train")
     with pytest.raises(UserError, match="no such file"):
         evaluate(run, data=tmp_path / "absent")
     with pytest.raises(UserError, match="encoder without a task"):
         evaluate(encoder, data=tmp_path)
+
+
+def test_rows_held_out_of_a_training_file_are_told_as_such_with_its_problems(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.csv"
+    rows = "text,label\n" + "good film,pos\nbad film,neg\n" * 10
+    path.write_text(rows)
+    evaluate(run, data=tmp_path)
+    said = capsys.readouterr().out
+    assert f"has no file for development: these are the rows of {path} that a fine-tuning holds out" in said
+    assert "\n2 rows\n" in said
+    path.write_text(rows + "good,pos,film\n,pos\n")
+    with pytest.raises(UserError, match="line 22: 3 cells") as error:
+        evaluate(run, data=tmp_path)
+    assert "line 23: the text is empty. Remove the row, or fine-tune with --skip-empty" in str(error.value)
 
 
 def test_labels_in_brackets_are_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,17 +9,22 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from sklearn.metrics import matthews_corrcoef
 
+from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
-from osbert.commands.submit import submit
+from osbert.commands.submit import find_runs, submit
+from osbert.commands.submit import test_rows as _test_rows
 from osbert.errors import UserError
 from osbert.evaluation.glue import COLUMNS, SETS, SUBMISSION, average
 from osbert.evaluation.paper import TABLE_1
+from osbert.serving.engine import load
 from osbert.training.trainer import Trainer
 
 PAIR = "index\tsentence1\tsentence2\tlabel"
 STSB = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 MRPC = "#1 ID\t#2 ID\t#1 String\t#2 String"
+DIAGNOSTIC = "Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\tHypothesis\tLabel"
 MNLI = "index\tpromptID\tgenre\tsentence1\tsentence2"
 FILES: dict[str, tuple[str, Callable[[int], str]]] = {
     "CoLA/train.tsv": ("", lambda n: f"gj04\t{n % 2}\t\ta {('bad', 'good')[n % 2]} film"),
@@ -116,6 +121,48 @@ def test_the_submission_has_the_servers_files(runs: Path, tmp_path: Path, capsys
     before = out.read_bytes()
     submit(runs, out=out, data=runs.parent / "data")
     assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("cell", ["", "?", "hidden"])
+def test_labels_of_test_rows_are_not_read(runs: Path, tmp_path: Path, cell: str) -> None:
+    for wanted, column in zip((SUBMISSION[3], SUBMISSION[8]), ("score", "label")):
+        folder = tmp_path / wanted.task
+        folder.mkdir()
+        rows = "".join(f"{n}\tgood\ta film\t{cell}\n" for n in range(3))
+        (folder / "test.tsv").write_text(f"index\tsentence1\tsentence2\t{column}\n{rows}")
+        found = _test_rows(wanted, find_runs(runs), tmp_path)
+        assert [(one.number, one.texts, one.label) for one in found] == [
+            (n, ("good", "a film"), None) for n in range(3)
+        ]
+    (tmp_path / "rte" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n1\t\t\n")
+    with pytest.raises(UserError, match=r"test\.tsv, line 3: the text is empty\. The server wants every row"):
+        _test_rows(SUBMISSION[8], find_runs(runs), tmp_path)
+
+
+def test_the_diagnostic_set_with_labels_is_scored_with_a_run_of_mnli(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {"good": "entailment", "actor": "neutral", "bad": "contradiction"}
+    rows = [f'{n}\t1\tg\ta "film\t{word}\t{label}' for n in range(12) for word, label in words.items()]
+    (tmp_path / "mnli").mkdir()
+    for name in ("train.tsv", "dev_matched.tsv"):
+        (tmp_path / "mnli" / name).write_text("\n".join([f"{MNLI}\tgold_label", *rows]) + "\n")
+    settings = ("--epochs", "12", "--batch", "6", "--learning-rate", "1e-2", "--precision", "fp32", "--dropout", "0")
+    finetune("mnli", *settings, model=encoder, data=tmp_path / "mnli", out=tmp_path / "run")
+    path = tmp_path / "diagnostic-full.tsv"
+    texts = [word for word in words for _ in range(3)]
+    labels = ["entailment", "entailment", "neutral", *[*words.values()] * 2]
+    rows = [f'Quantifiers\t\t\t\tNews\ta "film\t{text}\t{label}' for text, label in zip(texts, labels)]
+    path.write_text("\n".join([DIAGNOSTIC, *rows]) + "\n")
+    capsys.readouterr()
+    evaluate(tmp_path / "run", data=path)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    said = [one.value for one in load(tmp_path / "run").predict([('a "film', text) for text in texts])]
+    assert {*said} == {*labels} and ["9", "rows"] in lines
+    assert ["matthews", f"{matthews_corrcoef(labels, said):.4f}"] in lines
+    path.write_text(path.read_text().replace("contradiction", "contradicts"))
+    with pytest.raises(UserError, match=r"line 7: unknown label 'contradicts' .* Did you mean 'contradiction'"):
+        evaluate(tmp_path / "run", data=path)
 
 
 def test_what_is_missing_is_said(runs: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

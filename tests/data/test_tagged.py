@@ -124,11 +124,16 @@ def test_what_cuts_a_word_is_widened_and_what_overlaps_is_dropped_and_told(tmp_p
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"tokens": ["a", "b"], "tags": ["O"]}', "2 words (tokens), but 1 tags (tags)"),
+        ('{"tokens": ["a", "b"], "tags": ["O"]}', "2 in 'tokens', but 1 in 'tags': write a tag for each word"),
         ('{"tokens": "a b", "tags": ["O"]}', "'tokens' is not a list of texts"),
         ('{"tokens": ["a", " "], "tags": ["O", "O"]}', "one of the words is empty"),
         ('{"tokens": [], "tags": []}', "the text is empty"),
         ('{"tokens": ["a"]}', "it has tokens, but no tags"),
+        ('{"tokens": ["a"], "tags": null}', "it has tokens, but no tags"),
+        (
+            '{"text": "a", "entities": null}',
+            "'entities' is null: the text is not labelled. Mark its entities, [] for none",
+        ),
         ('{"tokens": ["a"], "tags": ["Q-PER"]}', "unknown tag 'Q-PER'"),
         ('{"text": "a"}', "it has a text, but no entities"),
         ('{"text": " ", "entities": []}', "the text is empty. Remove the line"),

@@ -98,7 +98,7 @@ def test_a_label_as_high_as_its_own_rows_choices_tells_how_they_are_counted(
         (HEADER + "a,b,c,d,e,f,4\na,b,c,d,e,f,0\n", r"line 2: the label '4' is none of the 4 choices \(0, 1, 2, 3\)"),
         (HEADER + "a,b,c,d,e,f,\n", "line 2: the label is empty"),
         (HEADER + "a,b,c,d,e,0\n", "line 2: 6 cells, but there are 7 columns"),
-        (HEADER + "a,b,c,,,,0\n", "line 2: there are 1 choices; wanted are two or more"),
+        (HEADER + "a,b,c,,,,0\n", "line 2: there is 1 choice; wanted are two or more. Write them, or remove"),
         (HEADER + "a,b,c,,e,f,0\n", "line 2: choice 2 of 4 is empty"),
         (HEADER + ",,,,,,0\n", "line 2: the text is empty"),
         (HEADER + ",b,c,d,e,f,0\n", "line 2: the context is empty"),

@@ -90,9 +90,9 @@ def test_every_problem_of_every_file_is_told_before_training(tmp_path: Path) -> 
     with pytest.raises(UserError) as error:
         load(Classify(data=str(tmp_path)), ("train", "dev"))
     for fragment in (
-        "train.csv, line 4: the text is empty. Remove the row, or give --skip-empty.",
+        "train.csv, line 4: the text is empty. Remove the row, or fine-tune with --skip-empty",
         "train.csv, line 5: 3 cells",
-        "train.csv, line 6: the label is empty",
+        "train.csv, line 6: the label is empty. Write it, or remove the row.",
         "dev.csv, line 3: unknown label 'negg' (known: neg, pos). Did you mean 'neg'?",
         "dev.csv, line 4: unknown label 'other' (known: neg, pos).",
     ):
@@ -157,7 +157,9 @@ def test_problems_of_a_divided_file_are_told_once(tmp_path: Path) -> None:
 def test_a_pair_with_an_empty_text_is_asked_but_not_learnt_from(tmp_path: Path) -> None:
     rows = [("x", "y", "a"), ("z", "", "b"), ("v", "w", "b"), ("q", "r", "a")]
     path = table(tmp_path, "data.csv", rows, header="sentence1,sentence2,label")
-    with pytest.raises(UserError, match=r"line 3: one of its texts is empty\. Remove the row, or give --skip-empty"):
+    with pytest.raises(
+        UserError, match=r"line 3: one of its texts is empty\. Remove the row, or fine-tune with --skip-"
+    ):
         load(Classify(data=str(path)), ("train", "dev"))
     task, kept = load(Classify(data=str(path), skip_empty=True), ("train", "dev"))
     assert sum(map(len, kept.values())) == 3

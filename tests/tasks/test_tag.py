@@ -214,6 +214,16 @@ def test_a_share_is_held_out_and_a_test_file_needs_no_tags(tmp_path: Path) -> No
         list(Tag(data=str(data / "train.conll")).records("test", Problems(heading="")))
 
 
+def test_a_rare_type_stays_with_the_training_texts(tmp_path: Path) -> None:
+    """Wherever in the file it stands, some place of which would be held out."""
+    lines = ["Ann B-PER\n\n"] * 20
+    for place in range(20):
+        path = tmp_path / "all.conll"
+        path.write_text("".join([*lines[:place], "Rome B-LOC\n\n", *lines[place:]]))
+        task, records = load(Tag(data=str(path)), ("train", "dev"))
+        assert task.types == ("LOC", "PER") and len(records["dev"]) == 2
+
+
 def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     data = folder(tmp_path, train=TRAIN + "word\n", dev="Ann B-PERS\nBob B-PERS\nsaw X\n\nRome B-LOK\n")
     with pytest.raises(UserError) as error:
@@ -228,7 +238,7 @@ def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     said = str(error.value)
     assert said.count("unknown type") == 2
     assert "dev.conll, line 1: unknown type 'PERS' (known: LOC, PER). Did you mean 'PER'?" in said
-    assert "dev.conll, line 4: unknown type 'LOK' (known: LOC, PER). Did you mean 'LOC'?" in said
+    assert "dev.conll, line 4: unknown type 'LOK' (known: LOC, PER). Did you mean 'LOC'? Mend it, or fine-tune" in said
 
 
 def test_only_o_is_nothing_to_learn(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def evaluate(
         print(f"{run}: {remark}")
     task, by_split = load(task, ("all" if data.is_file() else split,), fit=False)
     (records,) = by_split.values()
-    for line in task.left_out(split):
+    shared = not data.is_file() and task.shared(split)
+    for line in (origin(data, records, shared=shared), *task.left_out("train" if shared else split)):
         print(line)
     result = engine.score(task, records)
     tell(task, records, result.predictions, result.metrics)
@@ -56,6 +57,17 @@ def evaluate(
             f"{cut:,} texts are longer than the run reads ({task.limit(engine.packer)}); pieces {task.unread} were not "
             "read."
         )
+
+
+def origin(data: Path, records: Sequence[Record], *, shared: bool) -> str:
+    """Return in words which files records are of, and that they are a share of the training rows if they are."""
+    paths = " and ".join(dict.fromkeys(record.path for record in records))
+    if not shared:
+        return f"rows of {paths}"
+    return (
+        f"{data} has no file for development: these are the rows of {paths} that a fine-tuning holds out. To score all "
+        f"of its rows, give --data {paths}."
+    )
 
 
 def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "") -> Task:

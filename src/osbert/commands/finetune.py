@@ -95,6 +95,8 @@ def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
         print(line)
     for split, found in records.items():
         print(f"{split}: {task.describe(found)}", flush=True)
+    if passed_over := task.passed_over(records["train"]):
+        print(f"train: {passed_over}", flush=True)
 
 
 def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:

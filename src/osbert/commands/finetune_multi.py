@@ -191,6 +191,8 @@ def finetune_multi(settings: Sequence[str], *, model: Path, data: Path, out: Pat
         for line in plan.task.findings():
             print(f"{plan.task.name}: {line}")
         print(f"{plan.task.name}: " + "; ".join(f"{split} {plan.task.describe(records[split])}" for split in records))
+        if passed_over := plan.task.passed_over(records["train"]):
+            print(f"{plan.task.name}: train: {passed_over}")
     finetune_train.tell_model(shared, start)
     rows = Together(rows=[finetune_train.lay_out(plan, records, start) for plan, records in zip(plans, found)])
     shares = rows.loader(batch=1, micro_tokens=0, seed=0).shares

@@ -13,6 +13,7 @@ from osbert.errors import Problems, UserError
 from osbert.evaluation.glue import SETS, SUBMISSION, Submitted
 from osbert.files import replace_file
 from osbert.tasks import Record, Task
+from osbert.tasks.tables import TableTask
 
 AX = ("ax", "diagnostic")
 """What the folder of the diagnostic set is called, in small letters."""
@@ -115,20 +116,29 @@ def test_rows(wanted: Submitted, found: Mapping[str, Run], data: Path | None) ->
     """Return the rows to predict. Raises Missing when there are none, UserError when they cannot be used."""
     if wanted.task not in found:
         raise Missing(f"there is no run of {wanted.task}")
-    kind: type[Task] = components.find("tasks", wanted.rows or wanted.task, base=Task)
+    kind: type[TableTask] = components.find("tasks", wanted.rows or wanted.task, base=TableTask)
     reason = "its folder is not there"
     for folder in places(wanted, Path(found[wanted.task].task.data), data):
         problems = Problems(heading=f"{folder} cannot be used")
         # Read as the set is published: what the run's own files were like does not matter here.
         task = dataclasses.replace(kind(), data=str(folder))
         try:
-            records = list(task.records(wanted.split, problems))
+            records = list(every_row(task, task.file(wanted.split), problems))
         except UserError as error:
             reason = str(error)
             continue
         problems.stop_if_any()
         return records
     raise Missing(reason)
+
+
+def every_row(task: Task, path: Path, problems: Problems) -> Iterator[Record]:
+    """Yield the records of a file, whose numbers are what the server knows them by; a column of labels is not read."""
+    for number, (row, record) in enumerate(task.inputs(path).rows(problems)):
+        if record is None:
+            problems.add(f"{path}, line {row.line}: the text is empty. The server wants every row: write it.")
+        else:
+            yield dataclasses.replace(record, number=number)
 
 
 def places(wanted: Submitted, own: Path, data: Path | None) -> Iterator[Path]:

@@ -102,9 +102,10 @@ def words_of(value: Mapping[str, Any], words: str, tags: str) -> Rows:
     if tags:
         rows.tags = _texts(value[tags], tags)
         if len(rows.tags) != len(rows.words):
-            raise ValueError(f"{len(rows.words)} words ({words}), but {len(rows.tags)} tags ({tags})")
+            found = f"{len(rows.words):,} in '{words}', but {len(rows.tags):,} in '{tags}'"
+            raise ValueError(f"{found}: write a tag for each word, O where there is none")
     if any(not word.strip() for word in rows.words):
-        raise ValueError("one of the words is empty")
+        raise ValueError("one of the words is empty. Write it, or remove it and its tag")
     return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -169,7 +169,7 @@ class _Reader:
         return self.found
 
     def _words(self, value: Mapping[str, Any], words: str) -> Rows:
-        tags = _named(value, _TAGS)
+        tags = _named([name for name, told in value.items() if told is not None], _TAGS)
         if self.labelled and not tags:
             raise ValueError(f"it has {words}, but no tags ({', '.join(_TAGS)})")
         rows = words_of(value, words, tags)
@@ -186,6 +186,8 @@ class _Reader:
             )
         if self.labelled and not label:
             raise ValueError(f"it has a text, but no entities ({', '.join(_MARKS)}; [] for none)")
+        if self.labelled and value[label] is None:
+            raise ValueError(f"'{label}' is null: the text is not labelled. Mark its entities, [] for none")
         text = value[name]
         words = ranges(text, self.reading.split)
         if not words:
@@ -223,6 +225,6 @@ class _Reader:
         return [laid_out(sentence, self.reading) for sentence in rows]
 
 
-def _named(value: Mapping[str, Any], names: Iterable[str]) -> str:
+def _named(value: Collection[str], names: Iterable[str]) -> str:
     """Return the first of some names that an object has, "" if none."""
     return next((name for name in names if name in value), "")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, outputs
 from osbert.models.heads import Head, Learner
-from osbert.tasks import Prediction, Record, Task
+from osbert.tasks import Prediction, Record, Task, note_unlabelled
 
 TOGETHER = 2**18
 """About the most tokens that are encoded at a time: enough to find many sequences of nearly equal lengths."""
@@ -109,7 +109,7 @@ def score(
 
 
 def require_labels(records: Sequence[Record]) -> None:
-    """Raise UserError when a record has no label to compare with."""
-    unlabelled = next((record for record in records if record.label is None), None)
-    if unlabelled is not None:
-        raise UserError(f"{unlabelled.place}: there is no label to compare the prediction with.")
+    """Raise one UserError that names every record without a label to compare with."""
+    problems = Problems(heading="These records cannot be scored")
+    note_unlabelled(records, problems)
+    problems.stop_if_any()

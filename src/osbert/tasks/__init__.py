@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from osbert.models.heads import Head
     from osbert.tasks.calibration import Calibration
 
-__all__ = ["Inputs", "Prediction", "Record", "Task", "load"]
+__all__ = ["Inputs", "Prediction", "Record", "Task", "load", "note_unlabelled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +164,10 @@ class Task(Objective):
         """
         raise NotImplementedError
 
+    def shared(self, split: str) -> bool:
+        """Return whether the rows of a split are held out of the training file, for want of a file of their own."""
+        return False
+
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with what it learns from its training records, such as the labels' names."""
         return self
@@ -174,6 +178,16 @@ class Task(Objective):
     def teaches(self, record: Record) -> bool:
         """Return whether a training record can be learnt from; others are passed over."""
         return record.label is not None
+
+    def passed_over(self, records: Sequence[Record]) -> str:
+        """Return in words how many of the training records cannot be learnt from, "" for none."""
+        found = [record for record in records if not self.teaches(record)]
+        if not found:
+            return ""
+        return (
+            f"{len(found):,} of {len(records):,} have no label that can be learnt from (first: {found[0].place}) and "
+            "are passed over. Give them one to learn from them, too."
+        )
 
     def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
         """Return the task for other data, a file or a folder, of which `given` says how to read them.
@@ -305,15 +319,17 @@ def load(task: Task, splits: Sequence[str], *, fit: bool = True) -> tuple[Task, 
 
     `fit` is False for a task that learnt its labels or its scale already.
 
-    Raises one UserError that lists every problem of every file, labels unknown in training included.
+    Raises one UserError that lists every problem of every file, labels unknown in training and development rows without
+    one included.
     """
     problems = Problems(heading=f"{task.data} cannot be used for {task.name}")
     records: dict[str, list[Record]] = {}
     for split in splits:
         try:
-            records[split] = list(task.records(split, problems))
+            records[split] = _read(task, split, problems, training="train" in splits)
         except UserError as error:
-            problems.add(str(error))
+            if str(error) not in problems.messages:  # one file may be read for both
+                problems.add(str(error))
     if fit and records.get("train"):
         try:
             task = task.fitted(records["train"])
@@ -329,3 +345,22 @@ def load(task: Task, splits: Sequence[str], *, fit: bool = True) -> tuple[Task, 
             )
     problems.stop_if_any()
     return task, records
+
+
+def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:
+    """Return the records of a split. With `training` the training rows are read, too, and tell what their file has."""
+    noted = Problems(heading="") if training and task.shared(split) else problems
+    before = noted.count
+    found = list(task.records(split, noted))
+    if split == "dev" and noted.count == before:
+        note_unlabelled(found, problems)
+    return found
+
+
+def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
+    """Note each record that has no label to compare a prediction with."""
+    for record in records:
+        if record.label is None:
+            problems.add(
+                f"{record.place}: there is no label to compare a prediction with. Write it, or leave the record out."
+            )

@@ -105,7 +105,10 @@ class Choose(TableTask):
         """Return the task as it is. Raises UserError when every right choice has the same name: nothing is learnt."""
         labels = {record.label for record in records}
         if len(records) > 1 and len(labels) == 1:
-            raise UserError(f"every training row has the label '{labels.pop()}'; is it the right column (--label)?")
+            raise UserError(
+                f"every training row has the label '{labels.pop()}'; is it the right column (--label)? If so, shuffle "
+                "the choices of each row."
+            )
         return self
 
     def asked(self, texts: Sequence[str]) -> Choices:

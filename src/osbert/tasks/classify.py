@@ -66,7 +66,7 @@ class Classify(TextTask):
     def value(self, text: str) -> str:
         """Return the label's name."""
         if not text:
-            raise ValueError("the label is empty")
+            raise ValueError("the label is empty. Write it, or remove the row")
         return self.spellings.get(text, text)
 
     def fitted(self, records: Sequence[Record]) -> Self:
@@ -77,7 +77,10 @@ class Classify(TextTask):
         """
         counts = Counter(record.label for record in records)
         if len(counts) == 1:
-            raise UserError(f"every training row has the label '{records[0].label}'; a classifier needs two or more")
+            raise UserError(
+                f"every training row has the label '{records[0].label}'; a classifier needs two or more. Add rows of "
+                "another, or name the right column with --label."
+            )
         labels = self.labels or tuple(sorted(counts))
         weights = self.weights
         if weights and self.class_weights == "balanced":

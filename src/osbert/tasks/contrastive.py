@@ -138,6 +138,10 @@ class Contrastive(TextTask):
             for number, record in enumerate(self.read(self.file("train"), problems, labelled=False)):
                 yield dataclasses.replace(record, number=number)
 
+    def shared(self, split: str) -> bool:
+        """Return whether the rows of a split are held out; of scored pairs those of their own training file."""
+        return self._scored.shared(self._split(split)) if self.sts else super().shared(split)
+
     def record(self, row: Row, columns: Columns, *, path: str = "") -> Record:
         """Return the record of a row of texts, which are alike; raises ValueError when one of a pair is empty."""
         record = super().record(row, dataclasses.replace(columns, label=""), path=path)

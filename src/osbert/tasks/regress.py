@@ -60,7 +60,10 @@ class Regress(TextTask):
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Note training numbers that are all the same."""
         if self.scale == 0:
-            problems.add(f"every training row has the number {self.center:g}; there is nothing to learn")
+            problems.add(
+                f"every training row has the number {self.center:g}; there is nothing to learn. Add rows of another, "
+                "or name the right column with --label."
+            )
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence, or the windows, with the standardised number as the target of each."""

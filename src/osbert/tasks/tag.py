@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.held_out import hold_out
+from osbert.data.held_out import hold_out_known
 from osbert.data.pack import SINGLE_SPECIALS, Packer, Run
 from osbert.data.tag_scores import entity_scores
 from osbert.data.tagged import Tagged, TagReading, read_tagged, tagged_files
@@ -123,18 +123,24 @@ class Tag(Task):
         more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
         return f"{sentences:,} sentences in {len(records):,} rows, {counts.total():,} entities ({listed}{more})"
 
+    def shared(self, split: str) -> bool:
+        """Return whether the texts of a split are held out of the training file: there is none for development."""
+        return split == "dev" and "dev" not in tagged_files(Path(self.data))
+
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the passages of a split; without a development file some of the training ones are held out."""
+        """Yield the passages of a split; without a development file some of the training ones are held out.
+
+        None is held out that would take the last entity of a type away from training.
+        """
         files = tagged_files(Path(self.data))
-        source = "train" if split == "dev" and "dev" not in files else split
+        source = "train" if self.shared(split) else split
         path = files.get(source, files.get("all"))
         if path is None or (split == "test" and "all" in files):
             raise UserError(f"{self.data} has no file for {split}; it has {', '.join(files)}.")
-        shared = split != source  # the rows were read for training already, and their problems told
-        tagged = self._read(path, Problems(heading="") if shared else problems, labelled=source != "test")
+        tagged = self._read(path, problems, labelled=source != "test")
         found = passages(tagged.sentences, path=path, documents=self.context == "document")
         if split in ("train", "dev") and "dev" not in files:
-            held = hold_out([None] * len(found), self.held_out, stratified=False)
+            held = hold_out_known([{span.type for span in one.label or ()} for one in found], self.held_out)
             found = [one for one, out in zip(found, held) if out == (split == "dev")]
         yield from numbered(found)
 
@@ -157,7 +163,8 @@ class Tag(Task):
                     seen.add(span.type)
                     problems.add(
                         f"{record.place}: unknown type '{span.type}' (known: {', '.join(self.types)})."
-                        f"{nearest(span.type, self.types)}"
+                        f"{nearest(span.type, self.types)} Mend it, or fine-tune with --types, which names all types, "
+                        "those without training rows too."
                     )
 
     def moved(self, data: Path, given: Mapping[str, Any]) -> Self:

@@ -76,11 +76,12 @@ def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> C
     if not context and not any(choices):
         return Choices(number=0, texts=("",), names=(), path=path, line=row.line)
     if len(choices) < 2:
-        raise ValueError(f"there are {len(choices)} choices; wanted are two or more")
+        there = "there is 1 choice" if choices else "there are no choices"
+        raise ValueError(f"{there}; wanted are two or more. Write them, or remove the row")
     if not context:
         raise ValueError("the context is empty. Write it, or name its column with --context")
     if empty := [place for place, choice in enumerate(choices, 1) if not choice.strip()]:
-        raise ValueError(f"choice {empty[0]} of {len(choices)} is empty")
+        raise ValueError(f"choice {empty[0]} of {len(choices)} is empty. Write it, or remove the row")
     called = called or names(len(choices), counting)
     prefix = row.values[columns.prefix].strip() if columns.prefix else ""
     texts = (context, *(f"{prefix} {choice}".strip() for choice in choices))
@@ -129,7 +130,7 @@ def counting_of(rows: Iterable[tuple[str, int]]) -> Counting:
 
 def _label(said: str, called: tuple[str, ...], choices: Sequence[str]) -> str:
     if not said:
-        raise ValueError("the label is empty")
+        raise ValueError("the label is empty. Write it, or remove the row")
     if said in called:
         return said
     if said.upper() in called:

@@ -120,14 +120,14 @@ class TableTask(Task):
         forms = {name: _default(type(self), name) for name in ("delimiter", "header", "quotes", "encoding")}
         return super().moved(data, forms | dict(given))
 
+    def shared(self, split: str) -> bool:
+        """Return whether the rows of a split are held out of the training file: there is none for development."""
+        return split == "dev" and "dev" not in self.split_files()
+
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
         """Yield the rows of a split; without a development file it is held out of the training rows."""
-        files = self.split_files()
-        source = "train" if split == "dev" and "dev" not in files else split
-        path = self.file(source)
-        shared = split != source  # the rows were read for training already, and their problems told
-        records = self.read(path, Problems(heading="") if shared else problems, labelled=not _is_test(source))
-        if split in ("train", "dev") and "dev" not in files:
+        records = self.read(self.file("train" if self.shared(split) else split), problems, labelled=not _is_test(split))
+        if split in ("train", "dev") and self.shared("dev"):
             rows = list(records)
             records = iter([row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")])
         for number, record in enumerate(records):
@@ -189,11 +189,14 @@ class TableTask(Task):
                 problems.add(f"{path}, line {row.line}: {error}.")
                 continue
             if labelled and self.layout.unlabelled and record.label is None:
-                problems.add(f"{path}, line {row.line}: the row has no label.")
+                problems.add(f"{path}, line {row.line}: the row has no label. Write it, or remove the row.")
             elif not (empty := _empty(record, labelled=labelled)):
                 yield record
             elif not self.skip_empty:
-                problems.add(f"{path}, line {row.line}: {empty}. Remove the row, or give --skip-empty.")
+                problems.add(
+                    f"{path}, line {row.line}: {empty}. Remove the row, or fine-tune with --skip-empty, which leaves "
+                    "such rows out."
+                )
 
 
 def _is_test(split: str) -> bool:

@@ -1,0 +1,52 @@
+"""What is read of a task's files before training: rows without labels, and problems of a file read for two splits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osbert.commands.finetune import tell_data
+from osbert.errors import UserError
+from osbert.tasks import load
+from osbert.tasks.classify import Classify
+from osbert.tasks.squad import Squad
+
+ANSWER = {"answers": [{"text": "film", "answer_start": 2}]}
+
+
+def questions(path: Path, *labels: dict[str, Any]) -> None:
+    asked = [{"id": f"q{place}", "question": "what?", **label} for place, label in enumerate(labels)]
+    content = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "a film", "qas": asked}]}]}
+    path.write_text(json.dumps(content))
+
+
+def test_development_rows_without_a_label_are_all_named_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions(tmp_path / "train.json", ANSWER, {}, {})
+    questions(tmp_path / "dev.json", {}, ANSWER, {})
+    with pytest.raises(UserError) as error:
+        load(Squad(data=str(tmp_path)).resolved(), ("train", "dev"))
+    said = str(error.value).splitlines()
+    assert len(said) == 3 and all(str(tmp_path / "dev.json") in line for line in said[1:])
+    assert "(id q0): there is no label to compare a prediction with. Write it, or leave the record out." in said[1]
+    assert "(id q2)" in said[2]
+    questions(tmp_path / "dev.json", ANSWER)
+    tell_data(*load(Squad(data=str(tmp_path)).resolved(), ("train", "dev")))
+    told = capsys.readouterr().out
+    assert "train: 2 of 3 have no label that can be learnt from (first: " in told and "(id q1)) and are passed" in told
+
+
+def test_a_file_read_for_training_and_development_tells_its_problems_once(tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    path.write_text("text,label\n" + "good,pos\nbad,neg\n" * 10 + "good,pos,film\n")
+    with pytest.raises(UserError) as error:
+        load(Classify(data=str(path)), ("train", "dev"))
+    assert str(error.value).count("line 22") == 1
+    path.write_bytes(b"text,label\ngood,pos\n" * 3 + b"b\xe9d,neg\n")
+    with pytest.raises(UserError) as error:
+        load(Classify(data=str(path)), ("train", "dev"))
+    assert str(error.value).count("is not utf-8") == 1
