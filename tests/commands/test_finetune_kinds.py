@@ -177,8 +177,12 @@ def test_a_run_that_chooses(encoder: Path, tmp_path: Path, capsys: pytest.Captur
     out = tmp_path / "run"
     finetune("swag", *SETTINGS, "--epochs", "4", "--micro-tokens", "64", model=encoder, data=tmp_path, out=out)
     assert metrics(out)["accuracy"] > 0.9
+    told = json.loads((out / "run.json").read_text())["finished"]["calibration"]
+    assert tomllib.loads((out / "recipe.toml").read_text())["swag"]["temperature"] == told["temperature"] != 1
+    assert "probabilities: temperature" in capsys.readouterr().out
     evaluate(out, data=tmp_path / "val.csv")
     assert "accuracy" in capsys.readouterr().out
+    assert load(out).fine_tuned.temperature == told["temperature"]  # type: ignore[attr-defined]
     predict(out, "the actor plays", "a bad film", "a good film", "a poor film")
     assert capsys.readouterr().out.splitlines()[0] == "1"
     (tmp_path / "new.csv").write_text("sent1,sent2,ending0,ending1,ending2,ending3\nthe actor,a,bad,good film,poor,\n")
@@ -186,6 +190,12 @@ def test_a_run_that_chooses(encoder: Path, tmp_path: Path, capsys: pytest.Captur
     (row,) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
     assert (row["prediction"], row["choice"]) == ("1", "a good film")
     embed(out, tmp_path / "new.csv", out=tmp_path / "out.npz", reading=TextOptions(text="sent1", pair="ending1"))
+    long = ("swag", *SETTINGS, "--epochs", "1", "--length", "8")
+    with pytest.raises(UserError, match=r"train\.csv, line 2: \d+ pieces of the context and its choices more than fit"):
+        finetune(*long, "--long", "error", model=encoder, data=tmp_path, out=tmp_path / "none")
+    with pytest.raises(UserError, match="long = window is for one text"):
+        finetune(*long, "--long", "window", model=encoder, data=tmp_path, out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_questions_in_a_table(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

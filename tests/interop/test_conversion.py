@@ -49,7 +49,7 @@ TASKS: dict[str, Task] = {
     "crf": Tag(types=("LOC", "PER"), decoder="crf"),
     "span": Span(unanswerable="yes", threshold=0.3),
     "squad": Squad(),
-    "choose": Choose(counting="1"),
+    "choose": Choose(counting="1", temperature=1.7),
 }
 
 

@@ -97,6 +97,15 @@ def test_the_error_after_is_measured_on_rows_that_did_not_fit_it() -> None:
     assert "one half" in found.describe() and found.as_dict()["temperature"] == found.temperature
 
 
+def test_labels_that_a_row_does_not_have_count_nowhere() -> None:
+    shares, labels = drawn(5, sharpness=2, labels=2)
+    padded = np.concatenate([shares, np.full((len(labels), 3), np.nan)], axis=1)
+    assert temperature(padded, labels) == pytest.approx(temperature(shares, labels), rel=1e-6)
+    assert expected_error(padded, labels) == expected_error(shares, labels)
+    np.testing.assert_allclose(cooled(padded, 2)[:, :2], cooled(shares, 2))
+    assert not cooled(padded, 2)[:, 2:].any()
+
+
 def test_too_few_rows_are_not_calibrated() -> None:
     shares, labels = drawn(4, rows=LEAST - 1)
     assert calibrate(shares, labels) is None
@@ -108,5 +117,6 @@ def test_the_columns_of_predictions() -> None:
     found = columns(said, records)
     assert found is not None
     shares, labels = found
-    assert shares.tolist() == [[0.2, 0.8], [1.0, 0.0]] and labels.tolist() == [1, 0]
+    assert labels.tolist() == [1, 0] and shares[0].tolist() == [0.2, 0.8]
+    assert shares[1, 0] == 1 and np.isnan(shares[1, 1])  # the second had no b to choose
     assert columns([Prediction(value=0.5), Prediction(value=1.0)], records) is None

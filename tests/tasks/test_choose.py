@@ -89,7 +89,49 @@ def test_a_label_as_high_as_its_own_rows_choices_tells_how_they_are_counted(
     lines = [json.dumps({"context": "c", "choices": choices, "label": label}) for choices, label in rows]
     task, _ = read(write("\n".join(lines), "rows.jsonl"))
     assert task.counting == counting
-    assert f"the label of the first choice is {counting} (--counting 0, 1 or A)" in task.findings()
+    assert f"the label of the first choice is {counting} (--counting 0, 1, A or text)" in task.findings()
+
+
+def sums(*labels: str) -> str:
+    """Return rows whose choices are numbers themselves: 2, 3, 4 and 5."""
+    rows = [{"context": "c", "choices": ["2", "3", "4", "5"], "label": label} for label in labels]
+    return "\n".join(map(json.dumps, rows))
+
+
+@pytest.mark.parametrize(
+    ("text", "counting", "places"),
+    [
+        (sums("5", "4", "2"), "text", [3, 2, 0]),  # of five there is no fifth choice
+        (sums("1", "4", "2"), "1", [0, 3, 1]),  # none has the text 1
+        (sums("0", "3", "2"), "0", [0, 3, 2]),
+        ('{"context": "c", "choices": ["1", "2", "3"], "label": 3}\n', "1", [2]),  # both readings mean the same
+        ('{"context": "c", "choices": ["A", "B"], "label": "B"}\n', "A", [1]),
+        ('{"context": "c", "choices": ["yes", "no"], "label": "no"}\n', "text", [1]),
+    ],
+)
+def test_a_label_that_may_be_a_number_and_a_text_is_decided_by_the_file(
+    write: Callable[..., Path], text: str, counting: str, places: list[int]
+) -> None:
+    task, records = read(write(text, "rows.jsonl"))
+    assert task.counting == counting
+    assert [record.names.index(record.label) for record in records] == places
+    assert any(("texts of choices" in line) == (counting == "text") for line in task.findings()[-1:])
+
+
+def test_labels_that_cannot_be_told_are_refused_until_counting_says(write: Callable[..., Path]) -> None:
+    path = write(sums("4", "3", "2"), "rows.jsonl")
+    message = r"rows.jsonl, line 1: the label '4' is the text of a choice, and as a number .* '5' \(counted from 1\); "
+    with pytest.raises(UserError, match=message + r"so it is in 3 of 3 rows.*give --counting text"):
+        read(path)
+    for counting, labels in (("text", ["2", "1", "0"]), ("1", ["4", "3", "2"])):
+        assert [one.label for one in read(path, Choose(counting=counting))[1]] == labels  # type: ignore[arg-type]
+    path = write(sums("1", "4", "5"), "rows.jsonl")  # the last can only be a text, so what is the second?
+    with pytest.raises(UserError, match="line 2: the label '4' is the text of a choice"):
+        read(path)
+    with pytest.raises(UserError, match=r"line 3: the label '5' is none of .* but the text of one: give --counting"):
+        read(path, Choose(counting="1"))
+    with pytest.raises(UserError, match="line 1: the label '1' is not the text of just one of the 4 choices"):
+        read(path, Choose(counting="text"))
 
 
 @pytest.mark.parametrize(
@@ -197,3 +239,52 @@ def test_what_is_said(packer: Packer) -> None:
     }
     with pytest.raises(UserError, match="give a context and two choices or more, not 2"):
         task.asked(["a", "b"])
+
+
+def test_what_does_not_fit_is_cut_as_long_says_or_refused(packer: Packer) -> None:
+    """Of 5 pieces 4 are the context's: one from its beginning, three from its end."""
+    texts = ("good " * 3 + "film " * 9 + "play", "bad")
+    record = Choices(number=0, texts=(*texts, "a"), label="1", names=("0", "1"), path="x.csv", line=3)
+    first, second = Choose(long="head+tail").encode(record, packer)
+    assert packer.tokenizer.tokens(first.ids) == ["[CLS]", "good", "film", "film", "play", "[SEP]", "bad", "[SEP]"]
+    assert (first.truncated, second.truncated) == (9, 0) and second.targets
+    assert Choose(long="head+tail").unread == "in the middle" and Choose().unread == "at the end"
+    problems = Problems(heading="")
+    Choose().refuse_long([record], packer, problems)
+    Choose(long="error").refuse_long([dataclasses.replace(record, texts=("good", "bad", "a"))], packer, problems)
+    assert not problems.count
+    Choose(long="error").refuse_long([record], packer, problems)
+    assert problems.messages[0].startswith(
+        "x.csv, line 3: 9 pieces of the context and its choices more than fit into 8"
+    )
+    with pytest.raises(ValueError, match="long = window is for one text"):
+        Choose(long="window")
+
+
+def test_the_temperature_of_choices_of_several_numbers_is_that_of_least_cross_entropy() -> None:
+    rng, said, records, scores = np.random.default_rng(0), [], [], []
+    for number in range(120):
+        count = 2 + number % 4
+        truth = rng.normal(size=count)
+        right = rng.choice(count, p=np.exp(truth) / np.exp(truth).sum())
+        record = Choices(number=number, texts=("c", *"vwxyz"[:count]), label=str(right), names=names(count, "0"))
+        scores.append(3 * truth)  # three times as sure as it should be
+        records.append(record)
+        said.append(Choose().decode([np.array([one]) for one in 3 * truth], record, []))
+    task = Choose().tuned(said, records)
+    looked_at = np.linspace(1, 6, 5001)
+    losses = np.zeros(len(looked_at))
+    for row, record in zip(scores, records):
+        targets = np.full(len(row), 1 / 122 / (len(row) - 1))
+        targets[int(record.label)] = 121 / 122
+        scaled = row / looked_at[:, None]
+        losses -= ((scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))) * targets).sum(axis=1)
+    assert task.temperature == pytest.approx(looked_at[int(losses.argmin())], abs=1e-2)
+    found = Choose().calibration(said, records)
+    assert found and found.error_after < found.error_before and np.isfinite(found.error_after)
+    said = [task.decode([np.array([one]) for one in row], one, []) for row, one in zip(scores, records)]
+    again = Choose().calibration(said, records)
+    assert again and again.temperature == pytest.approx(1, abs=1e-2)
+    assert Choose(temperature=2).calibration(said, records) is None
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        Choose(temperature=-1)

@@ -148,9 +148,9 @@ def write_model(
     """Write config.json and model.safetensors so that Hugging Face's AutoModel classes open them with equal outputs.
 
     `labels` name the outputs of the classification head, in order; None for Hugging Face's own LABEL_0, LABEL_1, ...
-    A regression head's number y stands for `center` + `scale` * y, which is what their model gives, and so are a
-    classification head's scores, whose temperature is 1 / `scale`; the head's own weights are then kept beside. Each
-    file is replaced in one step. Tied weights are stored once, as Hugging Face does.
+    A regression head's number y stands for `center` + `scale` * y, which is what their model gives, and so are the
+    scores of a head that classifies or chooses, whose temperature is 1 / `scale`; the head's own weights are then kept
+    beside. Each file is replaced in one step. Tied weights are stored once, as Hugging Face does.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ def laid_out(
     for name, head in _heads(learner):
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
-            if head.kind in ("regress", "classify") and in_units and ours in published[name]:
+            if head.kind in ("regress", "classify", "choose") and in_units and ours in published[name]:
                 tensors[own] = tensor
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor

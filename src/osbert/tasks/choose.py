@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -11,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
+from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
 from osbert.data.split_names import find_named
 from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
+from osbert.tasks.calibration import Calibration, calibrate, check_temperature, columns
 from osbert.tasks.choices import Choices, Chosen, Counting, names
-from osbert.tasks.choices.columns import HEADINGS, Columns, choose, counting_of, record_of, texts_of
+from osbert.tasks.choices.columns import HEADINGS, Columns, choose, record_of, texts_of
+from osbert.tasks.choices.labels import Said, counting_of
 from osbert.tasks.tables import TableTask
 
 if TYPE_CHECKING:
@@ -44,8 +48,25 @@ class Choose(TableTask):
     """A column with words to put before each choice, such as the beginning of a sentence."""
     label: str = ""
     """The column with the right choice; found by its name when left open."""
-    counting: Literal["auto", "0", "1", "A"] = "auto"
-    """What the label calls the first choice; auto finds out from the training rows."""
+    counting: Literal["auto", "0", "1", "A", "text"] = "auto"
+    """What the label calls the first choice, or text where it is the right choice itself; auto finds out from the
+    training rows, once for all."""
+    long: Long = "truncate"
+    """How a context and a choice are read that do not fit together: truncate, the beginning of both; head+tail, of what
+    is too long a quarter from its beginning and the rest from its end; error, not at all."""
+    temperature: float = 0.0
+    """What scores are divided by before the softmax, so that probabilities are as sure as they are right; 0 for the one
+    that suits the development rows best, 1 for the softmax as it is."""
+
+    def __post_init__(self) -> None:
+        """Refuse windows, of which there is no softmax over the choices, and a temperature below 0."""
+        super().__post_init__()
+        if self.long == "window":
+            raise ValueError(
+                "long = window is for one text: choices are compared as one sequence each. Give truncate, head+tail or "
+                "error"
+            )
+        check_temperature(self.temperature)
 
     @property
     def criterion(self) -> str:
@@ -76,8 +97,10 @@ class Choose(TableTask):
         return replace(self, context=columns.context, choices=columns.choices, label=columns.label, counting=counting)
 
     def findings(self) -> list[str]:
-        """Return what was found in the files, and what the first choice is called, which is guessed from labels."""
-        return [*super().findings(), f"the label of the first choice is {self._counting} (--counting 0, 1 or A)"]
+        """Return what was found in the files, and how labels are read, which is guessed from them."""
+        read = f"the label of the first choice is {self._counting}"
+        read = "labels are the texts of choices" if self.counting == "text" else read
+        return [*super().findings(), f"{read} (--counting 0, 1, A or text)"]
 
     def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
         """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
@@ -126,7 +149,8 @@ class Choose(TableTask):
         much as is left out before any of them.
         """
         context, *choices = map(packer.run, record.texts)
-        made = [packer.pair(context, choice, record=record.number) for choice in choices]
+        laid = partial(lay_out, packer=packer, long=self.long, overlap=0, record=record.number)
+        made = [laid((context, choice))[0] for choice in choices]
         lost = [len(context.ids) - _read(example) for example in made]
         made = [replace(example, truncated=example.truncated - less) for example, less in zip(made, lost)]
         made[0] = replace(made[0], truncated=made[0].truncated + max(lost))
@@ -136,6 +160,22 @@ class Choose(TableTask):
             made[right] = replace(made[right], targets={self.name: target})
         return made
 
+    @property
+    def unread(self) -> str:
+        """Return where the pieces lie that are not read."""
+        return "in the middle" if self.long == "head+tail" else super().unread
+
+    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
+        """Note each record of which a choice does not fit behind its context, if none may be cut."""
+        if self.long != "error":
+            return
+        for record in records:
+            if cut := sum(example.truncated for example in self.encode(record, packer)):
+                problems.add(
+                    f"{record.place}: {cut:,} pieces of the context and its choices more than fit into {packer.length} "
+                    "tokens. Shorten them, or give --long truncate or head+tail."
+                )
+
     def head(self, backbone: Transformer) -> Head:
         """Return a vector whose product with the pooled state scores a choice."""
         from osbert.models.grouped import ChoiceHead
@@ -143,9 +183,9 @@ class Choose(TableTask):
         return ChoiceHead(backbone, target=self.name, dropout=backbone.architecture.dropout)
 
     def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Chosen:
-        """Return the likeliest choice and the softmax over all."""
+        """Return the likeliest choice and the softmax over all, at the task's temperature."""
         scores = np.array([output[0] for output in outputs], np.float64)
-        shares = np.exp(scores - scores.max())
+        shares = np.exp((scores - scores.max()) / (self.temperature or 1))
         shares /= shares.sum()
         called, best = _names(record, self._counting), int(scores.argmax())
         return Chosen(
@@ -159,6 +199,22 @@ class Choose(TableTask):
         """Return accuracy."""
         hits = [prediction.value == record.label for prediction, record in zip(predictions, records, strict=True)]
         return {"accuracy": float(np.mean(hits))}
+
+    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
+        """Return the temperature that the records want, None where one was given or there are too few rows."""
+        found = None if self.temperature else columns(predictions, records)
+        return calibrate(*found) if found else None
+
+    def tuned(
+        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
+    ) -> Self:
+        """Return the task with its temperature."""
+        found = calibration or self.calibration(predictions, records)
+        return replace(self, temperature=found.temperature if found else self.temperature or 1.0)
+
+    def published(self) -> dict[str, Any]:
+        """Return what the scores are multiplied by for others."""
+        return {"scale": 1 / (self.temperature or 1)}
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the choice by name and text, its probability, and how much was not read."""
@@ -183,12 +239,13 @@ def _names(record: Record, counting: Counting) -> tuple[str, ...]:
 
 
 def _counting(table: Table, columns: Columns) -> Counting:
-    """Return how the choices of a file are counted; rows that cannot be read are told of later."""
-    rows = set()
+    """Return how the labels of a file are read; rows that cannot be read are told of later."""
+    rows = []
     for row in table.rows(Problems(heading="")):
         try:
-            choices, _ = texts_of(row, columns)
+            choices, called = texts_of(row, columns)
         except (ValueError, KeyError):
             continue
-        rows.add((row.values.get(columns.label, "").strip(), len(choices)))
+        label, place = row.values.get(columns.label, ""), f"{table.path}, line {row.line}"
+        rows.append(Said(label=label, choices=choices, called=called, place=place))
     return counting_of(rows)

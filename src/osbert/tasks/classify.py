@@ -16,7 +16,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration import Calibration, calibrate, columns
+from osbert.tasks.calibration import Calibration, calibrate, check_temperature, columns
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ class Classify(TextTask):
     def __post_init__(self) -> None:
         """Refuse weights that are not above 0, and a temperature below 0."""
         super().__post_init__()
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature must be above 0, or 0 to have it fitted, not {self.temperature:g}")
+        check_temperature(self.temperature)
         wrong = [weight for weight in self.weights if not 0 < weight < math.inf]
         if wrong:
             raise ValueError(f"weights must be above 0, not {wrong[0]:g}")

@@ -16,4 +16,4 @@ class Swag(Choose):
     choices: tuple[str, ...] = ("ending0", "ending1", "ending2", "ending3")
     prefix: str = "sent2"
     label: str = "label"
-    counting: Literal["auto", "0", "1", "A"] = "0"
+    counting: Literal["auto", "0", "1", "A", "text"] = "0"

@@ -53,15 +53,22 @@ class Calibration:
         )
 
 
+def check_temperature(value: float) -> None:
+    """Raise ValueError at a temperature that is none, 0 for one to be fitted apart."""
+    if not 0 <= value < math.inf:
+        raise ValueError(f"temperature must be above 0, or 0 to have it fitted, not {value:g}")
+
+
 def columns(predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Shares, Labels] | None:
     """Return the shares (n, K) of predictions and the places (n,) of their records' labels among them.
 
-    Where records have fewer labels to choose from than others the rest are 0. None where there are no probabilities.
+    Where records have fewer labels to choose from than others the rest are NaN, which are no shares and count nowhere:
+    a share of 0 is one of a label that the model rules out. None where there are no probabilities.
     """
     if not all(record.label in prediction.probabilities for prediction, record in zip(predictions, records)):
         return None
     most = max((len(prediction.probabilities) for prediction in predictions), default=0)
-    shares = np.zeros((len(predictions), most))
+    shares = np.full((len(predictions), most), np.nan)
     labels = np.zeros(len(predictions), np.int64)
     for row, (prediction, record) in enumerate(zip(predictions, records)):
         shares[row, : len(prediction.probabilities)] = list(prediction.probabilities.values())
@@ -72,7 +79,8 @@ def columns(predictions: Sequence[Prediction], records: Sequence[Record]) -> tup
 def calibrate(shares: Shares, labels: Labels, *, seed: int = 0) -> Calibration | None:
     """Return the calibration of shares (n, K) against labels (n,), or None where there are fewer than LEAST rows.
 
-    `seed` decides which rows make the halves.
+    Shares that are NaN are those of labels that a row does not have, here and below. `seed` decides which rows make the
+    halves.
     """
     rows = len(labels)
     if rows < LEAST:
@@ -98,10 +106,11 @@ def temperature(shares: Shares, labels: Labels) -> float:
     from scipy.optimize import minimize_scalar
 
     scores = _logarithms(shares)
-    rows, count = scores.shape
-    targets = np.full((rows, count), 1 / (rows + 2) / max(count - 1, 1))
+    there = ~np.isnan(shares)
+    rows, counts = len(labels), there.sum(axis=1, keepdims=True)
+    targets = np.where(there, 1 / (rows + 2) / np.maximum(counts - 1, 1), 0)
     targets[np.arange(rows), labels] = (rows + 1) / (rows + 2)
-    wanted = (targets * scores).sum()
+    wanted = (targets[there] * scores[there]).sum()
 
     def loss(logarithm: float) -> float:
         inverse = math.exp(-logarithm)
@@ -114,7 +123,7 @@ def temperature(shares: Shares, labels: Labels) -> float:
 
 
 def cooled(shares: Shares, temperature: float) -> NDArray[np.float64]:
-    """Return the shares (n, K) that scores divided by `temperature` have."""
+    """Return the shares (n, K) that scores divided by `temperature` have; of a label that is not there 0."""
     scores = _logarithms(shares) / temperature
     found = np.exp(scores - scores.max(axis=1, keepdims=True))
     return found / found.sum(axis=1, keepdims=True)
@@ -126,6 +135,7 @@ def expected_error(shares: Shares, labels: Labels, *, bins: int = BINS) -> float
     Rows go into bins of equal width by the share of their likeliest label; the error is the mean over rows of
     |share of right ones - mean share| of their bin (Guo et al. 2017, equation 3).
     """
+    shares = np.nan_to_num(shares, nan=0.0)
     sure = shares.max(axis=1).astype(np.float64)
     right = (shares.argmax(axis=1) == labels).astype(np.float64)
     places = np.clip(np.ceil(sure * bins).astype(np.int64) - 1, 0, bins - 1)  # a bin has its upper edge
@@ -134,4 +144,5 @@ def expected_error(shares: Shares, labels: Labels, *, bins: int = BINS) -> float
 
 
 def _logarithms(shares: Shares) -> NDArray[np.float64]:
-    return np.log(np.maximum(shares.astype(np.float64), 1e-300))
+    """Return the logarithms of shares (n, K), minus infinity where there is no label."""
+    return np.where(np.isnan(shares), -np.inf, np.log(np.maximum(shares.astype(np.float64), 1e-300)))

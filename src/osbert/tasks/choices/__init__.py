@@ -9,8 +9,8 @@ from osbert.tasks import Prediction, Record
 
 __all__ = ["Choices", "Chosen", "Counting", "names"]
 
-Counting = Literal["0", "1", "A"]
-"""What the first choice is called; the others follow."""
+Counting = Literal["0", "1", "A", "text"]
+"""What the first choice is called; the others follow. With "text" labels are texts of choices, which count from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,4 +54,5 @@ def names(count: int, counting: Counting) -> tuple[str, ...]:
     """Return what so many choices are called."""
     if counting == "A":
         return tuple(chr(ord("A") + place) for place in range(count))
-    return tuple(str(place + int(counting)) for place in range(count))
+    first = 0 if counting == "text" else int(counting)
+    return tuple(str(place + first) for place in range(count))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from osbert.data.table import Row
 from osbert.errors import UserError, nearest
 from osbert.tasks.choices import Choices, Counting, names
+from osbert.tasks.choices.labels import Said, place_of
 
 _CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text")
 _LISTS = ("choices", "endings", "options", "candidates", "answers")
@@ -85,7 +86,8 @@ def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> C
     called = called or names(len(choices), counting)
     prefix = row.values[columns.prefix].strip() if columns.prefix else ""
     texts = (context, *(f"{prefix} {choice}".strip() for choice in choices))
-    label = _label(row.values[columns.label].strip(), called, choices) if columns.label else None
+    said = Said(label=row.values[columns.label], choices=choices, called=called) if columns.label else None
+    label = called[place_of(said, counting)] if said else None
     return Choices(number=0, texts=texts, names=called, label=label, path=path, line=row.line)
 
 
@@ -114,30 +116,6 @@ def texts_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
     if called and (len(called) != len(told) or len(set(called)) != len(called)):
         raise ValueError(f"'{name}' has {len(told)} texts, but {len(set(called))} different labels")
     return told, tuple(map(str, called))
-
-
-def counting_of(rows: Iterable[tuple[str, int]]) -> Counting:
-    """Return what the first choice is called, given the label of each row of a file and the number of its choices.
-
-    From 1 where no label is 0 and one is the number of its own row's choices: counted from 0 there is none such.
-    """
-    found = {*rows}
-    labels = {label for label, _ in found}
-    if labels and all(len(label) == 1 and label.isalpha() for label in labels):
-        return "A"
-    return "1" if "0" not in labels and any(label == str(count) for label, count in found) else "0"
-
-
-def _label(said: str, called: tuple[str, ...], choices: Sequence[str]) -> str:
-    if not said:
-        raise ValueError("the label is empty. Write it, or remove the row")
-    if said in called:
-        return said
-    if said.upper() in called:
-        return said.upper()
-    if choices.count(said) == 1:
-        return called[choices.index(said)]
-    raise ValueError(f"the label '{said}' is none of the {len(choices)} choices ({', '.join(called)})")
 
 
 def _choices(columns: Sequence[str], by_name: Mapping[str, str]) -> tuple[str, ...]:

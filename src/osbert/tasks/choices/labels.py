@@ -1,0 +1,118 @@
+"""Which choice a label means: the number of one, its letter or its text, which is decided once a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from osbert.errors import UserError
+from osbert.tasks.choices import Counting, names
+
+NAMED: tuple[Counting, ...] = ("0", "1", "A")
+"""The ways to count in which a label is a choice's name."""
+GIVE = "give --counting text where labels are texts of choices, else 0, 1 or A, what they call the first choice"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """A row's label and what it may mean: one of the `choices`, or one of their names `called`, () where it has none.
+
+    `place`: where it stands, for messages.
+    """
+
+    label: str
+    choices: Sequence[str]
+    called: Sequence[str] = ()
+    place: str = ""
+
+    @property
+    def text(self) -> int | None:
+        """Return the number from 0 of the choice whose text the label is, None where it is that of none or of two."""
+        texts = [choice.strip() for choice in self.choices]
+        return texts.index(self.label.strip()) if texts.count(self.label.strip()) == 1 else None
+
+    def named(self, counting: Counting) -> int | None:
+        """Return the number from 0 of the choice whose name the label is when choices are counted so, None for none."""
+        called = [*(self.called or names(len(self.choices), counting))]
+        said = [one for one in (self.label.strip(), self.label.strip().upper()) if one in called]
+        return called.index(said[0]) if said else None
+
+    def differs(self, counting: Counting) -> bool:
+        """Return whether the label is the name of one choice and the text of another."""
+        return None not in (self.text, self.named(counting)) and self.text != self.named(counting)
+
+
+def place_of(said: Said, counting: Counting) -> int:
+    """Return the number from 0 of the choice that a label means, where the file counts its choices so.
+
+    Where labels are names one may still be a text, but none that looks like a name: a number beside numbers, a letter
+    beside letters. Raises ValueError, saying why, when it means none.
+    """
+    label = said.label.strip()
+    if not label:
+        raise ValueError("the label is empty. Write it, or remove the row")
+    place = said.text if counting == "text" else said.named(counting)
+    if place is None and counting != "text" and not _like_a_name(label, counting):
+        place = said.text
+    if place is not None:
+        return place
+    if counting == "text":
+        raise ValueError(f"the label '{label}' is not the text of just one of the {len(said.choices)} choices")
+    called = ", ".join(said.called or names(len(said.choices), counting))
+    more = "" if said.text is None else f", but the text of one: {GIVE}"
+    raise ValueError(f"the label '{label}' is none of the {len(said.choices)} choices ({called}){more}")
+
+
+def counting_of(rows: Sequence[Said]) -> Counting:
+    """Return how the labels of a file, all its rows, are to be read.
+
+    They are texts where each is one of its own row, and numbers or letters where each is one of those. Raises UserError
+    where both fit and mean other choices, and where some are the one and some the other, so that neither can be told.
+    """
+    rows = [said for said in rows if said.label.strip()]
+    if rows and all(said.text is not None for said in rows):
+        fitting = [one for one in NAMED if all(said.named(one) is not None for said in rows)]
+        if not fitting:
+            return "text"
+        agreeing = [one for one in fitting if not any(said.differs(one) for said in rows)]
+        if agreeing:
+            return agreeing[0]
+        _refuse(rows, fitting[0])
+    counting = _first(rows)
+    if any(said.named(counting) is None and said.text is not None for said in rows):
+        _refuse(rows, counting)
+    return counting
+
+
+def _refuse(rows: Sequence[Said], counting: Counting) -> None:
+    """Raise UserError at a label that is the name of one choice and the text of another, if there is any."""
+    wrong = [said for said in rows if said.differs(counting)]
+    if not wrong:
+        return
+    first = wrong[0]
+    named = first.choices[first.named(counting) or 0]
+    raise UserError(
+        f"{first.place}: the label '{first.label.strip()}' is the text of a choice, and as a number or letter it means "
+        f"another one, '{named.strip()}' (counted from {counting}); so it is in {len(wrong):,} of {len(rows):,} rows. "
+        f"Which is right cannot be told: {GIVE}."
+    )
+
+
+def _first(rows: Sequence[Said]) -> Counting:
+    """Return what the first choice is called.
+
+    From 1 where no label is 0 and one is the number of its own row's choices: counted from 0 there is none such. Rows
+    that name their choices say nothing; nor, where some labels are words, do numbers that are texts.
+    """
+    counted = [said for said in rows if not said.called]
+    if counted and all(_like_a_name(said.label.strip(), "A") for said in counted):
+        return "A"
+    if not all(_like_a_name(said.label.strip(), "0") for said in counted):
+        counted = [said for said in counted if said.text is None]
+    if any(said.label.strip() == "0" for said in counted):
+        return "0"
+    return "1" if any(said.label.strip() == str(len(said.choices)) for said in counted) else "0"
+
+
+def _like_a_name(label: str, counting: Counting) -> bool:
+    return len(label) == 1 and label.isalpha() if counting == "A" else label.isdigit()
