@@ -75,11 +75,12 @@ class Pretrained:
         }
 
     def describe(self, row: str, out: Path) -> str:
-        """Return their size, their training and their corpus."""
+        """Return the row's size and training, which others may have another of, and their corpus."""
         from osbert.training.run_folder import RunFolder
 
         facts = RunFolder(self.folder(row, 0, out)).facts
-        sizes = f"{facts['finished']['parameters']:,} parameters, {facts['settings']['training']['steps']:,} steps"
+        sizes = f"row '{row}': {facts['finished']['parameters']:,} parameters, "
+        sizes += f"{facts['settings']['training']['steps']:,} steps"
         return f"recipe {self.recipe} ({sizes}), corpus of {facts['tokens']:,} tokens"
 
 

@@ -10,7 +10,10 @@ from osbert.tasks.choices import Counting, names
 
 NAMED: tuple[Counting, ...] = ("0", "1", "A")
 """The ways to count in which a label is a choice's name."""
-GIVE = "give --counting text where labels are texts of choices, else 0, 1 or A, what they call the first choice"
+GIVE = (
+    "give --counting text where labels are texts of choices, else 0, 1 or A, what they call the first choice (to score "
+    "a run on the file: --columns counting=text)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
