@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import torch
 
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Target
+from osbert.models.grouped import ChoiceHead, SpanHead
 from osbert.models.heads import Learner
 from osbert.models.predictions import MaskedLanguageHead, SequenceHead
-from osbert.models.transformer import Transformer
+from osbert.models.tagging import TagHead
+from osbert.models.transformer import Architecture, Transformer
 
 
 def make_pair(backbone: Transformer) -> Learner:
@@ -81,3 +84,21 @@ def test_everything_is_kept_where_much_is_read_or_a_head_reads_it_all(make_backb
 def test_relabelled_batches_are_read_where_their_labels_are(batch) -> None:
     assert len(batch.read) == 12
     assert replace(batch, targets={"nsp": batch.targets["nsp"]}).read.tolist() == batch.starts.tolist()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(SequenceHead, kind="classify", target="t", labels=3),
+        partial(TagHead, target="t", labels=3),
+        partial(SpanHead, target="t"),
+        partial(ChoiceHead, target="t"),
+    ],
+)
+def test_scores_start_from_a_normal_that_is_not_cut(make) -> None:
+    torch.manual_seed(0)
+    backbone = Architecture(vocabulary=9, layers=1, width=4096, heads=1, feedforward=8, deviation=0.02).build()
+    layer = make(backbone).linear
+    assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)  # cut, it would be 0.88 of it
+    assert layer.weight.abs().max() > 0.04
+    assert torch.all(layer.bias == 0)

@@ -9,7 +9,7 @@ from osbert.data.batch import Batch
 from osbert.models.dropout import Dropout
 from osbert.models.heads import Head, Loss
 from osbert.models.linear import Linear
-from osbert.models.transformer import States, Transformer, initialise
+from osbert.models.transformer import States, Transformer, initialise_scores
 
 
 class SpanHead(Head):
@@ -22,7 +22,7 @@ class SpanHead(Head):
         super().__init__()
         self.target = target
         self.linear = Linear(backbone.architecture.width, 2)
-        initialise(self, backbone.architecture.deviation)
+        initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (N, 2) of every token being a start and an end."""
@@ -58,7 +58,7 @@ class ChoiceHead(Head):
         self.target = target
         self.dropout = Dropout(dropout)
         self.linear = Linear(backbone.architecture.width, 1)
-        initialise(self, backbone.architecture.deviation)
+        initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the score (B, 1) of every choice."""

@@ -16,7 +16,7 @@ from osbert.models.cross_entropy import linear_cross_entropy
 from osbert.models.dropout import Dropout
 from osbert.models.heads import Head, Loss
 from osbert.models.linear import Linear, linear
-from osbert.models.transformer import States, Transformer, initialise
+from osbert.models.transformer import States, Transformer, initialise, initialise_scores
 
 
 class MaskedLanguageHead(Head):
@@ -94,7 +94,7 @@ class SequenceHead(Head):
         self.target = target
         self.dropout = Dropout(dropout)
         self.linear = Linear(backbone.architecture.width, labels)
-        initialise(self, backbone.architecture.deviation)
+        initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (B, K) of every sequence; for "regress" (B, 1) numbers."""

@@ -14,7 +14,7 @@ from osbert.models.heads import Head, Loss
 from osbert.models.layer_choice import Features, chosen_layers
 from osbert.models.linear import Linear
 from osbert.models.predictions import classification_loss
-from osbert.models.transformer import States, Transformer, initialise
+from osbert.models.transformer import States, Transformer, initialise_scores
 
 
 class TagHead(Head):
@@ -51,7 +51,7 @@ class TagHead(Head):
             self.features = FeatureLSTM(sizes, features)
         self.dropout = Dropout(sizes.dropout if features == "none" else 0.0)  # the LSTM has its own
         self.linear = Linear(sizes.width if features == "none" else WIDTH, labels)
-        initialise(self.linear, sizes.deviation)
+        initialise_scores(self.linear, sizes.deviation)
         self.crf = None if chain is None else ChainField(chain)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
