@@ -107,7 +107,9 @@ def test_files_of_questions(answering: Path, squad: Path, tmp_path: Path) -> Non
         for asked in paragraph["qas"]
     }
     assert list(official) == list(golds)
-    hits = np.mean([official[key] in true for key, true in golds.items()])
+    # Official scores pass over articles, which may stand before the word.
+    words = {key: " ".join(word for word in said.split() if word not in ("a", "the")) for key, said in official.items()}
+    hits = np.mean([words[key] in true for key, true in golds.items()])
     assert hits == pytest.approx(metrics(answering)["best_f1"])
     predict(answering, file=dev, out=tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="") as file:

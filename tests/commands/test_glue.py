@@ -143,11 +143,11 @@ def test_the_diagnostic_set_with_labels_is_scored_with_a_run_of_mnli(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = {"good": "entailment", "actor": "neutral", "bad": "contradiction"}
-    rows = [f'{n}\t1\tg\ta "film\t{word}\t{label}' for n in range(12) for word, label in words.items()]
+    rows = [f'{n}\t1\tg\ta "film\t{word}\t{label}' for n in range(36) for word, label in words.items()]
     (tmp_path / "mnli").mkdir()
     for name in ("train.tsv", "dev_matched.tsv"):
         (tmp_path / "mnli" / name).write_text("\n".join([f"{MNLI}\tgold_label", *rows]) + "\n")
-    settings = ("--epochs", "12", "--batch", "6", "--learning-rate", "1e-2", "--precision", "fp32", "--dropout", "0")
+    settings = ("--epochs", "20", "--batch", "6", "--learning-rate", "1e-2", "--precision", "fp32", "--dropout", "0")
     finetune("mnli", *settings, model=encoder, data=tmp_path / "mnli", out=tmp_path / "run")
     path = tmp_path / "diagnostic-full.tsv"
     texts = [word for word in words for _ in range(3)]
