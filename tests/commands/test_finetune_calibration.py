@@ -74,8 +74,9 @@ def test_others_see_the_same_probabilities(folder: Path) -> None:
 def test_the_temperature_is_fitted_once_a_best_epoch(
     encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fitted = []
-    monkeypatch.setattr("osbert.tasks.classify.calibrate", lambda *given: fitted.append(1) or calibrate(*given))
+    fitted: list[int] = []
+    seam = "osbert.tasks.calibration.tempered.calibrate"
+    monkeypatch.setattr(seam, lambda *given: fitted.append(1) or calibrate(*given))
     finetune("classify", "--epochs", "1", "--held-out", "0.3", model=encoder, data=table, out=tmp_path / "run")
     assert fitted == [1] and "calibration" in json.loads((tmp_path / "run" / "run.json").read_text())["finished"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -237,13 +237,16 @@ def parse(schema: type[Request], body: bytes) -> Request:
         return schema.model_validate_json(body)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-    unknown = f"there is no such field; there are {', '.join(schema.model_fields)}"
-    texts = [
-        unknown if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1 else fault["msg"] for fault in faults
-    ]
-    told = list(dict.fromkeys((_field(fault["loc"]), text) for fault, text in zip(faults, texts, strict=True)))[:10]
+    told = list(dict.fromkeys((_field(fault["loc"]), _text(fault, schema)) for fault in faults))[:10]
     message = "; ".join(f"{field}: {text}" if field else text for field, text in told)
     raise Refused(422, message, field=next((field for field, _ in told if field), "body"))
+
+
+def _text(fault: Mapping[str, Any], schema: type[Request]) -> str:
+    """Return pydantic's words for a fault; of a field that is not known, which there are."""
+    if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+        return f"there is no such field; there are {', '.join(schema.model_fields)}"
+    return str(fault["msg"])
 
 
 def _field(places: tuple[int | str, ...]) -> str:

@@ -18,11 +18,11 @@ from osbert.data.split_names import find_named
 from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration import Calibration, calibrate, check_temperature, columns
+from osbert.tasks.calibration.tempered import Tempered
 from osbert.tasks.choices import Choices, Chosen, Counting, names
 from osbert.tasks.choices.columns import HEADINGS, Columns, choose, record_of, texts_of
 from osbert.tasks.choices.labels import Said, counting_of
-from osbert.tasks.tables import TableTask
+from osbert.tasks.tables.cut import CutTask
 
 if TYPE_CHECKING:
     from osbert.models.heads import Head
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choose(TableTask):
+class Choose(Tempered, CutTask):
     """A context, two or more choices, and which is right; as many choices as each row has.
 
     A choice is read as the second text behind the context. The label is the number of the right choice, from 0 or from
@@ -39,6 +39,10 @@ class Choose(TableTask):
 
     together: ClassVar[bool] = True
     sample: ClassVar[str] = '"a context" "one way to go on" "another"'
+    too_long: ClassVar[str] = (
+        "{count:,} pieces of the context and its choices more than fit into {length} tokens. Shorten them, or give "
+        "--long truncate or head+tail."
+    )
 
     context: tuple[str, ...] = ()
     """The column with the context, or several, which are joined; found by its name when left open."""
@@ -54,19 +58,15 @@ class Choose(TableTask):
     long: Long = "truncate"
     """How a context and a choice are read that do not fit together: truncate, the beginning of both; head+tail, of what
     is too long a quarter from its beginning and the rest from its end; error, not at all."""
-    temperature: float = 0.0
-    """What scores are divided by before the softmax, so that probabilities are as sure as they are right; 0 for the one
-    that suits the development rows best, 1 for the softmax as it is."""
 
     def __post_init__(self) -> None:
-        """Refuse windows, of which there is no softmax over the choices, and a temperature below 0."""
+        """Refuse windows, of which there is no softmax over the choices."""
         super().__post_init__()
         if self.long == "window":
             raise ValueError(
                 "long = window is for one text: choices are compared as one sequence each. Give truncate, head+tail or "
                 "error"
             )
-        check_temperature(self.temperature)
 
     @property
     def criterion(self) -> str:
@@ -160,22 +160,6 @@ class Choose(TableTask):
             made[right] = replace(made[right], targets={self.name: target})
         return made
 
-    @property
-    def unread(self) -> str:
-        """Return where the pieces lie that are not read."""
-        return "in the middle" if self.long == "head+tail" else super().unread
-
-    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
-        """Note each record of which a choice does not fit behind its context, if none may be cut."""
-        if self.long != "error":
-            return
-        for record in records:
-            if cut := sum(example.truncated for example in self.encode(record, packer)):
-                problems.add(
-                    f"{record.place}: {cut:,} pieces of the context and its choices more than fit into {packer.length} "
-                    "tokens. Shorten them, or give --long truncate or head+tail."
-                )
-
     def head(self, backbone: Transformer) -> Head:
         """Return a vector whose product with the pooled state scores a choice."""
         from osbert.models.grouped import ChoiceHead
@@ -185,8 +169,7 @@ class Choose(TableTask):
     def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Chosen:
         """Return the likeliest choice and the softmax over all, at the task's temperature."""
         scores = np.array([output[0] for output in outputs], np.float64)
-        shares = np.exp((scores - scores.max()) / (self.temperature or 1))
-        shares /= shares.sum()
+        shares = self.shares(scores)
         called, best = _names(record, self._counting), int(scores.argmax())
         return Chosen(
             value=called[best],
@@ -199,22 +182,6 @@ class Choose(TableTask):
         """Return accuracy."""
         hits = [prediction.value == record.label for prediction, record in zip(predictions, records, strict=True)]
         return {"accuracy": float(np.mean(hits))}
-
-    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
-        """Return the temperature that the records want, None where one was given or there are too few rows."""
-        found = None if self.temperature else columns(predictions, records)
-        return calibrate(*found) if found else None
-
-    def tuned(
-        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
-    ) -> Self:
-        """Return the task with its temperature."""
-        found = calibration or self.calibration(predictions, records)
-        return replace(self, temperature=found.temperature if found else self.temperature or 1.0)
-
-    def published(self) -> dict[str, Any]:
-        """Return what the scores are multiplied by for others."""
-        return {"scale": 1 / (self.temperature or 1)}
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the choice by name and text, its probability, and how much was not read."""

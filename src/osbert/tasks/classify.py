@@ -16,7 +16,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration import Calibration, calibrate, check_temperature, columns
+from osbert.tasks.calibration.tempered import Tempered
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(TextTask):
+class Classify(Tempered, TextTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     spellings: ClassVar[Mapping[str, str]] = {}
@@ -43,14 +43,10 @@ class Classify(TextTask):
     """balanced: every class weighs the same in the loss, however rare it is."""
     weights: tuple[float, ...] = ()
     """The classes' weights in the loss, one a label; with balanced they are found in the training rows."""
-    temperature: float = 0.0
-    """What scores are divided by before the softmax, so that probabilities are as sure as they are right; 0 for the one
-    that suits the development rows best, 1 for the softmax as it is."""
 
     def __post_init__(self) -> None:
-        """Refuse weights that are not above 0, and a temperature below 0."""
+        """Refuse weights that are not above 0."""
         super().__post_init__()
-        check_temperature(self.temperature)
         wrong = [weight for weight in self.weights if not 0 < weight < math.inf]
         if wrong:
             raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
@@ -129,10 +125,8 @@ class Classify(TextTask):
 
         That mean is what the layer would say of the windows' mean state; it is taken at the task's temperature.
         """
-        scores = np.mean(outputs, axis=0, dtype=np.float64)
-        shares = np.exp((scores - scores.max()) / (self.temperature or 1))
-        shares /= shares.sum()
-        probabilities = dict(zip(self.labels, shares.tolist()))
+        scores = np.asarray(np.mean(outputs, axis=0, dtype=np.float64))
+        probabilities = dict(zip(self.labels, self.shares(scores).tolist()))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
@@ -168,24 +162,9 @@ class Classify(TextTask):
             said = [prediction.value, *shares, prediction.truncated]
         return dict(zip(("prediction", *(f"probability of {label}" for label in self.labels), "truncated"), said))
 
-    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
-        """Return the temperature that the records want.
-
-        None where one was given, there are too few rows, or the probabilities are not the model's.
-        """
-        found = columns(predictions, records) if self.weighed and not self.temperature else None
-        return calibrate(*found) if found else None
-
-    def tuned(
-        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
-    ) -> Self:
-        """Return the task with its temperature."""
-        found = calibration or self.calibration(predictions, records)
-        return dataclasses.replace(self, temperature=found.temperature if found else self.temperature or 1.0)
-
     def published(self) -> dict[str, Any]:
         """Return the labels' names, and what the scores are multiplied by for others."""
-        return {"labels": self.labels, "scale": 1 / (self.temperature or 1)}
+        return {"labels": self.labels, **super().published()}
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:

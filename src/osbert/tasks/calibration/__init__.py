@@ -53,12 +53,6 @@ class Calibration:
         )
 
 
-def check_temperature(value: float) -> None:
-    """Raise ValueError at a temperature that is none, 0 for one to be fitted apart."""
-    if not 0 <= value < math.inf:
-        raise ValueError(f"temperature must be above 0, or 0 to have it fitted, not {value:g}")
-
-
 def columns(predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Shares, Labels] | None:
     """Return the shares (n, K) of predictions and the places (n,) of their records' labels among them.
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,14 +15,19 @@ from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
 from osbert.data.table import Row, Table
 from osbert.data.table_columns import Columns, choose
-from osbert.errors import Problems, UserError
+from osbert.errors import UserError
 from osbert.tasks import Record
-from osbert.tasks.tables import TableTask
+from osbert.tasks.tables.cut import CutTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTask(TableTask):
+class TextTask(CutTask):
     """A task on texts, or pairs of texts, with one label each."""
+
+    too_long: ClassVar[str] = (
+        "{count:,} pieces more than fit into {length} tokens. Shorten the text, or give --long truncate, head+tail or "
+        "window."
+    )
 
     text: str = ""
     """The column with the text; found by its name when left open."""
@@ -110,22 +115,6 @@ class TextTask(TableTask):
             kind = "pairs of texts, not single ones" if wanted == 2 else "single texts, not pairs"
             raise UserError(f"The run was fine-tuned on {kind}.")
         return super().asked(texts)
-
-    @property
-    def unread(self) -> str:
-        """Return where the pieces lie that are not read."""
-        return "in the middle" if self.long == "head+tail" else super().unread
-
-    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
-        """Note each record that is too long, if none may be."""
-        if self.long != "error":
-            return
-        for record in records:
-            if cut := sum(example.truncated for example in self.encode(record, packer)):
-                problems.add(
-                    f"{record.place}: {cut:,} pieces more than fit into {packer.length} tokens. Shorten the text, or "
-                    "give --long truncate, head+tail or window."
-                )
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence of a text or a pair, or its windows."""
