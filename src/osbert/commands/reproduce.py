@@ -343,7 +343,6 @@ class Plan:
         if not path.exists():
             return protocol
         before = json.loads(path.read_text("utf-8"))
-        before = {**self.table.differing(), **before}  # once it was not told
         protocol["data"] = {**before.get("data", {}), **protocol["data"]}
         before["data"] = {**protocol["data"], **before.get("data", {})}
         if changes := difference(before, protocol):
