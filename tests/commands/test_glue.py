@@ -199,6 +199,11 @@ def test_all_sets_are_checked_before_the_first_is_trained(encoder: Path, tmp_pat
     assert "Did you mean 'entailment'?" in str(error.value) and not (tmp_path / "runs").exists()
     with pytest.raises(UserError, match="STS-B: Unknown setting --class_weights"):
         finetune("glue", "--class-weights", "balanced", model=encoder, data=data, out=tmp_path / "runs")
+    shutil.copy(data / "SST-2" / "train.tsv", data / "SST-2" / "train.csv")
+    (data / "MRPC" / "dev-00000-of-00002.parquet").touch()
+    with pytest.raises(UserError, match=r"SST-2: .*train\.csv") as error:
+        finetune("glue", *SETTINGS, model=encoder, data=data, out=tmp_path / "runs")
+    assert "MRPC: " in str(error.value) and "dev-00000-of-00002.parquet" in str(error.value)
     with pytest.raises(UserError, match="has none of GLUE's folders"):
         finetune("glue", model=encoder, data=tmp_path, out=tmp_path / "runs")
 

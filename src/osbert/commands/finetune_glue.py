@@ -15,6 +15,7 @@ from osbert.files import write_json, write_text
 from osbert.tasks import Task
 
 RESULTS, TABLE = "glue.json", "glue.txt"
+WRONG = "GLUE cannot be run so"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Glue:
         for one in found:
             if one.alone:
                 print(f"{one.glue.name}: only {one.data} is there; a share of its rows is held out for development.")
-        wrong = Problems(heading="GLUE cannot be run so")
+        wrong = Problems(heading=WRONG)
         for one in found:
             with _noting(wrong, one.glue):
                 self.check(one.glue.task, one.data)
@@ -58,10 +59,18 @@ class Glue:
         failed.stop_if_any()
 
     def found(self, data: Path) -> list[Found]:
-        """Return the sets that are there, and print which are not. Raises UserError when none is."""
+        """Return the sets that are there, and print which are not.
+
+        Raises UserError when none is, and when the files of a set's folder are not plain: two for one split, or parts.
+        """
         if not data.is_dir():
             raise UserError(f"{data}: no such folder. --data takes a folder with GLUE's own: CoLA, SST-2, MRPC, ...")
-        found = [here for glue in SETS if (here := _found(glue, data))]
+        found: list[Found] = []
+        wrong = Problems(heading=WRONG)
+        for glue in SETS:
+            with _noting(wrong, glue):
+                found += _found(glue, data)
+        wrong.stop_if_any()
         absent = [glue.name for glue in SETS if glue not in [here.glue for here in found]]
         if not found:
             raise UserError(f"{data} has none of GLUE's folders with a training file: {', '.join(absent)}.")
@@ -114,17 +123,15 @@ def table(scores: Mapping[str, float], starred: set[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _found(glue: GlueSet, data: Path) -> Found | None:
+def _found(glue: GlueSet, data: Path) -> list[Found]:
     folder = glue.folder(data)
+    if folder is None:
+        return []
     kind: Any = components.find("tasks", glue.task, base=Task)
-    try:
-        files = kind.layout.splits(folder) if folder else {}
-    except UserError:
-        return None
+    files = kind.layout.splits(folder)
     if "train" in files:
-        assert folder is not None
-        return Found(glue=glue, data=folder)
-    return Found(glue=glue, data=files["dev"], alone=True) if "dev" in files else None
+        return [Found(glue=glue, data=folder)]
+    return [Found(glue=glue, data=files["dev"], alone=True)] if "dev" in files else []
 
 
 @contextmanager
