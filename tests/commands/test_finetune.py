@@ -114,6 +114,22 @@ def test_the_best_epoch_is_kept(
     assert not all(torch.equal(kept[name], value) for name, value in states[-1].items())
 
 
+def test_of_equal_epochs_one_that_has_collapsed_is_not_kept(
+    encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ["'neg'", "", "'neg'"]
+    scored: list[float] = []
+
+    def metrics(self: Classify, predictions: object, records: object) -> dict[str, float]:
+        scored.append(0.5)
+        return {"accuracy": scored[-1]}
+
+    monkeypatch.setattr(Classify, "metrics", metrics)
+    monkeypatch.setattr(Classify, "collapsed", lambda *given: answers[len(scored) - 1])
+    finetune("classify", *settings, "--epochs", "3", model=encoder, data=table, out=tmp_path / "run")
+    assert facts(tmp_path / "run")["epoch"] == 2 and not facts(tmp_path / "run")["collapsed"]
+
+
 class Killed(Exception):
     """Stands for a power cut: nothing is written after it."""
 

@@ -121,6 +121,10 @@ def test_adapters_can_be_shared_and_what_was_found_in_the_data_is_told(
         (("--tasks", "classify=reviews.csv,regres=scores.csv"), "regres: There is no 'regres'.*Did you mean 'regress'"),
         (("--tasks", "classify=reviews.csv,regress=reviews.csv"), r"regress: (.|\n)*the label '\w+' is not a number"),
         ((*TASKS, "--seeds", "3"), "several runs .* are of one task"),
+        (
+            (*TASKS, "--batch", "256", "--epochs", "1"),
+            "None of the 2 steps is drawn for classify, which would not be learnt.",
+        ),
         (("--tasks=classify=reviews.csv,regress=absent.csv",), r"absent\.csv: no such file or folder"),
     ],
 )

@@ -85,6 +85,8 @@ def test_columns_by_word_of_the_user(run: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_usage(run: Path, encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="The text is empty"):
+        predict(run, " ")
     (tmp_path / "in.csv").write_text("text\ngood\n")
     for arguments, options in (((), {}), (("good",), {"file": tmp_path / "in.csv"})):
         with pytest.raises(UserError, match="Give one text"):

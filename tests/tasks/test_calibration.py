@@ -97,6 +97,17 @@ def test_the_error_after_is_measured_on_rows_that_did_not_fit_it() -> None:
     assert "one half" in found.describe() and found.as_dict()["temperature"] == found.temperature
 
 
+def test_a_temperature_that_does_not_suit_other_rows_is_not_kept() -> None:
+    """The model is right on one half of the rows, which wants it surer, and wrong on the other."""
+    labels = np.zeros(40, np.int64)
+    labels[np.random.Generator(np.random.PCG64(7)).permutation(40)[:20]] = 1
+    shares = np.tile([0.55, 0.45], (40, 1))
+    found = calibrate(shares, labels, seed=7)
+    assert found is not None and found.temperature == 1
+    assert found.error_before == found.error_after == expected_error(shares, labels)
+    assert "left as they are" in found.describe() and "40 development rows" in found.describe()
+
+
 def test_labels_that_a_row_does_not_have_count_nowhere() -> None:
     shares, labels = drawn(5, sharpness=2, labels=2)
     padded = np.concatenate([shares, np.full((len(labels), 3), np.nan)], axis=1)

@@ -150,8 +150,11 @@ def test_problems_of_a_divided_file_are_told_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         load(Classify(data=str(path)), ("train", "dev"))
     assert str(error.value).count("the text is empty") == 1
-    _, kept = load(Classify(data=str(path), skip_empty=True), ("train", "dev"))
+    task, kept = load(Classify(data=str(path), skip_empty=True), ("train", "dev"))
     assert sum(map(len, kept.values())) == 3
+    assert [line for line in task.findings() if "left out" in line] == [
+        f"rows left out: 1, the first being {path}, line 4: the text is empty."
+    ]
 
 
 def test_a_pair_with_an_empty_text_is_asked_but_not_learnt_from(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from osbert import recipe
 from osbert.commands import finetune_train
 from osbert.commands.finetune_long import Reader
@@ -195,12 +197,24 @@ def finetune_multi(settings: Sequence[str], *, model: Path, data: Path, out: Pat
             print(f"{plan.task.name}: train: {passed_over}")
     finetune_train.tell_model(shared, start)
     rows = Together(rows=[finetune_train.lay_out(plan, records, start) for plan, records in zip(plans, found)])
-    shares = rows.loader(batch=1, micro_tokens=0, seed=0).shares
-    drawn = ", ".join(f"{plan.task.name} {share:.0%}" for plan, share in zip(plans, shares))
-    print(f"steps are drawn by the tasks' sizes to the power of 0.7: {drawn}")
+    print(f"steps are drawn by the tasks' sizes to the power of 0.7: {drawn_steps(shared, rows)}")
     best = finetune_train.train(shared, rows, start, out)
     tell_end(best, shared, out)
     return best
+
+
+def drawn_steps(plan: SharedPlan, rows: Together) -> str:
+    """Return in words how often each task is drawn. Raises UserError when one never is, and would learn nothing."""
+    wanted = plan.training
+    loader = rows.loader(batch=wanted.batch, micro_tokens=wanted.micro_tokens, seed=wanted.seed)
+    drawn = np.concatenate([loader.drawn(epoch) for epoch in range(wanted.epochs)])
+    steps = dict(zip(loader.loaders, np.bincount(drawn, minlength=len(loader.loaders)).tolist()))
+    if idle := [name for name, count in steps.items() if not count]:
+        raise UserError(
+            f"None of the {len(drawn):,} steps is drawn for {', '.join(idle)}, which would not be learnt. Give more "
+            "--epochs, a smaller --batch or another --seed."
+        )
+    return ", ".join(f"{name} {share:.0%} ({steps[name]:,} steps)" for name, share in zip(steps, loader.shares))
 
 
 def read_tasks(settings: Sequence[str], data: Path) -> tuple[dict[str, Path], list[str]]:

@@ -81,7 +81,7 @@ class Finetuning:
 
     @property
     def best(self) -> Epoch:
-        """Return the best epoch so far; of equal ones the last."""
+        """Return the best epoch so far; of equal ones the last, but none that has collapsed before one that has not."""
         return [epoch for epoch in self.epochs if epoch.best][-1]
 
     @property
@@ -148,10 +148,10 @@ class Finetuning:
         losses = self.trainer.memory["losses"]
         result = self.rows.score(self.learner)
         metrics = result.metrics
-        wanted = self.rows.criterion
+        collapsed = self.rows.collapsed(result.predictions)
         before = [epoch for epoch in self.epochs if epoch.best]
         number = progress.step // self.loader.steps_per_epoch
-        best = not before or sortable(metrics[wanted]) >= sortable(before[-1].metrics[wanted])
+        best = not before or self._merit(metrics, collapsed) >= self._merit(before[-1].metrics, before[-1].collapsed)
         if best:
             self.trainer.memory["learnt"] = self.rows.learnt(result.predictions)
             write_tensors(self.learner.state_dict(), self._weights(number))
@@ -169,8 +169,12 @@ class Finetuning:
             metrics=metrics,
             best=best,
             seconds=progress.seconds,
-            collapsed=self.rows.collapsed(result.predictions),
+            collapsed=collapsed,
         )
+
+    def _merit(self, metrics: Mapping[str, float], collapsed: str) -> tuple[float, bool]:
+        """Return what epochs are compared by: the criterion, and of equal ones, that it gives more than one answer."""
+        return sortable(metrics[self.rows.criterion]), not collapsed
 
     def _weights(self, epoch: int) -> Path:
         return self.folder / f"best-epoch-{epoch}.safetensors"

@@ -51,8 +51,11 @@ def start(plan: Settings) -> Model:
 
 
 def lay_out(plan: Plan, records: Mapping[str, Sequence[Record]], model: Model) -> Rows:
-    """Return the rows as a model reads them."""
-    length = min(plan.task.length, model.backbone.architecture.length)
+    """Return the rows as a model reads them, and print where that takes fewer tokens than the task's length."""
+    longest = model.backbone.architecture.length
+    length = min(plan.task.length, longest)
+    if length < plan.task.length:
+        print(f"length: {longest:,} tokens, which is all that the model reads, not {plan.task.length:,}")
     return Rows.of(plan.task, records, Packer(tokenizer=model.tokenizer, length=length))
 
 

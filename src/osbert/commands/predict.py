@@ -60,6 +60,8 @@ def predict(
     if file is None:
         if options or out:
             raise UserError("--out and how to read a file (--text, ...) go with --file, not with a single text.")
+        if not any(text.strip() for text in texts):
+            raise UserError("The text is empty: there is nothing to predict for it.")
         tell(load(run), texts)
         return
     predict_file(load(run), file, out, options or FileOptions())

@@ -32,7 +32,8 @@ class Calibration:
     """A temperature, and the expected calibration error before and after.
 
     The temperature is fitted on all `rows`. The error after it is measured across: with the temperature of one half on
-    the other half and the other way round, so that no row is judged by a temperature that it helped to fit.
+    the other half and the other way round, so that no row is judged by a temperature that it helped to fit. Where the
+    cross-entropy, measured so, is none the less for it, the temperature is 1.
     """
 
     temperature: float
@@ -46,6 +47,11 @@ class Calibration:
 
     def describe(self) -> str:
         """Return it in one sentence for the user."""
+        if self.temperature == 1:
+            return (
+                f"probabilities: left as they are, since a temperature that is fitted on one half of the {self.rows:,} "
+                f"development rows does not suit the other half; expected calibration error {self.error_before:.4f}"
+            )
         return (
             f"probabilities: temperature {self.temperature:.3f}, fitted on the {self.rows:,} development rows; "
             f"expected calibration error {self.error_before:.4f} before, {self.error_after:.4f} after (fitted on one "
@@ -83,12 +89,19 @@ def calibrate(shares: Shares, labels: Labels, *, seed: int = 0) -> Calibration |
     across = np.empty_like(shares, dtype=np.float64)
     for fitted, measured in (halves, halves[::-1]):
         across[measured] = cooled(shares[measured], temperature(shares[fitted], labels[fitted]))
+    helps = cross_entropy(across, labels) < cross_entropy(shares, labels)
+    before = expected_error(shares, labels)
     return Calibration(
-        temperature=temperature(shares, labels),
-        error_before=expected_error(shares, labels),
-        error_after=expected_error(across, labels),
+        temperature=temperature(shares, labels) if helps else 1.0,
+        error_before=before,
+        error_after=expected_error(across, labels) if helps else before,
         rows=rows,
     )
+
+
+def cross_entropy(shares: Shares, labels: Labels) -> float:
+    """Return the mean of -log of the share (n, K) of the true label (n,)."""
+    return -float(_logarithms(shares)[np.arange(len(labels)), labels].mean())
 
 
 def temperature(shares: Shares, labels: Labels) -> float:

@@ -17,6 +17,9 @@ from osbert.errors import Problems, UserError
 from osbert.tasks import Inputs, Record, Task
 from osbert.tasks.tables.layout import Layout
 
+SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
+"""What to do about a row without text."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableTask(Task):
@@ -95,15 +98,19 @@ class TableTask(Task):
 
     def left_out(self, split: str) -> list[str]:
         """Return in words how many rows of each file of a split are left out, and the first of them."""
+        if not (self.layout.lenient or self.skip_empty):
+            return []
+        strict = dataclasses.replace(self, skip_empty=False)
         lines = []
         for name, path in self.split_files().items():
-            if not (self.layout.lenient and (name.startswith(split) or name == "all")):
+            if not (name.startswith(split) or name == "all"):
                 continue
             problems = Problems(heading="", shown=1)
-            for _ in self._rows(path, problems, labelled=not _is_test(name)):
+            for _ in strict._rows(path, problems, labelled=not _is_test(name)):
                 pass
             if problems.count:
-                lines.append(f"rows left out: {problems.count:,}, the first being {problems.messages[0]}")
+                first = problems.messages[0].removesuffix(SKIP)
+                lines.append(f"rows left out: {problems.count:,}, the first being {first}")
         return lines
 
     def describe(self, records: Sequence[Record]) -> str:
@@ -193,10 +200,7 @@ class TableTask(Task):
             elif not (empty := _empty(record, labelled=labelled)):
                 yield record
             elif not self.skip_empty:
-                problems.add(
-                    f"{path}, line {row.line}: {empty}. Remove the row, or fine-tune with --skip-empty, which leaves "
-                    "such rows out."
-                )
+                problems.add(f"{path}, line {row.line}: {empty}.{SKIP}")
 
 
 def _is_test(split: str) -> bool:
