@@ -46,7 +46,10 @@ def test_swags_official_columns(data: Path) -> None:
     assert len(records) == 11 and task.counting == "0"
     assert records[0].texts[0] == "Students lower their eyes nervously."
     assert records[0].texts[3] == "She walks slowly towards someone." and records[0].label == "2"
-    assert read(data / "choice" / "swag-sample.csv")[1][0].texts[3] == "walks slowly towards someone."
+    found, same = read(data / "choice" / "swag-sample.csv")
+    assert found.prefix == "sent2" and [record.texts for record in same] == [record.texts for record in records]
+    _, without = read(data / "choice" / "swag-sample.csv", Choose(context=("sent1",)))
+    assert without[0].texts[3] == "walks slowly towards someone."
 
 
 def test_story_cloze_is_a_two_way_choice(data: Path) -> None:

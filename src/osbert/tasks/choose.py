@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -94,7 +94,7 @@ class Choose(Tempered, CutTask):
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=True)
         counting = self.counting if self.counting != "auto" else _counting(table, columns)
-        return replace(self, context=columns.context, choices=columns.choices, label=columns.label, counting=counting)
+        return replace(self, **asdict(columns), counting=counting)
 
     def findings(self) -> list[str]:
         """Return what was found in the files, and how labels are read, which is guessed from them."""

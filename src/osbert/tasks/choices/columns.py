@@ -14,6 +14,8 @@ from osbert.tasks.choices import Choices, Counting, names
 from osbert.tasks.choices.labels import Said, place_of
 
 _CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text")
+_PREFIXES = {"sent1": "sent2"}
+"""What stands before each choice where the context is so called: the beginning of SWAG's endings."""
 _LISTS = ("choices", "endings", "options", "candidates", "answers")
 _STEMS = ("ending", "choice", "option", "answer", "alternative", "solution", "sol", "randomfifthsentencequiz")
 _LABELS = ("label", "answer", "answerkey", "gold", "correct", "answerrightending")
@@ -63,7 +65,8 @@ def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool)
     context = asked.context or _context(columns, by_name, but=(*choices, label))
     if not context:
         raise UserError(f"{listed}; none is called context: give --context NAME (or NAME,NAME).")
-    return Columns(context=context, choices=choices, prefix=asked.prefix, label=label)
+    prefix = asked.prefix or ("" if asked.context else by_name.get(_PREFIXES.get(context[0].strip().lower(), ""), ""))
+    return Columns(context=context, choices=choices, prefix=prefix, label=label)
 
 
 def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> Choices:
