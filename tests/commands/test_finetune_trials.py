@@ -15,7 +15,9 @@ from osbert import recipe
 from osbert.commands import finetune_train
 from osbert.commands.finetune import finetune
 from osbert.commands.finetune_plan import read_plan
+from osbert.commands.finetune_run import Epoch
 from osbert.commands.finetune_search import GRIDS, Candidate, Grid, Optuna, Tried
+from osbert.commands.finetune_trials import Result, Trial, chosen
 from osbert.errors import UserError
 from osbert.serving.engine import load
 from osbert.tasks.classify import Classify
@@ -133,6 +135,16 @@ def test_a_collapsed_run_is_named_and_restarted_once(
     page = (tmp_path / "run" / "report.html").read_text()
     assert 'class="hollow' in page and "stands in for seed-0" in page
     assert best(tmp_path / "run")["trial"] != "seed-0"
+
+
+def test_a_collapsed_run_is_the_model_only_where_all_have_collapsed() -> None:
+    def ended(seed: int, score: float, collapsed: str) -> Result:
+        epoch = Epoch(epoch=1, step=1, loss=0.5, metrics={"f1": score}, best=True, seconds=1.0, collapsed=collapsed)
+        return Result(trial=Trial(candidate=Candidate(name=""), seed=seed), best=epoch)
+
+    one, other, fair = ended(0, 0.6, "'a'"), ended(1, 0.7, "'a'"), ended(2, 0.5, "")
+    assert chosen([one, other, fair], "f1") == fair
+    assert chosen([one, other], "f1") == other
 
 
 def test_a_kill_while_the_best_run_is_put_in_place_leaves_no_model(

@@ -83,6 +83,11 @@ class Result:
         """Return whether it is among the runs that medians and means are taken over."""
         return self.best is not None and not self.replaced
 
+    @property
+    def collapsed(self) -> bool:
+        """Return whether its best epoch gives all development rows one answer."""
+        return bool(self.best and self.best.collapsed)
+
     def remark(self) -> str:
         """Return what is to be said of it, "" for nothing."""
         if self.best is None:
@@ -119,9 +124,8 @@ class Trials:
     def restarted(self, trial: Trial) -> Iterator[Result]:
         """Yield a trial's result and, if it has collapsed, that of one in its place, which counts however it ends."""
         result = self.one(trial)
-        collapsed = bool(result.best and result.best.collapsed)
-        yield dataclasses.replace(result, replaced=collapsed)
-        if collapsed:
+        yield dataclasses.replace(result, replaced=result.collapsed)
+        if result.collapsed:
             again = dataclasses.replace(trial, seed=trial.seed + RESTART, replaces=trial.name)
             print(f"{trial.describe()} has collapsed and is not counted; in its place: {again.describe()}")
             yield self.one(again)
@@ -201,10 +205,13 @@ def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None
 
 
 def chosen(results: Sequence[Result], criterion: str) -> Result:
-    """Return the best run of the settings whose runs are best in the mean; one at least has come to its end."""
+    """Return the best run of the settings whose runs are best in the mean, a collapsed one only where all are.
+
+    One run at least has come to its end.
+    """
     ended = [result for result in results if result.counts]
     settings = max((one.trial.candidate for one in ended), key=lambda one: rank(of(ended, one), criterion))
-    return max(of(ended, settings), key=lambda one: rank([one], criterion))
+    return max(of(ended, settings), key=lambda one: (not one.collapsed, rank([one], criterion)))
 
 
 def of(results: Sequence[Result], candidate: Candidate) -> list[Result]:
