@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from json import JSONDecodeError
 
 
 class UserError(Exception):
@@ -53,3 +54,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the known name closest to `name`, or "" when none is close."""
     matches = get_close_matches(str(name), [str(other) for other in known], n=1, cutoff=0.5)
     return f" Did you mean '{matches[0]}'?" if matches else ""
+
+
+def not_json(error: JSONDecodeError) -> str:
+    """Return what is wrong with a text that is no JSON, without a place.
+
+    Some of Python's own messages end in "at", for a place to follow; others do not.
+    """
+    return error.msg.removesuffix(" starting at").removesuffix(" at")

@@ -139,6 +139,9 @@ def test_bad_json_lines(tmp_path: Path) -> None:
     assert [dict(row.values) for row in rows] == [{"text": "x", "n": "", "k": "3"}]
     assert rows[0].source == {"text": "x", "n": None, "k": 3}
     assert "line 2: not JSON" in noted.messages[0] and "line 3" in noted.messages[1]
+    for text, fault in (('{"k": "a\tb"}', "Invalid control character at"), ('{"k": "ab', "Unterminated string at")):
+        list(open_table(write(tmp_path, "b.jsonl", '{"k": "x"}\n' + text)).rows(noted := problems()))
+        assert f"line 2: not JSON ({fault} character " in noted.messages[0]
 
 
 @pytest.mark.parametrize(

@@ -202,3 +202,11 @@ def test_writing_replaces_whole_files_and_leaves_nothing_behind(
         huggingface.write_model(make_learner([]), folder)
     assert (folder / "model.safetensors").read_bytes() == before
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_folder_without_a_model_is_told_from_that_of_a_run_that_has_not_ended(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is no model: it has no config\.json"):
+        huggingface.load(tmp_path)
+    (tmp_path / "run.json").write_text('{"settings": {}}')
+    with pytest.raises(UserError, match=r"a run that has not come to its end.*Give its command again: it goes on"):
+        huggingface.load(tmp_path)

@@ -160,9 +160,9 @@ def test_swag_that_cannot_be_used(write: Callable[..., Path], text: str, message
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b,label\nx,y,0\n", "which are the choices"),
+        ("a,b,label\nx,y,0\n", "which are the choices.* --columns choices=NAME"),
         ("context,ending0,ending1\nx,y,z\n", "none is called label: give --label NAME"),
-        ("a,ending0,ending1,label\nx,y,z,0\n", "none is called context: give --context NAME"),
+        ("a,ending0,ending1,label\nx,y,z,0\n", "none is called context: give --context NAME .* --columns context=NAME"),
         ('{"context": "c", "choices": "x", "label": 0}\n', "'choices' is no list of texts"),
         ('{"context": "c", "choices": {"text": ["x", "y"], "label": [1, 1]}, "label": 1}\n', "1 different labels"),
         (

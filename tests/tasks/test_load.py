@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from osbert.commands.finetune import tell_data
-from osbert.errors import UserError
-from osbert.tasks import load
+from osbert.errors import Problems, UserError
+from osbert.tasks import Record, Task, load
+from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify
+from osbert.tasks.span import Span
 from osbert.tasks.squad import Squad
 
 ANSWER = {"answers": [{"text": "film", "answer_start": 2}]}
@@ -37,7 +39,9 @@ def test_development_rows_without_a_label_are_all_named_before_training(
     questions(tmp_path / "dev.json", ANSWER)
     tell_data(*load(Squad(data=str(tmp_path)).resolved(), ("train", "dev")))
     told = capsys.readouterr().out
-    assert "train: 2 of 3 have no label that can be learnt from (first: " in told and "(id q1)) and are passed" in told
+    assert "train: 2 of 3 have no answer that stands in the paragraph (first: " in told and "(id q1)) and are" in told
+    records = [Record(number=0, texts=("x",)), Record(number=1, texts=("x",), label="a")]
+    assert Classify().passed_over(records).startswith("1 of 2 have no label that can be learnt from (first: record 0)")
 
 
 def test_a_file_read_for_training_and_development_tells_its_problems_once(tmp_path: Path) -> None:
@@ -50,3 +54,21 @@ def test_a_file_read_for_training_and_development_tells_its_problems_once(tmp_pa
     with pytest.raises(UserError) as error:
         load(Classify(data=str(path)), ("train", "dev"))
     assert str(error.value).count("is not utf-8") == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "told"),
+    [
+        (Classify(), "text,label\nx,a\n", "text from 'text', the labels in 'label' are not read"),
+        (Classify(), "text,more\nx,a\n", "text from 'text', no label"),
+        (Span(), "question,context,answer\nq,p,p\n", "the answers in 'answer' are not read"),
+        (Span(), "question,context\nq,p\n", "no answers"),
+        (Choose(), "context,choice1,choice2,label\nc,x,y,1\n", "the labels in 'label' are not read"),
+        (Choose(), "context,choice1,choice2\nc,x,y\n", "no label"),
+    ],
+)
+def test_a_file_to_predict_tells_that_its_labels_are_not_read(tmp_path: Path, task: Task, text: str, told: str) -> None:
+    (tmp_path / "new.csv").write_text(text)
+    inputs = task.inputs(tmp_path / "new.csv")
+    assert inputs.describe.endswith(told)
+    assert [record.label for _, record in inputs.rows(Problems(heading="")) if record] == [None]

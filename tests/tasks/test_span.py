@@ -16,7 +16,7 @@ from osbert.commands.finetune_rows import Rows
 from osbert.data.encoded import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.tasks import Record, load
+from osbert.tasks import Prediction, Record, load
 from osbert.tasks.span import Span
 from osbert.tasks.spans import Gold, Question
 from osbert.tasks.spans.windows import Window
@@ -209,3 +209,12 @@ def test_the_official_files(data: Path) -> None:
     for record in german:
         assert record.label and not record.remark
         assert all(record.texts[1].startswith(gold.text, gold.start) for gold in record.label)
+
+
+def test_a_collapse_is_told_in_words() -> None:
+    records = [Question(number=place, texts=("q", "p"), label=label) for place, label in enumerate([(), ("p", 0)])]
+
+    def said(*values: str) -> str:
+        return Span().collapsed([Prediction(value=value) for value in values], records)
+
+    assert said("", "") == "answered with 'no answer'" and said("p", "p") == "answered with 'p'" and said("", "p") == ""

@@ -81,7 +81,7 @@ def test_an_empty_answer_is_none(write: Callable[..., Path]) -> None:
             *[""] * 3, "an answer at 57 is empty: it is passed over", "an answer at -1 is empty: it is passed over"
         ]  # fmt: skip
         task = Squad(data="x").fitted(records)
-        assert task.unanswerable == "yes" and "5 questions on 1 paragraphs, 4 without" in task.describe(records)
+        assert task.unanswerable == "yes" and "5 questions on 1 paragraph, 4 without" in task.describe(records)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,7 @@ def test_an_empty_answer_is_none(write: Callable[..., Path]) -> None:
         ({"data": ["x"]}, r"data\[0\]: 'x' is no object"),
         ({"data": []}, "there are no questions in it"),
         (json.dumps(squad(answers()))[:-9], "line 1, character [0-9]+: not JSON .* Is the file whole"),
+        ('{"paragraphs": "x', r"line 1, character 16: not JSON \(Unterminated string\). Is"),
         ([{"context_text": "x", "qas": []}], "CMRC 2018 in its first form"),
     ],
 )
@@ -164,7 +165,7 @@ def test_an_answer_that_is_null_is_not_known(write: Callable[..., Path], tmp_pat
     rows = [{"question": "what?", "context": PARAGRAPH, "answers": one} for one in told]
     records = read(write("\n".join(map(json.dumps, rows)), "own.jsonl"))
     assert [record.label for record in records] == [None, None, (), (), (Gold("film", 38),)]
-    assert Span().describe(records) == "5 questions on 1 paragraphs, 2 without an answer, 2 of unknown answer"
+    assert Span().describe(records) == "5 questions on 1 paragraph, 2 without an answer, 2 of unknown answer"
     columns = {"question": ["what?"] * 3, "context": [PARAGRAPH] * 3, "answer": [None, "", "film"]}
     parquet.write_table(pyarrow.table(columns), tmp_path / "own.parquet")
     assert [record.label for record in read(tmp_path / "own.parquet")] == [None, (), (Gold("film", 4),)]
@@ -191,8 +192,8 @@ def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ("question,context\nq,p\n", "none is called answers: give --answer NAME"),
-        ("question,answer\nq,p\n", "none is called context: give --paragraph NAME"),
+        ("question,context\nq,p\n", "none is called answers. Give --answer NAME, or .* trained --columns answer=NAME"),
+        ("question,answer\nq,p\n", "none is called context. Give --paragraph NAME, or .* --columns paragraph=NAME"),
         ("question,context,answer,answer_start\nq,a film,film,x\n", "line 2: the answer's start 'x' is not a whole"),
         ("question,context,answer\nq,a film,film,x\n", "line 2: 4 cells, but there are 3 columns"),
         ("question,context,answer\nq,,film\n", "line 2: the context is empty"),
@@ -202,3 +203,8 @@ def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
 def test_tables_that_cannot_be_used(write: Callable[..., Path], cells: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read(write(cells, "own.csv"))
+
+
+def test_a_column_that_is_not_there_is_told_with_the_nearest_and_the_options(write: Callable[..., Path]) -> None:
+    with pytest.raises(UserError, match=r"there is no 'frag'\. Did you mean 'frage'\? Give --question NAME, or for"):
+        read(write("frage,context,answer\nq,a film,film\n", "own.csv"), Span(question="frag"))

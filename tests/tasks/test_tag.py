@@ -20,7 +20,7 @@ from osbert.data.tagged import TagReading
 from osbert.data.tags import Span, label_names, read_tags, write_tags
 from osbert.errors import Problems, UserError
 from osbert.models.transformer import Architecture
-from osbert.tasks import Record, load
+from osbert.tasks import Prediction, Record, load
 from osbert.tasks.passages import Entities, Passage
 from osbert.tasks.tag import Tag
 from osbert.tasks.weibo import Weibo
@@ -317,3 +317,13 @@ def test_one_label_a_word() -> None:
     assert task.labels == ("O", "DT", "NN")
     assert examples[0].targets["tag"].labels.tolist() == [1, 0, 2]
     assert task.decode(perfect(task, examples), record, examples).value == record.label
+
+
+def test_a_collapse_is_told_in_words() -> None:
+    records = [Record(number=0, texts=("Ann",), label=(Span(0, 1, "PER"),)), Record(number=1, texts=("no",), label=())]
+
+    def said(*values: tuple[Span, ...]) -> str:
+        return Tag().collapsed([Prediction(value=value) for value in values], records)
+
+    assert said((), ()) == "found to hold no entity" and said((), (Span(0, 1, "PER"),)) == ""
+    assert said(*[(Span(0, 1, "PER"),)] * 2) == "found to hold the same (PER)"

@@ -95,3 +95,13 @@ def test_a_damaged_run_file_is_told(tmp_path) -> None:
     (tmp_path / "run.json").write_text('{"settings": {"a"')
     with pytest.raises(UserError, match=r"run.json is damaged"):
         _ = RunFolder(tmp_path).facts
+
+
+def test_why_a_run_has_no_model_is_told(tmp_path: Path) -> None:
+    assert not RunFolder(tmp_path).unended
+    run = begin(tmp_path)
+    assert "has not come to its end" in run.unended and run.unended.endswith("command again: it goes on where it was.")
+    run.fail(3)
+    assert "infinite" in run.unended and "Give its command again with a lower learning rate" in run.unended
+    run.finish({})
+    assert "has come to its end, but its config.json is missing. Put it back" in run.unended

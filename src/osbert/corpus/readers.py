@@ -13,7 +13,7 @@ from typing import Any, Literal
 from osbert.corpus.decoding import GUESSED, Errors, decode_blocks
 from osbert.corpus.inputs import Input, OpenInput, Part, Repairs, find_inputs
 from osbert.corpus.wikipedia import read_articles
-from osbert.errors import Problems, UserError, nearest
+from osbert.errors import Problems, UserError, nearest, not_json
 
 CHUNK = 1 << 20
 """Characters in a chunk at most."""
@@ -217,7 +217,7 @@ def _json_text(line: str | None, field: str) -> str | None:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         hint = " (a JSON array? One object a line is needed)" if line.lstrip()[:1] == "[" else ""
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}{hint}") from None
+        raise ValueError(f"not JSON: {not_json(error)} at character {error.pos + 1}{hint}") from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):

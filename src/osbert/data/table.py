@@ -11,7 +11,7 @@ from typing import Any
 from osbert.corpus.parquet import read_rows
 from osbert.data.table_format import Format, Reading, decoding_error, find_format, open_text
 from osbert.data.table_rows import parse
-from osbert.errors import Problems
+from osbert.errors import Problems, not_json
 
 __all__ = ["Reading", "Row", "Table", "open_table"]
 
@@ -83,7 +83,7 @@ class Table:
             try:
                 value = json.loads(line)
             except json.JSONDecodeError as error:
-                problems.add(f"{self.path}, line {number}: not JSON ({error.msg} at character {error.colno}).")
+                problems.add(f"{self.path}, line {number}: not JSON ({not_json(error)} at character {error.colno}).")
                 continue
             if isinstance(value, dict):
                 yield Row(line=number, values=_texts(value), source=value, nulls=_nulls(value))

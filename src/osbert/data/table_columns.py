@@ -37,10 +37,11 @@ class Columns:
         """Return the text columns, one or two."""
         return (self.text, self.pair) if self.pair else (self.text,)
 
-    def describe(self) -> str:
-        """Return the choice in words."""
+    def describe(self, *, labelled: bool = True) -> str:
+        """Return the choice in words, without `labelled` that the label is not read."""
         texts = f"text from '{self.text}'" if not self.pair else f"pairs from '{self.text}' and '{self.pair}'"
-        return f"{texts}, label from '{self.label}'" if self.label else f"{texts}, no label"
+        label = f"label from '{self.label}'" if labelled else f"the labels in '{self.label}' are not read"
+        return f"{texts}, {label if self.label else 'no label'}"
 
 
 def is_known(name: str) -> bool:

@@ -14,7 +14,7 @@ from osbert.data.table_format import decoding_error, find_encoding, open_text, p
 from osbert.data.tag_marks import apart, covered, marks
 from osbert.data.tag_rows import Rows, check_tags, read_columns, words_of
 from osbert.data.tags import Span, Spelling, read_tags, recognise
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems, UserError, not_json
 from osbert.text.split import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -162,7 +162,8 @@ class _Reader:
                 elif sentence := self._marked(value, number):
                     self.found.sentences.append(sentence)
             except json.JSONDecodeError as error:
-                self.problems.add(f"{self.path}, line {number}: not JSON ({error.msg} at character {error.colno}).")
+                fault = f"{not_json(error)} at character {error.colno}"
+                self.problems.add(f"{self.path}, line {number}: not JSON ({fault}).")
             except ValueError as error:
                 self.problems.add(f"{self.path}, line {number}: {error}.")
         self.found.sentences = sorted(self.found.sentences + self._sentences(rows), key=lambda one: one.line)

@@ -40,7 +40,7 @@ from osbert.models.transformer import Transformer
 from osbert.objectives import Objective
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.training.run_folder import FACTS
+from osbert.training.run_folder import FACTS, RunFolder
 
 Form = Literal["osbert", "huggingface", "google"]
 
@@ -182,9 +182,7 @@ def _sentences(content: _Content) -> SentenceModel | None:
 def _nothing(path: Path) -> str:
     if not path.exists():
         return f"{path} is not there."
-    if (path / FACTS).is_file():
-        return f"{path} holds a run that has not come to its end: it has no model yet (config.json is missing)."
-    return (
+    return RunFolder(path).unended or (
         f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a TensorFlow "
         f"checkpoint such as {google.PREFIX}.index."
     )

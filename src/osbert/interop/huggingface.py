@@ -32,6 +32,7 @@ from osbert.models.predictions import SequenceHead
 from osbert.models.tagging import TagHead
 from osbert.models.transformer import Architecture, Transformer, initialise
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +86,8 @@ def require_config(folder: Path) -> Path:
         )
     if not folder.exists():
         raise UserError(f"{folder} is not there.")
+    if unended := RunFolder(folder).unended:
+        raise UserError(unended)
     raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
 
 

@@ -116,6 +116,8 @@ class Task(Objective):
     """Whether the encoder can do it without being taught, so that it is scored before training, too."""
     lazy: ClassVar[bool] = False
     """Whether sequences are made when a step needs them, anew each epoch: where making all first would take long."""
+    wanted: ClassVar[str] = "label that can be learnt from"
+    """What a training record that is passed over lacks, in words."""
     sample: ClassVar[str] = '"a text of yours"'
     """What to write behind `osbert predict RUN` to try a run."""
 
@@ -185,8 +187,8 @@ class Task(Objective):
         if not found:
             return ""
         return (
-            f"{len(found):,} of {len(records):,} have no label that can be learnt from (first: {found[0].place}) and "
-            "are passed over. Give them one to learn from them, too."
+            f"{len(found):,} of {len(records):,} have no {self.wanted} (first: {found[0].place}) and are passed over. "
+            "Give them one to learn from them, too."
         )
 
     def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
@@ -271,10 +273,17 @@ class Task(Objective):
     def collapsed(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
         """Return the one answer that all records get although their labels differ, "" where the answers differ, too.
 
-        Fine-tuning on small sets ends so now and then; a task that answers all records alike on purpose says "".
+        It is in words, as `answered`. Fine-tuning on small sets ends so now and then; a task that answers all records
+        alike on purpose says "".
         """
-        answers = {repr(prediction.value) for prediction in predictions}
-        return answers.pop() if len(answers) == 1 < len({repr(record.label) for record in records}) else ""
+        answers = {repr(prediction.value): prediction.value for prediction in predictions}
+        if len(answers) != 1 or len({repr(record.label) for record in records}) < 2:
+            return ""
+        return self.answered(*answers.values())
+
+    def answered(self, value: Any) -> str:
+        """Return in words what every record is that gets one prediction's `value`, to stand behind "every row is"."""
+        return repr(value)
 
     def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
         """Return the temperature that the development records want, None where there are no probabilities to mend."""

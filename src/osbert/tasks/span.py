@@ -43,6 +43,7 @@ class Span(TableTask):
 
     per_token: ClassVar[bool] = True
     lazy: ClassVar[bool] = True
+    wanted: ClassVar[str] = "answer that stands in the paragraph"
     sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
 
     length: int = 384
@@ -132,7 +133,7 @@ class Span(TableTask):
         paragraphs = len({record.texts[1] for record in records})
         said = f", {without:,} without an answer" if without else ""
         said += f", {unknown:,} of unknown answer" if unknown else ""
-        return f"{len(records):,} questions on {paragraphs:,} paragraphs{said}"
+        return f"{_counted(len(records), 'question')} on {_counted(paragraphs, 'paragraph')}{said}"
 
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task that knows whether there may be no answer, and what its scores compare.
@@ -246,6 +247,10 @@ class Span(TableTask):
         threshold = self.tuned(predictions, records).threshold
         return [one.decided(threshold) if isinstance(one, Answer) else one for one in predictions]
 
+    def answered(self, value: Any) -> str:
+        """Return with what every question is answered."""
+        return f"answered with {value or 'no answer'!r}"
+
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the answer, its probability, and its characters in the paragraph."""
         names = ("prediction", "probability", "start", "end", "truncated")
@@ -279,3 +284,7 @@ class Span(TableTask):
                 tokens = (window.first + found[0] - begin, window.first + found[1] - begin)
         target = Target(labels=np.array([0, 1]), index=np.array(tokens))
         return dataclasses.replace(window, targets={self.name: target})
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

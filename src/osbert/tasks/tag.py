@@ -250,6 +250,11 @@ class Tag(Task):
         illegal = sum(one.illegal for one in predictions if isinstance(one, Entities))
         return scores | {"illegal": illegal / max(words, 1)}
 
+    def answered(self, value: Any) -> str:
+        """Return what entities every record is found to hold."""
+        types = ", ".join(span.type for span in value)
+        return f"found to hold the same ({types})" if types else "found to hold no entity"
+
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the entities as JSON."""
         found = json.dumps(list(prediction.found), ensure_ascii=False) if isinstance(prediction, Entities) else ""

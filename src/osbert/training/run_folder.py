@@ -60,6 +60,27 @@ class RunFolder:
         """Return whether the run has come to its end."""
         return "finished" in self.facts
 
+    @property
+    def unended(self) -> str:
+        """Return in words why the run that the folder holds has no model, and what to do; "" where it holds no run."""
+        if not (self.folder / FACTS).is_file():
+            return ""
+        facts = self.facts
+        if "finished" in facts:
+            return (
+                f"{self.folder} holds a run that has come to its end, but its config.json is missing. Put it back from "
+                "a copy of the folder."
+            )
+        if "failed" in facts:
+            return (
+                f"{self.folder} holds a run that had to end, for its losses or weights became infinite or undefined: "
+                "it has no model. Give its command again with a lower learning rate."
+            )
+        return (
+            f"{self.folder} holds a run that has not come to its end: it has no model yet (config.json is missing). "
+            "Give its command again: it goes on where it was."
+        )
+
     def begin(self, settings: recipe.Table, facts: Mapping[str, Any], *, inputs: tuple[str, ...]) -> list[str]:
         """Write settings and facts for a new run, or check that the run that is there is the same one.
 

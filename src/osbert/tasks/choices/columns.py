@@ -37,11 +37,12 @@ class Columns:
     prefix: str = ""
     label: str = ""
 
-    def describe(self) -> str:
-        """Return the choice in words."""
+    def describe(self, *, labelled: bool = True) -> str:
+        """Return the choice in words, without `labelled` that the label is not read."""
         before = f" behind '{self.prefix}'" if self.prefix else ""
-        label = f"label from '{self.label}'" if self.label else "no label"
-        return f"context from {_listed(self.context)}, choices from {_listed(self.choices)}{before}, {label}"
+        label = f"label from '{self.label}'" if labelled else f"the labels in '{self.label}' are not read"
+        choices = f"choices from {_listed(self.choices)}{before}"
+        return f"context from {_listed(self.context)}, {choices}, {label if self.label else 'no label'}"
 
 
 def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool) -> Columns:
@@ -58,13 +59,19 @@ def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool)
     by_name = {column.strip().lower(): column for column in reversed(columns)}
     choices = asked.choices or _choices(columns, by_name)
     if not choices:
-        raise UserError(f"{listed}; which are the choices? Give --choices NAME,NAME (or one column with a list).")
+        raise UserError(
+            f"{listed}; which are the choices? Give --choices NAME,NAME (or one column with a list), or for a "
+            "run that is trained --columns choices=NAME+NAME."
+        )
     label = asked.label if asked.label in columns else _first(by_name, _LABELS, but=choices)
     if labelled and not label:
         raise UserError(f"{listed}; none is called label: give --label NAME.")
     context = asked.context or _context(columns, by_name, but=(*choices, label))
     if not context:
-        raise UserError(f"{listed}; none is called context: give --context NAME (or NAME,NAME).")
+        raise UserError(
+            f"{listed}; none is called context: give --context NAME (or NAME,NAME), or for a run that is "
+            "trained --columns context=NAME (or NAME+NAME)."
+        )
     prefix = asked.prefix or ("" if asked.context else by_name.get(_PREFIXES.get(context[0].strip().lower(), ""), ""))
     return Columns(context=context, choices=choices, prefix=prefix, label=label)
 

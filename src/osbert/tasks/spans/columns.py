@@ -22,7 +22,7 @@ USUAL = {
 }
 """The usual names of the columns; of several in a table the first is taken."""
 OPTIONS = {"question": "question", "paragraph": "paragraph", "label": "answer", "start": "answer-start"}
-"""The options with which the user names them."""
+"""The options with which the user names them; for a run that is trained, --columns does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,12 @@ class Columns:
     start: str = ""
     key: str = ""
 
-    def describe(self) -> str:
-        """Return the choice in words."""
-        answer = f"answers from '{self.label}'" if self.label else "no answers"
-        starts = f", which begin at '{self.start}'" if self.label and self.start else ""
-        return f"questions from '{self.question}', paragraphs from '{self.paragraph}', {answer}{starts}"
+    def describe(self, *, labelled: bool = True) -> str:
+        """Return the choice in words, without `labelled` that the answer is not read."""
+        starts = f", which begin at '{self.start}'" if self.start else ""
+        answers = f"answers from '{self.label}'{starts}" if labelled else f"the answers in '{self.label}' are not read"
+        told = answers if self.label else "no answers"
+        return f"questions from '{self.question}', paragraphs from '{self.paragraph}', {told}"
 
 
 def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool) -> Columns:
@@ -53,12 +54,18 @@ def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool)
     for name, usual in USUAL.items():
         wanted = getattr(asked, name)
         if wanted and wanted not in columns and (name in needed):
-            raise UserError(f"{listed}; there is no '{wanted}' (--{OPTIONS[name]}).{nearest(wanted, columns)}")
+            raise UserError(f"{listed}; there is no '{wanted}'.{nearest(wanted, columns)} {_advice(name)}")
         by_name = {column.strip().lower(): column for column in reversed(columns)}
         found[name] = wanted if wanted in columns else next((by_name[one] for one in usual if one in by_name), "")
         if name in needed and not found[name]:
-            raise UserError(f"{listed}; none is called {usual[0]}: give --{OPTIONS[name]} NAME.")
+            raise UserError(f"{listed}; none is called {usual[0]}. {_advice(name)}")
     return Columns(**found)
+
+
+def _advice(name: str) -> str:
+    """Return how to name a column, for training and for a run that is there."""
+    option = OPTIONS[name]
+    return f"Give --{option} NAME, or for a run that is trained --columns {option.replace('-', '_')}=NAME."
 
 
 def question_of(row: Row, columns: Columns, *, path: str) -> Question:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.data.table_format import decoding_error, find_encoding, open_text, plain_suffix
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems, UserError, not_json
 from osbert.tasks.spans import Gold, Question
 
 Told = tuple[str, int | None]
@@ -40,7 +40,7 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
         if '"paragraphs"' not in text:
             return None  # JSON lines, as other tables
         place = f"{path}, line {error.lineno}, character {error.colno}"
-        raise UserError(f"{place}: not JSON ({error.msg}). Is the file whole?") from error
+        raise UserError(f"{place}: not JSON ({not_json(error)}). Is the file whole?") from error
     if isinstance(found, list) and found and isinstance(found[0], dict) and "context_text" in found[0]:
         raise UserError(f"{path} is CMRC 2018 in its first form; osbert reads the release in SQuAD's form.")
     return found if isinstance(found, dict) and "data" in found else None

@@ -60,6 +60,7 @@ class TableTask(Task):
     def columns(self, table: Table, *, labelled: bool) -> Any:
         """Return the columns to read: a frozen dataclass with a field `label` and a method `describe`.
 
+        `describe(labelled=False)` says in words that the label, if there is one, is not read.
         Without `labelled` the label may be absent, which is "".
         Raises UserError listing the columns when they cannot be found.
         """
@@ -147,7 +148,8 @@ class TableTask(Task):
     def inputs(self, path: Path) -> Inputs:
         """Return a table of plain input; a row without any text has no record."""
         table = self.open(path)
-        columns = dataclasses.replace(self.columns(table, labelled=False), label="")
+        found = self.columns(table, labelled=False)
+        columns = dataclasses.replace(found, label="")
 
         def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
             for row in table.rows(problems):
@@ -159,7 +161,7 @@ class TableTask(Task):
                     yield row, None if _empty(record, labelled=False) else record
 
         return Inputs(
-            describe=f"{table.describe()}; {columns.describe()}",
+            describe=f"{table.describe()}; {found.describe(labelled=False)}",
             columns=table.columns,
             lines=table.format.kind == "jsonl",
             rows=rows,
