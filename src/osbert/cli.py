@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import cyclopts
 
 VERBS = {
-    "demo": "Run the whole chain on text that this installation has: about two minutes on two cores, offline.",
+    "demo": "Run the whole chain on text that this installation has: a few minutes on two cores, offline.",
     "pretrain": "Pretrain an encoder on a corpus, by a recipe.",
     "plan": "Say what a time budget can buy: a table of model sizes, and a recipe.",
     "bench": "Measure the speed of pretraining on this machine.",
