@@ -54,6 +54,11 @@ def test_each_task_has_a_run_with_the_same_encoder(together: Path) -> None:
         assert recipe.read(together / name / "recipe.toml")["task"] == name
 
 
+def test_the_folder_of_all_tasks_names_those_with_a_model(together: Path) -> None:
+    with pytest.raises(UserError, match=r"a run of several tasks.*: .*run/classify, .*run/regress\.$"):
+        load(together)
+
+
 def test_the_scores_of_each_epoch_are_kept(together: Path) -> None:
     epochs = [line for line in read_lines(together / "metrics.jsonl") if "epoch" in line]
     assert len(epochs) == 5

@@ -67,6 +67,9 @@ class RunFolder:
             return ""
         facts = self.facts
         if "finished" in facts:
+            # A run of several tasks has a model of each below it, and none of its own.
+            if models := sorted(str(path.parent) for path in self.folder.glob("*/config.json")):
+                return f"{self.folder} holds a run of several tasks, each with a model of its own: {', '.join(models)}."
             return (
                 f"{self.folder} holds a run that has come to its end, but its config.json is missing. Put it back from "
                 "a copy of the folder."
