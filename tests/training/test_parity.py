@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from osbert.data.batch import Batch, collate
 from osbert.data.encoded import Ready
 from osbert.data.example import Example, Target
 from osbert.data.record_loader import RecordLoader
@@ -26,6 +27,7 @@ OPTIMIZER = OptimizerSettings(learning_rate=5e-3, warmup=0.2)
 
 
 KINDS = ("classify", "tag")
+DRAWS = 200
 
 
 def example(rng: np.random.Generator, record: int) -> Example:
@@ -52,30 +54,39 @@ def loader() -> RecordLoader:
     return RecordLoader(Ready([example(rng, record)] for record in range(64)), batch=16, micro_tokens=80, seed=0)
 
 
-def make_learner(kind: str) -> Learner:
+def make_learner(kind: str, *, states: float = 0.0, weights: float = 0.0, pooled: float = 0.0) -> Learner:
+    """Return a small model; `states`, `weights` (of attention) and `pooled`: the shares that dropout drops of each."""
     sizes = Architecture(
-        layers=2, heads=2, width=32, vocabulary=50, length=20, dropout=0, attention_dropout=0, deviation=0.1
+        layers=2,
+        heads=2,
+        width=32,
+        vocabulary=50,
+        length=20,
+        dropout=states,
+        attention_dropout=weights,
+        deviation=0.1,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         backbone = sizes.build()
         if kind == "tag":
             return Learner(backbone, {kind: TagHead(backbone, target=kind, labels=3)})
-        return Learner(backbone, {kind: SequenceHead(backbone, kind=kind, target=kind, labels=3)})
+        return Learner(backbone, {kind: SequenceHead(backbone, kind=kind, target=kind, labels=3, dropout=pooled)})
+
+
+def square(column: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return a batch's sequences as a rectangle."""
+    return torch.nn.utils.rnn.pad_sequence(list(column.split(tuple(batch.lengths))), batch_first=True)
 
 
 def loss_of_theirs(model: torch.nn.Module, step: Step, kind: str) -> torch.Tensor:
     """Return the mean cross-entropy over a step's labels, its sequences laid out as rectangles."""
     total, count = torch.zeros(()), 0
     for batch in step.batches:
-
-        def square(column: torch.Tensor, lengths: tuple[int, ...] = tuple(batch.lengths)) -> torch.Tensor:
-            return torch.nn.utils.rnn.pad_sequence(list(column.split(lengths)), batch_first=True)
-
-        target, real = batch.targets[kind], square(torch.ones_like(batch.ids))
+        target, real = batch.targets[kind], square(torch.ones_like(batch.ids), batch)
         found = model(
-            input_ids=square(batch.ids).long(),
-            token_type_ids=square(batch.segments).long(),
+            input_ids=square(batch.ids, batch),
+            token_type_ids=square(batch.segments, batch),
             attention_mask=real,
         )
         scores = found.logits[real.bool()] if kind == "tag" else found.logits
@@ -128,3 +139,38 @@ def test_ten_steps_equal_those_of_transformers(tmp_path: Path, loader: RecordLoa
     moved = [name for name in ours if (ours[name] - before[name]).abs().max() > 1e-3]
     still = {name for name in ours if name.endswith("key.bias")}  # softmax does not see it: its gradient is 0
     assert {*moved} == {*ours} - still
+
+
+@pytest.mark.parametrize("places", ["states", "weights", "pooled"])
+def test_dropout_scatters_scores_as_that_of_transformers(tmp_path: Path, places: str) -> None:
+    """Dropped in one kind of place at a time, last states and scores have the same variance over many draws."""
+    import transformers
+
+    shares = {name: 0.1 if name == places else 0.0 for name in ("states", "weights", "pooled")}
+    learner = make_learner("classify", **shares)
+    write_model(learner, tmp_path, labels=["a", "b", "c"])
+    theirs = transformers.BertForSequenceClassification.from_pretrained(
+        tmp_path,
+        hidden_dropout_prob=shares["states"],
+        attention_probs_dropout_prob=shares["weights"],
+        classifier_dropout=shares["pooled"],
+    ).train()
+    rng = np.random.default_rng(0)
+    batch = collate([example(rng, record) for record in range(64)])
+    real = square(torch.ones_like(batch.ids), batch)
+    given = {"input_ids": square(batch.ids, batch), "token_type_ids": square(batch.segments, batch)}
+    head = learner.heads["classify"]
+    ours, others = [], []
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for _ in range(DRAWS):
+            states = learner.backbone(batch)
+            ours.append([states.hidden, head.outputs(states, batch)])
+            found = theirs(**given, attention_mask=real, output_hidden_states=True)
+            others.append([found.hidden_states[-1][real.bool()], found.logits])
+    np.testing.assert_allclose(variances(ours), variances(others), rtol=0.04, atol=1e-9)
+
+
+def variances(draws: list[list[torch.Tensor]]) -> list[float]:
+    """Return, for each of some tensors drawn many times, the variance of its numbers, in the mean."""
+    return [torch.stack(column).var(0).mean().item() for column in zip(*draws)]
