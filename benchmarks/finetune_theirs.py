@@ -6,7 +6,7 @@ import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
 from finetune_features import Feature, Texts, collate, kind_of
@@ -59,24 +60,38 @@ def train(plan: Plan, records: Mapping[str, Sequence[Record]], *, side: str) -> 
     schedule = scheduled(plan, optimizer, len(batches) * plan.training.epochs, side=side)
     losses, scores = [], []
     for _ in range(plan.training.epochs):
-        model.train()
-        seen = []
-        for batch in batches:
-            with torch.autocast("cpu", torch.bfloat16, enabled=not precise):
-                loss = model(**batch).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), wanted.clip)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            seen.append(loss.item())
-        losses.append(statistics.fmean(seen))
+        losses.append(epoch(model, batches, optimizer, schedule, clip=wanted.clip, precise=precise))
         with torch.autocast("cpu", torch.bfloat16, enabled=not precise):
             found = outputs(way, model, development, size)
         # At the threshold that suits these questions best, as ours are.
         predictions = plan.task.decided(way.predictions(records["dev"], development, found), records["dev"])
         scores.append(100 * plan.task.metrics(predictions, records["dev"])[plan.task.criterion])
     return Result(losses=losses, scores=scores, seconds=time.perf_counter() - started)
+
+
+def epoch(
+    model: Any,
+    batches: Iterable[dict[str, Tensor]],
+    optimizer: torch.optim.Optimizer,
+    schedule: Any,
+    *,
+    clip: float,
+    precise: bool,
+) -> float:
+    """Make a step of each batch, and return their mean loss."""
+    model.train()
+    losses = []
+    for batch in batches:
+        # In each step anew: it keeps the weights in bf16 until its end.
+        with torch.autocast("cpu", torch.bfloat16, enabled=not precise):
+            loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return statistics.fmean(losses)
 
 
 def usual(plan: Plan, training: Sequence[Feature], way: Texts) -> tuple[Any, Sampler[list[int]]]:
