@@ -84,6 +84,14 @@ def test_scores_equal_scikit_learns(pairs: list[tuple[str, str]]) -> None:
     assert (confusion(said, true, names) == confusion_matrix(true, said, labels=names)).all()
 
 
+def test_a_label_that_is_nan_is_empty_and_no_class(tmp_path: Path) -> None:
+    rows = ['{"text": "good", "label": 1.0}', '{"text": "bad", "label": 0.0}', '{"text": "so", "label": NaN}']
+    (tmp_path / "train.jsonl").write_text("\n".join(rows) + "\n")
+    (tmp_path / "dev.jsonl").write_text("\n".join(rows[:2]) + "\n")
+    with pytest.raises(UserError, match=r"train\.jsonl, line 3: the label is empty\. Write it, or remove the row"):
+        load(Classify(data=str(tmp_path)), ("train", "dev"))
+
+
 def test_every_problem_of_every_file_is_told_before_training(tmp_path: Path) -> None:
     table(tmp_path, "train.csv", [("good", "pos"), ("bad", "neg"), ("", "pos"), ("a", "b", "c"), ("fine", "")])
     table(tmp_path, "dev.csv", [("good", "pos"), ("bad", "negg"), ("so", "other")])

@@ -49,13 +49,14 @@ def test_scores_equal_scipys(pairs: list[tuple[float, float]]) -> None:
 
 
 def test_what_is_no_number_is_told_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tscore\nx\ty\t4.5\nx\ty\tgood\nx\ty\tnan\nx\ty\t1\n")
+    (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tscore\nx\ty\t4.5\nx\ty\tgood\nx\ty\tnan\nx\ty\t1_0\n")
     (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tscore\nx\ty\tinf\nx\ty\t2\n")
     with pytest.raises(UserError) as error:
         load(Regress(data=str(tmp_path)), ("train", "dev"))
     for fragment in (
         "train.tsv, line 3: the label 'good' is not a number",
         "train.tsv, line 4: the label 'nan' is not a finite number",
+        "train.tsv, line 5: the label '1_0' is not a number. Write one, or remove the row",
         "dev.tsv, line 2: the label 'inf' is not a finite number",
     ):
         assert fragment in str(error.value)

@@ -54,8 +54,8 @@ def loader() -> RecordLoader:
     return RecordLoader(Ready([example(rng, record)] for record in range(64)), batch=16, micro_tokens=80, seed=0)
 
 
-def make_learner(kind: str, *, states: float = 0.0, weights: float = 0.0, pooled: float = 0.0) -> Learner:
-    """Return a small model; `states`, `weights` (of attention) and `pooled`: the shares that dropout drops of each."""
+def make_learner(kind: str, *, states: float = 0.0, attention: float = 0.0, pooled: float = 0.0) -> Learner:
+    """Return a small model; `states`, `attention` (its weights) and `pooled`: shares that are dropped of each."""
     sizes = Architecture(
         layers=2,
         heads=2,
@@ -63,7 +63,7 @@ def make_learner(kind: str, *, states: float = 0.0, weights: float = 0.0, pooled
         vocabulary=50,
         length=20,
         dropout=states,
-        attention_dropout=weights,
+        attention_dropout=attention,
         deviation=0.1,
     )
     with torch.random.fork_rng(devices=[]):
@@ -141,18 +141,18 @@ def test_ten_steps_equal_those_of_transformers(tmp_path: Path, loader: RecordLoa
     assert {*moved} == {*ours} - still
 
 
-@pytest.mark.parametrize("places", ["states", "weights", "pooled"])
+@pytest.mark.parametrize("places", ["states", "attention", "pooled"])
 def test_dropout_scatters_scores_as_that_of_transformers(tmp_path: Path, places: str) -> None:
     """Dropped in one kind of place at a time, last states and scores have the same variance over many draws."""
     import transformers
 
-    shares = {name: 0.1 if name == places else 0.0 for name in ("states", "weights", "pooled")}
+    shares = {name: 0.1 if name == places else 0.0 for name in ("states", "attention", "pooled")}
     learner = make_learner("classify", **shares)
     write_model(learner, tmp_path, labels=["a", "b", "c"])
     theirs = transformers.BertForSequenceClassification.from_pretrained(
         tmp_path,
         hidden_dropout_prob=shares["states"],
-        attention_probs_dropout_prob=shares["weights"],
+        attention_probs_dropout_prob=shares["attention"],
         classifier_dropout=shares["pooled"],
     ).train()
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,12 +110,17 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _nulls(row: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(name for name, value in row.items() if value is None)
+    return frozenset(name for name, value in row.items() if _missing(value))
+
+
+def _missing(value: Any) -> bool:
+    """Return whether a value is null, or the number NaN, which pandas writes for one."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _text(value: Any) -> str:
-    """Return a JSON or Parquet value as the text a CSV cell would hold; null is an empty cell."""
-    if value is None:
+    """Return a JSON or Parquet value as the text a CSV cell would hold; null and NaN are empty cells."""
+    if _missing(value):
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 

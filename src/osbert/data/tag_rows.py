@@ -128,5 +128,7 @@ def check_tags(sentences: Iterable[Rows], *, name: str, problems: Problems) -> N
 
 def _texts(value: Any, name: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"'{name}' is not a list of texts: {str(value)[:40]}")
+        raise ValueError(
+            f"'{name}' is not a list of texts: {str(value)[:40]}. Write words and tags as texts, tags by name"
+        )
     return value

@@ -45,11 +45,11 @@ class Regress(TextTask):
     def value(self, text: str) -> float:
         """Return the number that a cell holds."""
         try:
-            number = float(text)
+            number = float("" if "_" in text else text)  # Python reads 1_0 as 10
         except ValueError:
-            raise ValueError(f"the label {text!r} is not a number") from None
+            raise ValueError(f"the label {text!r} is not a number. Write one, or remove the row") from None
         if not math.isfinite(number):
-            raise ValueError(f"the label {text!r} is not a finite number")
+            raise ValueError(f"the label {text!r} is not a finite number. Write one, or remove the row")
         return number
 
     def fitted(self, records: Sequence[Record]) -> Self:

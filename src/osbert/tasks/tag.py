@@ -154,7 +154,8 @@ class Tag(Task):
         labels = [record.label for record in records if record.label is not None]
         if labels and not any(labels):
             problems.add(
-                f"{records[0].path}: no text has an entity (every tag is O): there is nothing to learn or score"
+                f"{records[0].path}: no text has an entity (every tag is O): there is nothing to learn or score. "
+                "Give texts that have some"
             )
         seen = set(self.types)
         for record in records if self.types else ():

@@ -62,7 +62,7 @@ def place_of(said: Said, counting: Counting) -> int:
     if counting == "text":
         raise ValueError(f"the label '{label}' is not the text of just one of the {len(said.choices)} choices")
     called = ", ".join(said.called or names(len(said.choices), counting))
-    more = "" if said.text is None else f", but the text of one: {GIVE}"
+    more = ". Write one of these, or remove the row" if said.text is None else f", but the text of one: {GIVE}"
     raise ValueError(f"the label '{label}' is none of the {len(said.choices)} choices ({called}){more}")
 
 

@@ -73,7 +73,7 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
                 except ValueError as error:
                     problems.add(f"{record.place}: {error}.")
     if not count and not problems.count:
-        problems.add(f"{path}: there are no questions in it.")
+        problems.add(f'{path}: there are no questions in it. Its "data" wants "paragraphs", and they want "qas".')
 
 
 def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
