@@ -163,9 +163,8 @@ def table(case: str, results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
 
 def told(result: Result) -> str:
     """Return a run in words."""
-    losses, scores = (
-        " ".join(f"{value:.{digits}f}" for value in row) for digits, row in ((6, result.losses), (2, result.scores))
-    )
+    losses = " ".join(f"{loss:.6f}" for loss in result.losses)
+    scores = " ".join(f"{score:.2f}" for score in result.scores)
     return f"loss {losses}; score {scores}; {result.seconds:.1f} s"
 
 
@@ -206,7 +205,7 @@ def main() -> None:
     print(f"{torch.get_num_threads()} threads; osbert and transformers' best in {precision}; {options.epochs} epochs,")
     print(
         f"at most {options.rows or 'all'} rows, batch {options.batch}, learning rate {options.rate}, "
-        f"seeds {options.seeds}: mean +- standard deviation\n"
+        f"dropout {options.dropout}, seeds {options.seeds}: mean +- standard deviation\n"
     )
     print("| data | side | score | osbert - side | seconds | osbert / side |\n|---|---|---|---|---|---|", flush=True)
     context = multiprocessing.get_context("spawn")

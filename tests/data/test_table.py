@@ -265,6 +265,21 @@ def test_official_files_are_read_row_for_row(data: Path, name: str, rows: int) -
     assert len(list(open_table(path).rows(noted))) == rows and noted.count == 0
 
 
+def test_nan_is_null_in_every_view_of_a_row(tmp_path: Path) -> None:
+    [row] = open_table(write(tmp_path, "a.jsonl", '{"text": "x", "n": NaN, "k": Infinity}\n')).rows(problems())
+    assert row.values == {"text": "x", "n": "", "k": "Infinity"}
+    assert row.nulls == {"n"} and row.source["n"] is None
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"text": ["x", "y"], "n": [float("nan"), 1.0]}), tmp_path / "a.parquet")
+    first, second = open_table(tmp_path / "a.parquet").rows(problems())
+    assert (first.values["n"], first.nulls) == ("", {"n"}) and (second.values["n"], second.nulls) == (
+        "1.0",
+        frozenset(),
+    )
+
+
 def test_parquet_is_read_as_text_cells(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -53,7 +53,7 @@ class Table:
         Blank lines are passed over. Raises UserError at bytes that are not text in the file's encoding.
         """
         if self.format.kind == "parquet":
-            for number, row in enumerate(read_rows(self.path), 1):
+            for number, row in enumerate(map(_without_nan, read_rows(self.path)), 1):
                 yield Row(line=number, values=_texts(row), nulls=_nulls(row))
             return
         read = {"delimited": self._delimited, "jsonl": self._objects, "lines": self._lines}[self.format.kind]
@@ -87,6 +87,7 @@ class Table:
                 problems.add(f"{self.path}, line {number}: not JSON ({not_json(error)} at character {error.colno}).")
                 continue
             if isinstance(value, dict):
+                value = _without_nan(value)
                 yield Row(line=number, values=_texts(value), source=value, nulls=_nulls(value))
             else:
                 problems.add(f"{self.path}, line {number}: {line.strip()[:40]!r} is not an object {{...}}.")
@@ -110,17 +111,17 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _nulls(row: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(name for name, value in row.items() if _missing(value))
+    return frozenset(name for name, value in row.items() if value is None)
 
 
-def _missing(value: Any) -> bool:
-    """Return whether a value is null, or the number NaN, which pandas writes for one."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
+def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with null for NaN, which pandas writes for what is absent."""
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
 
 
 def _text(value: Any) -> str:
-    """Return a JSON or Parquet value as the text a CSV cell would hold; null and NaN are empty cells."""
-    if _missing(value):
+    """Return a JSON or Parquet value as the text a CSV cell would hold; null is an empty cell."""
+    if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 

@@ -142,9 +142,7 @@ class Span(TableTask):
         """
         answers = [gold.text for record in records if record.label for gold in record.label[:1]]
         if not any(self.teaches(record) for record in records if record.label):
-            raise UserError(
-                "none of the training questions has an answer that stands in its paragraph. Add some that have"
-            )
+            raise UserError("none of the training questions has an answer that stands in its paragraph. Add some.")
         none = any(record.label == () for record in records)
         return dataclasses.replace(
             self,

@@ -155,7 +155,7 @@ class Tag(Task):
         if labels and not any(labels):
             problems.add(
                 f"{records[0].path}: no text has an entity (every tag is O): there is nothing to learn or score. "
-                "Give texts that have some"
+                "Give texts that have some."
             )
         seen = set(self.types)
         for record in records if self.types else ():
