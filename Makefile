@@ -14,7 +14,7 @@ help:
 	@echo "make test      install what the tests need, then run all of them"
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
-	@echo "make map       write the code map of both READMEs anew"
+	@echo "make map       write the code map, docs/map.md, anew"
 	@echo "make clean     remove $(VENV), caches and build outputs (demo/ stays)"
 
 install: $(VENV)/.installed

@@ -1,4 +1,4 @@
-"""Writes the code map of both READMEs from the first lines of the modules' docstrings; run by `make map`."""
+"""Writes docs/map.md, the code map, from the first lines of the modules' docstrings; run by `make map`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "README.zh.md")
+PAGE = ROOT / "docs" / "map.md"
 FOLDERS = ("src/osbert", "examples", "benchmarks", "tools")
 SUFFIXES = (".py", ".toml", ".sh", ".html", ".css", ".js")
-_BETWEEN_MARKS = re.compile(r"(<!-- map -->\n).*?(<!-- /map -->)", re.DOTALL)
+_OPENING = """# Code map
+
+One line per file, with the first line of its docstring. `make map` writes this page. [tour.md](tour.md) says in which
+order to read the code.
+"""
 
 
 def code_map(root: Path) -> str:
@@ -22,11 +26,9 @@ def code_map(root: Path) -> str:
     return "\n".join(f"{name:{column}}{phrase}".rstrip() for name, phrase in rows)
 
 
-def with_map(page: str, map_text: str) -> str:
-    """Return a page with the map between its marks."""
-    if not _BETWEEN_MARKS.search(page):
-        raise ValueError("the page has no <!-- map --> ... <!-- /map -->")
-    return _BETWEEN_MARKS.sub(lambda marks: f"{marks[1]}```text\n{map_text}\n```\n{marks[2]}", page)
+def page(root: Path) -> str:
+    """Return the whole text of docs/map.md."""
+    return f"{_OPENING}\n```text\n{code_map(root)}\n```\n"
 
 
 def phrase(path: Path) -> str:
@@ -55,11 +57,8 @@ def _rows(folder: Path, name: str, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Write the map into every page that has its marks."""
-    map_text = code_map(ROOT)
-    for name in PAGES:
-        page = ROOT / name
-        page.write_text(with_map(page.read_text(encoding="utf-8"), map_text), encoding="utf-8")
+    """Write the page."""
+    PAGE.write_text(page(ROOT), encoding="utf-8")
     return 0
 
 
