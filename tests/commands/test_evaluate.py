@@ -93,6 +93,15 @@ def test_labels_in_brackets_are_shown_whole(capsys: pytest.CaptureFixture[str]) 
     assert ["[spam]", "1", "0"] in said and ["f1/[spam]", "0.0000"] in said
 
 
+def test_a_class_that_is_nowhere_has_no_score(capsys: pytest.CaptureFixture[str]) -> None:
+    task = Classify(labels=("a", "b", "c"))
+    records = [Record(number=0, texts=("x",), label="a"), Record(number=1, texts=("x",), label="c")]
+    predictions = [Prediction(value="a"), Prediction(value="a")]
+    tell(task, records, predictions, task.metrics(predictions, records))
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["f1/b", "-"] in said and ["f1/c", "0.0000"] in said and ["macro_f1", "0.3333"] in said
+
+
 def test_nothing_is_fitted_again(encoder: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The training rows of new data do not move a regressor's numbers, nor a classifier's labels."""
     (tmp_path / "train.csv").write_text("text,score\n" + "good film,300\nbad,100\npoor,200\n" * 8)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
 
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.evaluation.score import class_scores
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.classify import Classify, confusion
 
@@ -77,11 +78,23 @@ def test_scores_equal_scikit_learns(pairs: list[tuple[str, str]]) -> None:
     said, true = [one for one, _ in pairs], [one for _, one in pairs]
     task = Classify(labels=tuple(names))
     scores = task.metrics([Prediction(value=value) for value in said], records(true))
-    each = f1_score(true, said, labels=names, average=None, zero_division=0)
+    met = sorted({*said, *true})  # scikit-learn's own classes where no labels are given
+    each = dict(zip(met, f1_score(true, said, average=None, zero_division=0)))
     assert scores["accuracy"] == pytest.approx(accuracy_score(true, said))
-    assert scores["macro_f1"] == pytest.approx(f1_score(true, said, labels=names, average="macro", zero_division=0))
-    assert [scores[f"f1/{name}"] for name in names] == pytest.approx(list(each))
+    assert scores["macro_f1"] == pytest.approx(f1_score(true, said, average="macro", zero_division=0))
+    assert scores["matthews"] == pytest.approx(matthews_corrcoef(true, said) if len(met) > 1 else 0)
+    assert {name: scores.get(f"f1/{name}") for name in names} == {name: pytest.approx(each.get(name)) for name in names}
+    assert list(class_scores(task, scores)) == names
+    assert {name for name, shown in class_scores(task, scores).items() if shown == "-"} == {*names} - {*met}
     assert (confusion(said, true, names) == confusion_matrix(true, said, labels=names)).all()
+
+
+def test_the_positive_class_has_a_score_where_it_is_absent() -> None:
+    class Rare(Classify):
+        positive = "yes"
+
+    scores = Rare(labels=("no", "yes")).metrics([Prediction(value="no")], records(["no"]))
+    assert scores == {"f1": 0, "accuracy": 1, "macro_f1": 1, "matthews": 0, "f1/no": 1}
 
 
 def test_a_label_that_is_nan_is_empty_and_no_class(tmp_path: Path) -> None:

@@ -48,6 +48,17 @@ def test_scores_equal_scipys(pairs: list[tuple[float, float]]) -> None:
         assert scores["spearman"] == pytest.approx(spearmanr(said, true).statistic, abs=1e-9)
 
 
+@pytest.mark.parametrize("constant", [0.1, 1e-3, 1 / 3])
+def test_equal_numbers_are_no_spread_though_their_mean_is_rounded(constant: float) -> None:
+    numbers = [constant] * 3
+    rows = [Prediction(value=value) for value in (0.2, 0.4, 0.7)]
+    scores = Regress().metrics(rows, records(numbers))
+    assert scores["pearson"] == scores["spearman"] == scores["r2"] == 0
+    same = Regress().metrics([Prediction(value=value) for value in numbers], records([0.2, 0.4, 0.7]))
+    assert same["pearson"] == same["spearman"] == 0
+    assert Regress().fitted(records(numbers)).scale == 0
+
+
 def test_what_is_no_number_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tscore\nx\ty\t4.5\nx\ty\tgood\nx\ty\tnan\nx\ty\t1_0\n")
     (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tscore\nx\ty\tinf\nx\ty\t2\n")

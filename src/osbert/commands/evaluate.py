@@ -85,11 +85,15 @@ def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction
     from rich.markup import escape  # a label such as [spam] is not markup
     from rich.table import Table
 
+    from osbert.evaluation.score import class_scores
+
     console = Console()
     print(f"{len(records):,} rows")
     scores = Table("score", "value", box=None)
-    for name, value in metrics.items():
-        scores.add_row(escape(name), f"{value:.4f}")
+    shown = {name: f"{value:.4f}" for name, value in metrics.items()}
+    shown |= {f"f1/{name}": score for name, score in class_scores(task, metrics).items()}
+    for name, score in shown.items():
+        scores.add_row(escape(name), score)
     console.print(scores)
     if task.weighed and (shares := columns(predictions, records)):
         print(f"expected calibration error of the probabilities: {expected_error(*shares):.4f}")

@@ -109,5 +109,5 @@ def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epo
     model = finetune_train.start(plan)
     finetune_train.tell_model(plan, model)
     best = finetune_train.train(plan, finetune_train.lay_out(plan, records, model), model, out)
-    finetune_train.tell_end(best, out, plan.task.sample)
+    finetune_train.tell_end(best, out, plan.task)
     return best

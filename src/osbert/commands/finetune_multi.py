@@ -256,7 +256,7 @@ def tell_end(best: Epoch, plan: SharedPlan, out: Path) -> None:
     for one in plan.plans:
         folder = out / one.task.name
         print(f"\n{one.task.name}:")
-        finetune_train.tell_end(Epoch(**RunFolder(folder).facts["finished"]["best"]), folder, one.task.sample)
+        finetune_train.tell_end(Epoch(**RunFolder(folder).facts["finished"]["best"]), folder, one.task)
 
 
 def _folder(name: str, data: Path) -> str:

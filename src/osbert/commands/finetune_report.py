@@ -9,29 +9,32 @@ from typing import Any
 from osbert import recipe
 from osbert.analysis.plot import Series, line_plot, smooth
 from osbert.analysis.report import Section, code, curve, paragraph, table, write_report
+from osbert.commands.finetune_rows import Part
+from osbert.evaluation.score import class_scores
 from osbert.tasks.calibration import Calibration
 from osbert.training.tracking import NAME, duration, read_lines
 
 
-def finetuning_report(
-    folder: Path, *, name: str, best: Mapping[str, Any], calibrations: Mapping[str, Calibration]
-) -> Path:
+def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any], parts: Sequence[Part]) -> Path:
     """Write report.html into the folder of a fine-tuning of the task `name`, `best` being its best epoch's facts.
 
-    `calibrations`: how probabilities were mended, by the task's name, if they were. Returns its path.
+    `parts`: the tasks with what they have learnt from the development rows. Returns the report's path.
     """
     lines = read_lines(folder / NAME)
     epochs = [line for line in lines if "epoch" in line]
     names = [key for key in epochs[0] if key.startswith("dev.")]
     shown = [key for key in names if "/" not in key]
     scores = ", ".join(f"{key.removeprefix('dev.')} {best['metrics'][key.removeprefix('dev.')]:.4f}" for key in shown)
-    classes = [
-        (key.partition("/")[2], f"{value:.4f}") for key, value in best["metrics"].items() if key.startswith("f1/")
-    ]
+    classes = {part.task.name: class_scores(part.task, part.scores(best)["metrics"]) for part in parts}
+    calibrations = {part.task.name: part.calibration for part in parts if part.calibration}
     sections = [
         Section(heading="Curves", parts=_curves(lines, epochs, shown)),
         Section(heading="Epochs", parts=[_epochs(epochs, shown, best["epoch"])]),
-        *([Section(heading="F1 of each class, best epoch", parts=[table(classes)])] if classes else []),
+        *(
+            Section(heading=f"F1 of each class, best epoch: {task}", parts=[table(list(found.items()))])
+            for task, found in classes.items()
+            if found
+        ),
         *(Section(heading=f"Probabilities: {task}", parts=_calibration(one)) for task, one in calibrations.items()),
         Section(heading="Settings", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
     ]

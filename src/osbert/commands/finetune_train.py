@@ -20,12 +20,13 @@ from osbert.commands.finetune_run import Epoch, Finetuning
 from osbert.commands.finetune_tuning import describe as learning
 from osbert.data.pack import Packer
 from osbert.errors import UserError
+from osbert.evaluation.score import class_scores
 from osbert.files import disk_full, write_text
 from osbert.interop.huggingface import closed_to_others
 from osbert.interop.tuned_files import BASE, TUNED
 from osbert.interop.weight_files import read_json
 from osbert.lock import locked
-from osbert.tasks import Record
+from osbert.tasks import Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.training.checkpoint import reason
 from osbert.training.interruption import Interruption
@@ -131,8 +132,7 @@ def complete(run: Finetuning, plan: Settings, folder: RunFolder) -> None:
     run.finish()
     ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
     ended |= {"before": before} if before else {}
-    calibrations = {part.task.name: part.calibration for part in run.parts if part.calibration}
-    finetuning_report(run.folder, name=plan.path, best=ended["best"], calibrations=calibrations)
+    finetuning_report(run.folder, name=plan.path, best=ended["best"], parts=run.parts)
     for part in run.parts:
         close(part, folders.get(part.folder, folder), plan, ended)
     if folders:
@@ -207,20 +207,19 @@ def stage_before(model: Path) -> str:
     return str(recipe.read(path).get("task", "")) if path.is_file() else ""
 
 
-def tell_end(best: Epoch, out: Path, sample: str) -> None:
-    """Print the best epoch, with the scores of every class, and what to do with the run: `sample` is a text to try."""
+def tell_end(best: Epoch, out: Path, task: Task) -> None:
+    """Print the best epoch, with the scores of every class, and what to do with the run."""
     if before := RunFolder(out).facts["finished"].get("before"):
         print(f"before training: dev {told(before)}")
     print(f"best: {row(best)}; its weights are in {out}")
     if best.collapsed:
         print(f"it has collapsed: every development row is {best.collapsed}; another --seed, or several (--seeds 5),")
         print("a lower --learning-rate or more --epochs may help")
-    classes = {name.partition("/")[2]: value for name, value in best.metrics.items() if name.startswith("f1/")}
-    if classes:
-        print("F1 of each class: " + ", ".join(f"{name} {value:.4f}" for name, value in classes.items()))
+    if classes := class_scores(task, best.metrics):
+        print("F1 of each class: " + ", ".join(f"{name} {score}" for name, score in classes.items()))
     if calibration := RunFolder(out).facts["finished"].get("calibration"):
         print(Calibration(**calibration).describe())
     if (out / TUNED).is_file():
         size, base = (out / TUNED).stat().st_size / 1e6, read_json(out / BASE)["path"]
         print(f"{out} holds only what was tuned ({size:.1f} MB) and needs {base}; --merge writes a whole model")
-    print(f"try: osbert predict {out} {sample}", flush=True)
+    print(f"try: osbert predict {out} {task.sample}", flush=True)

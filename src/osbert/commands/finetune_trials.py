@@ -179,7 +179,7 @@ def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> E
         ended = folder.facts["finished"]
     best = Epoch(**ended["best"])
     print(f"best of all: {ended['trial']}")
-    finetune_train.tell_end(best, out, plan.task.sample)
+    finetune_train.tell_end(best, out, plan.task)
     return best
 
 

@@ -13,9 +13,9 @@ def entity_scores(
 ) -> dict[str, float]:
     """Return the scores of the entities of n texts: an entity is right when its words and its type are.
 
-    "precision", "recall" and "f1" are of all entities alike (micro), "macro_f1" is the mean of "f1/TYPE" over those of
-    `types` that are there or are said; the others of each type go by "precision/TYPE" and "recall/TYPE". What divides
-    nothing by nothing is 0.
+    "precision", "recall" and "f1" are of all entities alike (micro), "macro_f1" is the mean of "f1/TYPE" over `types`;
+    the other scores of each type are "precision/TYPE" and "recall/TYPE". A type that is neither among the true entities
+    nor among the predicted ones has no scores and is not part of the mean. 0 / 0 is 0.
     """
     said: Counter[str] = Counter()
     there: Counter[str] = Counter()
@@ -24,10 +24,10 @@ def entity_scores(
         said.update(span.type for span in spans)
         there.update(span.type for span in wanted)
         right.update(span.type for span in set(spans) & set(wanted))
-    one_by_one = {type_: _scores(right[type_], said[type_], there[type_]) for type_ in types}
+    met = [type_ for type_ in types if said[type_] or there[type_]]
+    one_by_one = {type_: _scores(right[type_], said[type_], there[type_]) for type_ in met}
     precision, recall, f1 = _scores(right.total(), said.total(), there.total())
-    met = [scores[2] for type_, scores in one_by_one.items() if said[type_] or there[type_]]
-    macro = sum(met) / max(len(met), 1)
+    macro = sum(scores[2] for scores in one_by_one.values()) / max(len(met), 1)
     named = {"precision": precision, "recall": recall, "f1": f1, "macro_f1": macro}
     for place, name in enumerate(("precision", "recall", "f1")):
         named |= {f"{name}/{type_}": scores[place] for type_, scores in one_by_one.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -106,6 +106,12 @@ def score(
     else:
         predictions = task.decided(_predicted(learner, task, records, packer), records)
     return Score(metrics=task.metrics(predictions, records), predictions=predictions)
+
+
+def class_scores(task: Task, metrics: Mapping[str, float]) -> dict[str, str]:
+    """Return the F1 of each class of a task, to be shown; "-" for one that neither labels nor predictions have."""
+    found = {name: metrics.get(f"f1/{name}") for name in task.classes}
+    return {name: "-" if score is None else f"{score:.4f}" for name, score in found.items()}
 
 
 def require_labels(records: Sequence[Record]) -> None:

@@ -137,6 +137,11 @@ class Task(Objective):
         raise NotImplementedError
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the classes of which each has a score of its own among the metrics ("f1/NAME"), none by default."""
+        return ()
+
+    @property
     def weighed(self) -> bool:
         """Return whether its probabilities, if any, are the model's: those of a rule cannot be right or wrong."""
         return True

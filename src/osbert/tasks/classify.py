@@ -58,6 +58,11 @@ class Classify(Tempered, TextTask):
             return "f1"
         return "macro_f1" if self.class_weights == "balanced" else "accuracy"
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the labels."""
+        return self.labels
+
     def value(self, text: str) -> str:
         """Return the label's name."""
         if not text:
@@ -132,16 +137,19 @@ class Classify(Tempered, TextTask):
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return accuracy, macro F1, Matthews correlation, and the F1 of each class ("f1/label").
 
-        A class never seen nor said has F1 0. The positive class's F1 is "f1", the first of all.
+        A class that is neither among the records' labels nor among the predictions has no F1, and the macro F1 is the
+        mean over the others, as in scikit-learn. "f1", the first of all, is that of the positive class; 0 without it.
         """
         table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
         hits = np.diag(table)
-        f1 = 2 * hits / np.maximum(table.sum(axis=0) + table.sum(axis=1), 1)
-        classes = {f"f1/{label}": float(one) for label, one in zip(self.labels, f1)}
+        counts = table.sum(axis=0) + table.sum(axis=1)
+        classes = {
+            f"f1/{label}": float(2 * hit / count) for label, hit, count in zip(self.labels, hits, counts) if count
+        }
         return {
-            **({"f1": classes[f"f1/{self.positive}"]} if self.positive else {}),
+            **({"f1": classes.get(f"f1/{self.positive}", 0.0)} if self.positive else {}),
             "accuracy": float(hits.sum() / table.sum()),
-            "macro_f1": float(f1.mean()),
+            "macro_f1": float(np.mean(list(classes.values()))),
             "matthews": matthews(table),
             **classes,
         }

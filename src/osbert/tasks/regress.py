@@ -55,7 +55,8 @@ class Regress(TextTask):
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the mean and deviation of the training numbers."""
         numbers = np.array([record.label for record in records], np.float64)
-        return dataclasses.replace(self, center=float(numbers.mean()), scale=float(numbers.std()))
+        scale = float(numbers.std()) if np.ptp(numbers) else 0.0  # the deviation of equal numbers is rounding error
+        return dataclasses.replace(self, center=float(numbers.mean()), scale=scale)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Note training numbers that are all the same."""
@@ -98,7 +99,7 @@ class Regress(TextTask):
             "pearson": correlation(said, true),
             "spearman": correlation(rankdata(said), rankdata(true)),
             "mse": (error := float(np.mean((said - true) ** 2))),
-            "r2": 1 - error / float(true.var()) if true.var() > 0 else 0.0,
+            "r2": 1 - error / float(true.var()) if np.ptp(true) else 0.0,
         }
 
     def published(self) -> dict[str, Any]:
@@ -108,6 +109,8 @@ class Regress(TextTask):
 
 def correlation(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:
     """Return the Pearson correlation of two columns (n,), 0 where one of them is constant."""
+    if not (np.ptp(first) and np.ptp(second)):  # after the mean is subtracted, equal numbers leave rounding errors
+        return 0.0
     first, second = first - first.mean(), second - second.mean()
     size = float(np.sqrt((first @ first) * (second @ second)))
     return float(first @ second) / size if size > 0 else 0.0

@@ -89,6 +89,11 @@ class Tag(Task):
         return label_names(self.types, self.scheme)
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the types of entities."""
+        return self.types
+
+    @property
     def criterion(self) -> str:
         """Return F1 over all entities."""
         return "f1"
