@@ -63,7 +63,7 @@ def application() -> cyclopts.App:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status.
 
-    0: done; 1: an error the user can mend; 2: wrong usage; 130: interrupted.
+    0: done; 1: an error the user can mend; 2: wrong usage; 130: interrupted; 143: stopped by SIGTERM before its end.
     """
     import cyclopts
 

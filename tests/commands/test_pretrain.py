@@ -173,7 +173,7 @@ def test_a_damaged_checkpoint_is_named_and_the_run_ends_the_same(run) -> None:
     assert [line["step"] for line in lines(cut.folder)] == [line["step"] for line in lines(whole.folder)]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_wish_to_stop_is_told_how_to_go_on(run, monkeypatch, number, status) -> None:
     advance = Trainer._advance
 

@@ -89,7 +89,7 @@ def test_one_of_two_is_asked_to_stop(site: Site, pair: tuple[str, Path], rank: i
         pass
     children[rank].signal(signal.SIGTERM)
     found = ended(children)
-    assert [one.status for one in found] == [0, 0], found
+    assert [one.status for one in found] == [143, 143], found
     stopped = steps_taken(out)
     again = ended(start(site, out, "--parallel", kind))
     assert again[0].resumed in (stopped, 0), again

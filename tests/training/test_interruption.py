@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from osbert.training.interruption import Interruption, Stopped
+from osbert.training.interruption import Interruption, Stopped, sigterm_raised
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -41,7 +41,7 @@ def test_outside_the_main_thread_nothing_is_caught() -> None:
     assert found == [{}]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_work_that_can_be_done_again_is_broken_off(number, status) -> None:
     with Interruption() as wish:
         with pytest.raises(Stopped), wish.at_once():
@@ -57,3 +57,11 @@ def test_work_that_nobody_stops_goes_through() -> None:
     with Interruption() as wish, wish.at_once():
         assert wish.signal is None
     assert wish.status == 0
+
+
+def test_sigterm_raises_inside_the_block_alone() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, sigterm_raised():
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("went on")
+    assert ended.value.code == 143 and signal.getsignal(signal.SIGTERM) == before

@@ -202,13 +202,23 @@ def prepare(plan: Plan) -> None:
 
 def run(stage: Stage) -> str:
     """Run a command in a process of its own, its output going where ours goes; return the output if it is kept."""
+    from osbert.training.interruption import sigterm_raised
+
     lines = []
-    with subprocess.Popen(
-        [sys.executable, "-m", "osbert", *stage.words], text=True, stdout=subprocess.PIPE if stage.kept else None
-    ) as process:
-        for line in process.stdout or ():
-            print(line, end="", flush=True)
-            lines.append(line)
+    with (
+        sigterm_raised(),
+        subprocess.Popen(
+            [sys.executable, "-m", "osbert", *stage.words], text=True, stdout=subprocess.PIPE if stage.kept else None
+        ) as process,
+    ):
+        try:
+            for line in process.stdout or ():
+                print(line, end="", flush=True)
+                lines.append(line)
+            process.wait()
+        except SystemExit:
+            process.terminate()
+            raise
     if process.returncode:
         raise UserError(
             f"`{stage.command}` ended with status {process.returncode}. What came before it is kept: once the cause is "

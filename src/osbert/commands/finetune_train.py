@@ -149,7 +149,7 @@ def close(part: Part, folder: RunFolder, plan: Settings, ended: Mapping[str, Any
 def follow(run: Finetuning, plan: Settings) -> None:
     """Train, showing progress and each epoch's scores; a signal stops after a checkpoint has been written.
 
-    SIGTERM then ends the process with status 0, as it does in pretraining; Ctrl-C is a KeyboardInterrupt.
+    SIGTERM then ends the process with status 143, as it does in pretraining; Ctrl-C is a KeyboardInterrupt.
     """
     trainer = run.trainer
     metrics = Metrics(run.folder, every=plan.training.log_every, memory=trainer.memory)
@@ -166,10 +166,10 @@ def follow(run: Finetuning, plan: Settings) -> None:
             while trainer.notices:
                 line.say(trainer.notices.pop(0))
             between = not isinstance(event, Progress) or not run.ends_epoch(event)
-            if wish.signal and between and not trainer.finished:
+            if wish.signal and between:  # after the last step too: what follows it would not be told of the wish
                 trainer.save()
                 line.say(f"stopped after step {trainer.step:,}; the same command goes on from there")
-                raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(0)
+                raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status)
 
 
 def named(epoch: Epoch) -> dict[str, float]:

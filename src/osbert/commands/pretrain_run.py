@@ -59,7 +59,7 @@ class Run:
         """How the settings differ from those with which the run came to an end that it must not come to again."""
 
     def complete(self) -> int:
-        """Begin the run or go on with it, up to its end; return the exit status, 0 unless Ctrl-C stopped it.
+        """Begin the run or go on with it, up to its end; return the exit status, 0 unless a signal stopped it.
 
         Raises UserError when the folder belongs to another run, and when the disk is too full to begin or to end or
         there is too little memory.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from osbert.errors import Problems
+from osbert.training.interruption import sigterm_raised
 from osbert.training.run_folder import RunFolder
 
 LOG = "log.txt"
@@ -43,12 +44,12 @@ class Jobs:
         """Run what is not finished yet, in order as far as possible.
 
         Raises UserError that names each job that failed, with the file its output went to, after all others have ended.
-        Ctrl-C ends those at work, which save their state first, and begins no other.
+        Ctrl-C and SIGTERM end those at work, which save their state first, and no other begins.
         """
         waiting = [job for job in jobs if not RunFolder(job.folder).finished]
         started, done = time.monotonic(), 0
         futures: dict[str, Future[bool]] = {}
-        with ThreadPoolExecutor(max_workers=self.together, thread_name_prefix="job") as pool:
+        with ThreadPoolExecutor(max_workers=self.together, thread_name_prefix="job") as pool, sigterm_raised():
             try:
                 for job in waiting:
                     futures[job.name] = pool.submit(self._one, job, futures.get(job.after))

@@ -9,9 +9,33 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
+STATUS = 128
+"""What a shell adds to a signal's number for the exit status of what it ended."""
+
 
 class Stopped(Exception):
     """A wish to stop came where it need not wait."""
+
+
+@contextlib.contextmanager
+def sigterm_raised() -> Iterator[None]:
+    """Make SIGTERM raise SystemExit inside the block, so that a command that waits for others can end them first.
+
+    Outside the main thread, where signals cannot be caught, it does nothing.
+    """
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(STATUS + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Interruption:
@@ -43,8 +67,8 @@ class Interruption:
 
     @property
     def status(self) -> int:
-        """Return the exit status of what was stopped in good order: 130 by Ctrl-C, else 0."""
-        return 130 if self.signal == signal.SIGINT else 0
+        """Return the exit status of work that a signal stopped before its end, 130 or 143; 0 without a signal."""
+        return STATUS + self.signal if self.signal else 0
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
