@@ -58,7 +58,7 @@ def table(tmp_path_factory: pytest.TempPathFactory, reviews: Callable[[int], lis
     return path
 
 
-SETTINGS = ("--epochs", "6", "--learning-rate", "1e-2", "--precision", "fp32", "--log-every", "4")
+SETTINGS = ("--epochs", "6", "--batch", "32", "--learning-rate", "1e-2", "--precision", "fp32", "--log-every", "4")
 
 
 @pytest.fixture(scope="session")

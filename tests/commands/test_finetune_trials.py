@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from osbert.commands.finetune_trials import Result, Trial, chosen
 from osbert.errors import UserError
 from osbert.serving.engine import load
 from osbert.tasks.classify import Classify
+from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
+from osbert.training.tracking import ProgressLine
 from osbert.training.trainer import Trainer
 
 QUICK = ("--epochs", "3", "--batch", "8", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu")
@@ -66,6 +69,26 @@ def test_the_report_has_every_seed_and_the_numbers_over_them(compared: Path) -> 
         assert f'<a href="trials/seed-{seed}/report.html">seed {seed}</a>' in page
     assert f"<td>{sum(scores) / 3:.4f}</td>" in page and f"<td>{sorted(scores)[1]:.4f}</td>" in page
     assert page.count("<circle") >= 3 and "flatter" in page and "95% interval" in page
+
+
+def test_sigterm_in_the_last_step_of_a_run_begins_no_other(
+    compared: Path, encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, out = ProgressLine.step, tmp_path / "run"
+
+    def interrupt(self: ProgressLine, progress: Progress, line: object) -> None:
+        shown(self, progress, line)  # type: ignore[arg-type]
+        if progress.step == progress.steps:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressLine, "step", interrupt)
+        with pytest.raises(SystemExit) as ended:
+            finetune("classify", *QUICK, "--seeds", "3", model=encoder, data=table, out=out)
+    assert ended.value.code == 143 and not RunFolder(out).finished
+    assert [path.name for path in (out / "trials").glob("seed-*")] == ["seed-0"]
+    finetune("classify", *QUICK, "--seeds", "3", model=encoder, data=table, out=out)
+    assert (out / "model.safetensors").read_bytes() == (compared / "model.safetensors").read_bytes()
 
 
 def test_more_seeds_are_added_and_finished_ones_not_repeated(

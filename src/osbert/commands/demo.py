@@ -116,7 +116,7 @@ def stages(plan: Plan) -> list[Stage]:
     encoder, pretrained, scratch = plan.folder("encoder"), plan.folder("classifier"), plan.folder("from-scratch")
     pretraining = ("--steps", str(plan.steps), "--log-every", "100")
     rate = ("--learning-rate", "1e-3", "--log-every", "100")
-    train = ("--data", plan.folder("task"), "--epochs", str(plan.epochs), *rate)
+    train = ("--data", plan.folder("task"), "--epochs", str(plan.epochs), "--batch", "32", *rate)
     return [
         Stage(
             title="a vocabulary of word pieces",

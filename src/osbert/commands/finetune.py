@@ -102,8 +102,10 @@ def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
 def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:
     """Fine-tune to the end, once or as often as a comparison wants; return the best epoch, the folder's model."""
     from osbert.commands import finetune_train
+    from osbert.commands.finetune_defaults import resolved, steps_per_epoch
     from osbert.commands.finetune_trials import compare
 
+    plan = resolved(plan, steps_per_epoch(plan.task, records["train"]), out)
     if plan.comparison.wanted:
         return compare(plan, records, out)
     model = finetune_train.start(plan)

@@ -18,6 +18,7 @@ import numpy as np
 
 from osbert import recipe
 from osbert.commands import finetune_train
+from osbert.commands.finetune_defaults import resolved, steps_per_epoch
 from osbert.commands.finetune_long import Reader
 from osbert.commands.finetune_plan import Plan, read_plan
 from osbert.commands.finetune_rows import Part, Rows
@@ -27,7 +28,7 @@ from osbert.errors import Problems, UserError
 from osbert.evaluation.score import Score
 from osbert.models.heads import Head, Learner
 from osbert.models.transformer import Transformer
-from osbert.tasks import Prediction, Task, load
+from osbert.tasks import Prediction, Record, Task, load
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import RunFolder
 
@@ -187,20 +188,28 @@ def finetune_multi(settings: Sequence[str], *, model: Path, data: Path, out: Pat
         plans.append(dataclasses.replace(plan, task=task))
         found.append(records)
     problems.stop_if_any()
-    shared = SharedPlan(plans=plans)
+    shared = SharedPlan(plans=with_defaults(plans, found, out))
     start = finetune_train.start(shared)
-    for plan, records in zip(plans, found):
+    for plan, records in zip(shared.plans, found):
         for line in plan.task.findings():
             print(f"{plan.task.name}: {line}")
         print(f"{plan.task.name}: " + "; ".join(f"{split} {plan.task.describe(records[split])}" for split in records))
         if passed_over := plan.task.passed_over(records["train"]):
             print(f"{plan.task.name}: train: {passed_over}")
     finetune_train.tell_model(shared, start)
-    rows = Together(rows=[finetune_train.lay_out(plan, records, start) for plan, records in zip(plans, found)])
+    rows = Together(rows=[finetune_train.lay_out(plan, records, start) for plan, records in zip(shared.plans, found)])
     print(f"steps are drawn by the tasks' sizes to the power of 0.7: {drawn_steps(shared, rows)}")
     best = finetune_train.train(shared, rows, start, out)
     tell_end(best, shared, out)
     return best
+
+
+def with_defaults(plans: Sequence[Plan], records: Sequence[Mapping[str, Sequence[Record]]], out: Path) -> list[Plan]:
+    """Return the plans with the settings that were left open, the same for all: an epoch has the steps of all tasks."""
+    counts = [steps_per_epoch(plan.task, found["train"]) for plan, found in zip(plans, records)]
+    left = frozenset.intersection(*(plan.open for plan in plans))
+    first = resolved(dataclasses.replace(plans[0], open=left), lambda batch: sum(count(batch) for count in counts), out)
+    return [dataclasses.replace(plan, training=first.training, optimizer=first.optimizer) for plan in plans]
 
 
 def drawn_steps(plan: SharedPlan, rows: Together) -> str:

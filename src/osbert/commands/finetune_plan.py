@@ -16,6 +16,10 @@ FEW = 5e-4
 """The learning rate of adapters and of changes of low rank where none is given (Hu et al., table 9)."""
 
 
+LEFT_OPEN = ("training.batch", "training.epochs", "optimizer.learning_rate")
+"""The settings that few rows change where they are not given (finetune_defaults.py)."""
+
+
 class Settings(Protocol):
     """What a run asks of its settings, whether it learns one task or several."""
 
@@ -64,6 +68,8 @@ class Plan:
     training: Any
     optimizer: Any
     comparison: Comparison
+    open: frozenset[str] = frozenset()
+    """The settings that were left to osbert, by their dotted names: some of `LEFT_OPEN`."""
 
     def of(self, task: Task) -> Plan:
         """Return the settings of the task, which has learnt something by now."""
@@ -96,11 +102,15 @@ def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, fr
     built: Any = recipe.build(wanted, table, where="The command line")
     built.comparison.check(given)
     optimizer, tuning = built.optimizer, built.training.tuning
+    chosen: Task = getattr(built, name)
+    # Where the records of a step are each other's negatives, fewer of them are another task.
+    fixed = built.defaults.settings == "paper" or chosen.whole
+    open_ = frozenset() if fixed else frozenset(LEFT_OPEN) - given - frozenset(built.comparison.varied)
     if tuning != "full":
         check_few(built, from_scratch=from_scratch)
         if "optimizer.learning_rate" not in given:
             optimizer = dataclasses.replace(optimizer, learning_rate=FEW)
-    chosen: Task = getattr(built, name)
+            open_ -= {"optimizer.learning_rate"}
     return Plan(
         task=chosen.resolved(),
         path=task,
@@ -109,6 +119,7 @@ def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, fr
         training=built.training,
         optimizer=optimizer,
         comparison=built.comparison,
+        open=open_,
     )
 
 
@@ -127,13 +138,14 @@ def check_few(built: Any, *, from_scratch: bool) -> None:
 
 def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
-    from osbert.commands.finetune_settings import FinetuneOptimizer, FinetuneSettings
+    from osbert.commands.finetune_settings import Defaults, FinetuneOptimizer, FinetuneSettings
 
     kind = components.find("tasks", task, base=Task)
     parts: list[Any] = [
         ("training", FinetuneSettings),
         ("optimizer", FinetuneOptimizer),
         ("comparison", Comparison),
+        ("defaults", Defaults),
         (task.rpartition(".")[2], kind),
     ]
     return dataclasses.make_dataclass("Recipe", parts, frozen=True, kw_only=True)

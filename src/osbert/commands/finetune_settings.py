@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from osbert.commands.finetune_tuning import RANKS, Kind
 from osbert.training.optimizer import OptimizerSettings
@@ -11,13 +12,23 @@ from osbert.training.trainer import TrainingSettings
 
 
 @dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """Which values settings have that are not given; the recipe of a run keeps the values themselves."""
+
+    settings: Literal["auto", "paper"] = "auto"
+    """Batch, epochs and learning rate where they are not given. paper: 32, 3 and 3e-5. auto: the same, but where that
+    makes fewer than 200 steps a smaller batch (down to 8), more epochs (up to 10) and 5e-5."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FinetuneSettings:
     """How long and how fine-tuning goes. The defaults are of the grid that works everywhere (appendix A.3)."""
 
     epochs: int = 3
-    """Passes over the training rows."""
+    """Passes over the training rows; more where the rows are few and no number is given (--settings)."""
     batch: int = 32
-    """Records in one optimiser step, with all their sequences; of documents as many as have about so many sentences."""
+    """Records in one optimiser step, with all their sequences; of documents as many as have about so many sentences.
+    Fewer where the rows are few and no number is given (--settings)."""
     micro_tokens: int = 4096
     """Most tokens in one pass through the model; a step with more is split, with the same gradient."""
     seed: int = 0

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from osbert import __version__, recipe
+from osbert.commands.finetune_collapse import advice
 from osbert.commands.finetune_model import Model, read_model
 from osbert.commands.finetune_plan import Plan, Settings
 from osbert.commands.finetune_report import finetuning_report
@@ -213,8 +214,9 @@ def tell_end(best: Epoch, out: Path, task: Task) -> None:
         print(f"before training: dev {told(before)}")
     print(f"best: {row(best)}; its weights are in {out}")
     if best.collapsed:
-        print(f"it has collapsed: every development row is {best.collapsed}; another --seed, or several (--seeds 5),")
-        print("a lower --learning-rate or more --epochs may help")
+        settings = recipe.read(out / RECIPE)
+        steps = best.step // best.epoch * settings["training"]["epochs"]
+        print(f"it has collapsed: every development row is {best.collapsed}. {advice(settings, steps=steps)}")
     if classes := class_scores(task, best.metrics):
         print("F1 of each class: " + ", ".join(f"{name} {score}" for name, score in classes.items()))
     if calibration := RunFolder(out).facts["finished"].get("calibration"):

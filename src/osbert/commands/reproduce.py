@@ -242,7 +242,7 @@ class Plan:
 
         encoder, run = row.encoder or row.name, Run(row=row.name, column=dataset.column, seed=seed, out=self.out)
         out = run.replacement if again else run.folder
-        words = ("finetune", dataset.task, *self.finetuning, *dataset.settings, *row.finetuning)
+        words = ("finetune", dataset.task, "--settings", "paper", *self.finetuning, *dataset.settings, *row.finetuning)
         words += ("--training.seed", str(seed + RESTART * again))
         words += ("--model", str(self.encoders.folder(encoder, seed, self.out)))
         words += ("--data", str(self._data(dataset)), "--out", str(out))

@@ -1,0 +1,28 @@
+"""What to do about a run whose model gives every row one answer: it depends on the run's steps and learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from osbert.commands.finetune_defaults import STEPS
+
+HIGH = {"full": 5e-5, "adapters": 1e-3, "lora": 1e-3}
+"""The learning rates from which on a lower one is the first thing to try, by what is tuned."""
+
+
+def advice(settings: Mapping[str, Any], *, steps: int) -> str:
+    """Return what to try after a run of so many steps with these settings, those of its recipe.
+
+    >>> paper = {"training": {"epochs": 3, "batch": 32, "tuning": "full"}, "optimizer": {"learning_rate": 3e-5}}
+    >>> advice(paper, steps=18)
+    '18 steps (3 epochs, batch 32) are few: give more --epochs or a smaller --batch, for 200 steps or more.'
+    """
+    training, rate = settings["training"], settings["optimizer"]["learning_rate"]
+    made = f"{steps:,} steps ({training['epochs']} epochs, batch {training['batch']})"
+    if steps < STEPS:
+        return f"{made} are few: give more --epochs or a smaller --batch, for {STEPS} steps or more."
+    seeds = "another --seed, or several (--seeds 5)"
+    if rate >= HIGH[training["tuning"]]:
+        return f"It took {made} at a rate of {rate:g}: try --learning-rate {rate / 2:g} or {seeds}."
+    return f"It took {made} at a rate of {rate:g}: try {seeds}, or more --epochs."

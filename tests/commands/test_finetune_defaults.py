@@ -1,0 +1,175 @@
+"""Settings that are left open: what few rows get, what a run that goes on keeps, and what --settings paper keeps to."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert import recipe
+from osbert.commands import finetune_collapse, finetune_defaults
+from osbert.commands.finetune import finetune, read_plan
+from osbert.commands.finetune_collapse import advice
+from osbert.commands.finetune_defaults import BATCH, EPOCHS, STEPS, resolved, small_data, steps_per_epoch
+from osbert.commands.finetune_plan import Plan
+from osbert.errors import UserError
+from osbert.tasks import load
+
+SMALL = {"batch": 8, "epochs": 10, "learning_rate": 5e-5}
+PAPER = {"batch": 32, "epochs": 3, "learning_rate": 3e-5}
+
+
+@pytest.mark.parametrize("module", [finetune_defaults, finetune_collapse])
+def test_the_examples_in_the_docstrings_are_true(module) -> None:
+    tested = doctest.testmod(module)
+    assert tested.attempted and not tested.failed
+
+
+@given(
+    rows=st.integers(1, 10_000),
+    batch=st.sampled_from([8, 16, 32, 48]),
+    epochs=st.integers(1, 12),
+    open_=st.sets(st.sampled_from(["batch", "epochs"])),
+)
+def test_there_are_200_steps_where_the_bounds_allow_them(rows: int, batch: int, epochs: int, open_: set[str]) -> None:
+    def steps(batch: int) -> int:
+        return -(-rows // batch)
+
+    found, passes = small_data(steps, batch=batch, epochs=epochs, open_=open_)
+    assert found == batch or ("batch" in open_ and BATCH <= found < batch)
+    assert passes == epochs or ("epochs" in open_ and epochs < passes <= EPOCHS)
+    if steps(batch) * epochs >= STEPS:
+        assert (found, passes) == (batch, epochs)
+    elif steps(found) * passes < STEPS:
+        assert "batch" not in open_ or found == BATCH
+        assert "epochs" not in open_ or passes >= EPOCHS
+
+
+def values(plan: Plan | Path) -> dict[str, float]:
+    """Return batch, epochs and learning rate of a plan, or of a run folder's recipe."""
+    table = recipe.read(plan / "recipe.toml") if isinstance(plan, Path) else plan.table()
+    assert "defaults" not in table
+    found = table["training"] | table["optimizer"]
+    return {name: found[name] for name in PAPER}
+
+
+@pytest.fixture
+def plan(table: Path, tmp_path: Path) -> Callable[..., Plan]:
+    def made(*settings: str, data: Path = table, out: Path = tmp_path / "none", task: str = "classify") -> Plan:
+        read = read_plan(task, settings, model=tmp_path, data=data, from_scratch=False)
+        _, records = load(read.task, ("train", "dev"))
+        return resolved(read, steps_per_epoch(read.task, records["train"]), out)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ((), {**SMALL, "epochs": 9}),  # 180 rows learn, 20 are held out
+        (("--settings", "paper"), PAPER),
+        (("--batch", "16"), {"batch": 16, "epochs": 10, "learning_rate": 5e-5}),
+        (("--epochs", "5"), {**SMALL, "epochs": 5}),
+        (("--epochs", "50"), {**PAPER, "epochs": 50}),
+        (("--learning-rate", "1e-3"), {**SMALL, "epochs": 9, "learning_rate": 1e-3}),
+        (("--batch", "32", "--epochs", "3"), PAPER),
+        (("--search", "paper"), PAPER),
+        (("--tuning", "lora"), {**SMALL, "epochs": 9, "learning_rate": 5e-4}),
+    ],
+    ids=" ".join,
+)
+def test_what_is_given_stays_and_the_rest_follows_the_rows(
+    plan: Callable[..., Plan], settings: Sequence[str], expected: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = values(plan(*settings))
+    assert found == expected
+    said = capsys.readouterr().out
+    given = {word[2:].replace("-", "_") for word in settings}
+    changed = {name for name in PAPER if found[name] != PAPER[name]} - given - {"learning_rate"}
+    assert ("--settings paper" in said) == bool(changed), said
+
+
+def test_many_rows_have_the_papers_settings(
+    plan: Callable[..., Plan], reviews: Callable[[int], list[tuple[str, str]]], tmp_path: Path
+) -> None:
+    path = tmp_path / "many.csv"
+    path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in reviews(2400)))
+    assert values(plan(data=path)) == PAPER
+
+
+def test_the_negatives_of_a_step_stay_as_many(plan: Callable[..., Plan], table: Path) -> None:
+    assert values(plan("--text", "text", task="contrastive")) == PAPER
+
+
+def test_a_run_has_the_numbers_in_its_recipe_and_goes_on_with_them(
+    encoder: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, out = ("--learning-rate", "1e-2", "--epochs", "1"), tmp_path / "run"
+    finetune("classify", *words, model=encoder, data=table, out=out)
+    assert values(out)["batch"] == 8
+    before = (out / "model.safetensors").read_bytes()
+    finetune("classify", *words, model=encoder, data=table, out=out)
+    assert (out / "model.safetensors").read_bytes() == before
+    with pytest.raises(UserError, match=r"training\.batch: 8 -> 32"):
+        finetune("classify", *words, "--settings", "paper", model=encoder, data=table, out=out)
+
+
+def test_a_run_that_was_begun_with_other_defaults_goes_on_with_those(
+    plan: Callable[..., Plan], encoder: Path, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    old = ("--batch", "32", "--epochs", "3", "--learning-rate", "3e-5")
+    finetune("classify", *old, model=encoder, data=table, out=out)
+    facts = json.loads((out / "run.json").read_text())
+    del facts["finished"]
+    (out / "run.json").write_text(json.dumps(facts))
+    finetune("classify", model=encoder, data=table, out=out)
+    assert values(out) == PAPER
+    # A rate with which the run failed is not taken again.
+    (out / "run.json").write_text(json.dumps({**facts, "failed": {"step": 3}}))
+    assert values(plan(out=out)) == PAPER
+    facts["settings"]["optimizer"]["learning_rate"] = 1.0
+    (out / "run.json").write_text(json.dumps({**facts, "failed": {"step": 3}}))
+    assert values(plan(out=out)) == PAPER
+    facts["settings"]["training"]["batch"] = "many"
+    (out / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(UserError, match=r"'batch' must be integer"):
+        plan(out=out)
+
+
+def test_every_run_of_a_comparison_and_all_tasks_of_one_have_the_same(
+    encoder: Path, table: Path, tmp_path: Path
+) -> None:
+    words = ("--learning-rate", "1e-2", "--epochs", "1")
+    out = tmp_path / "compared"
+    finetune("classify", *words, "--seeds", "2", model=encoder, data=table, out=out)
+    assert {values(folder)["batch"] for folder in (out, *(out / "trials").glob("seed-*"))} == {8}
+    numbers = tmp_path / "numbers.csv"
+    numbers.write_text("text,score\n" + "good film,3\nbad,1\npoor,2\n" * 20)
+    together, tasks = tmp_path / "together", f"classify={table},regress={numbers}"
+    finetune("multi", "--tasks", tasks, *words, model=encoder, data=tmp_path, out=together)
+    assert {values(folder)["batch"] for folder in (together, together / "classify", together / "regress")} == {8}
+
+
+@pytest.mark.parametrize(
+    ("steps", "rate", "tuning", "wanted", "unwanted"),
+    [
+        (18, 3e-5, "full", "--epochs", "--learning-rate"),
+        (18, 1e-3, "full", "--batch", "--learning-rate"),
+        (2000, 1e-4, "full", "--learning-rate 5e-05", "--epochs"),
+        (2000, 2e-5, "full", "--seed", "--learning-rate"),
+        (2000, 5e-4, "lora", "--seed", "--learning-rate"),
+        (2000, 1e-2, "adapters", "--learning-rate 0.005", "--batch"),
+    ],
+)
+def test_the_advice_after_a_collapse_is_for_this_run(
+    steps: int, rate: float, tuning: str, wanted: str, unwanted: str
+) -> None:
+    table = {"training": {"epochs": 3, "batch": 32, "tuning": tuning}, "optimizer": {"learning_rate": rate}}
+    said = advice(table, steps=steps)
+    assert wanted in said and unwanted not in said and f"{steps:,} steps" in said
