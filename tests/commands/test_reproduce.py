@@ -63,6 +63,7 @@ def test_every_row_of_the_paper_is_run_with_every_data_set(name: str, tmp_path: 
     assert len(encoders) == (2 * sum(not row.encoder for row in table.rows) if table.varied else 0)
     assert len(tuned) == 2 * len(table.rows) * len(table.datasets)
     assert len({job.folder for job in jobs}) == len(jobs) == len({job.name for job in jobs})
+    assert all(job.words[job.words.index("--settings") + 1] == "paper" for job in tuned)
     names = [job.name for job in jobs]
     for job in tuned if table.varied else ():
         before = jobs[names.index(job.after)]
