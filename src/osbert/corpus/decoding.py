@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from osbert.corpus.inputs import Repairs, Stream
+from osbert.corpus.compression import Stream
+from osbert.corpus.inputs import Repairs
 from osbert.errors import UserError
 
 BLOCK = 1 << 20

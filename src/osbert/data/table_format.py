@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
 import json
-import lzma
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal, TextIO, cast
+from typing import Literal, TextIO
 
+from osbert.corpus.compression import open_packed, unpacked
 from osbert.corpus.decoding import guess_encoding
 from osbert.corpus.parquet import read_columns
 from osbert.data.table_columns import is_known
@@ -22,7 +21,6 @@ from osbert.errors import Problems, UserError
 
 Choice = Literal["auto", "yes", "no"]
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet")
-COMPRESSIONS = (".gz", ".xz", ".zst")
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _DELIMITERS = ("\t", ",", ";", "|")
@@ -70,8 +68,8 @@ class Format:
 
 
 def open_text(path: Path, encoding: str) -> TextIO:
-    """Open a plain, .gz, .xz or .zst file as text whose lines end at a line feed only."""
-    return io.TextIOWrapper(_open(path), encoding=encoding, newline="\n")
+    """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end at a line feed only."""
+    return io.TextIOWrapper(open_packed(path), encoding=encoding, newline="\n")
 
 
 def find_format(path: Path, reading: Reading) -> Format:
@@ -102,23 +100,7 @@ def find_format(path: Path, reading: Reading) -> Format:
 
 def plain_suffix(path: Path) -> str:
     """Return ".csv" for reviews.csv and for reviews.csv.xz."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
-
-
-def _open(path: Path) -> BinaryIO:
-    suffix = path.suffix.lower()
-    if suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    if suffix == ".xz":
-        return cast(BinaryIO, lzma.open(path))
-    if suffix == ".zst":
-        import zstandard  # only this suffix needs it
-
-        return cast(BinaryIO, io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"))))
-    return path.open("rb")
+    return Path(unpacked(path.name)[0]).suffix.lower()
 
 
 def find_encoding(path: Path, asked: str = "") -> str:
@@ -132,7 +114,7 @@ def find_encoding(path: Path, asked: str = "") -> str:
             return codecs.lookup(asked).name
     except LookupError as error:
         raise UserError(f"There is no encoding called '{asked}'.") from error
-    with _open(path) as file:
+    with open_packed(path) as file:
         start = file.read(4)
     return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
 
@@ -143,7 +125,7 @@ def decoding_error(path: Path, encoding: str) -> UserError:
         return UserError(f"{path} does not begin as {encoding} text does, with a mark. Give the file's --encoding.")
     decoder = codecs.getincrementaldecoder(encoding)()
     line, offset = 1, 0
-    with _open(path) as file:
+    with open_packed(path) as file:
         for chunk in file:
             try:
                 decoder.decode(chunk)
@@ -163,7 +145,7 @@ def decoding_error(path: Path, encoding: str) -> UserError:
 def _unmarked(path: Path, encoding: str) -> bool:
     """Return whether a file lacks the byte order mark that an encoding cannot do without."""
     decoder = codecs.getincrementaldecoder(encoding)()
-    with _open(path) as file:
+    with open_packed(path) as file:
         try:
             decoder.decode(file.read(4))
         except UnicodeDecodeError:
