@@ -68,6 +68,27 @@ def test_plain_lines_and_standard_output(run: Path, tmp_path: Path, capsys: pyte
     assert "one text a line" in captured.err and "2 rows" in captured.err
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.txt", "good film\n\nbad\n   \n\n"),
+        ("in.csv", "text\ngood film\n\nbad\n   \n\n"),
+        ("in.csv", 'text\ngood film\n""\nbad\n\n\n'),
+        ("in.csv", "sep=;\ntext\ngood film\n\nbad\n\n\n"),
+    ],
+)
+@pytest.mark.parametrize("out", ["out.csv", "out.tsv", "out.jsonl"])
+def test_a_row_in_is_a_row_out(run: Path, tmp_path: Path, name: str, content: str, out: str) -> None:
+    (tmp_path / name).write_text(content)
+    predict(run, file=tmp_path / name, out=tmp_path / out)
+    with (tmp_path / out).open(newline="") as file:
+        if out.endswith(".jsonl"):
+            said = [json.loads(line)["prediction"] or "" for line in file]
+        else:
+            said = [row["prediction"] for row in csv.DictReader(file, delimiter="\t" if out == "out.tsv" else ",")]
+    assert said == ["pos", "", "neg", "", ""]
+
+
 def test_every_bad_row_is_told_before_anything_is_written(run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text,id\ngood,1\nbad\nfine,2,3\n")
     with pytest.raises(UserError) as error:

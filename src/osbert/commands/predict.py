@@ -38,7 +38,7 @@ def predict(
 
     A file needs no label column. Its rows come out in their order with all their columns, and with the prediction, the
     probability of every label by its name, and `truncated`, the pieces at the text's end that were not read. Rows with
-    an empty text have an empty prediction.
+    an empty text have an empty prediction, and so have the blank lines of a file of one column, a .txt file included.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.corpus.parquet import read_rows
-from osbert.data.table_format import Format, Reading, decoding_error, find_format, open_text
+from osbert.data.table_format import Format, Reading, decoding_error, find_format, open_text, without_hint
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, not_json
 
@@ -22,13 +22,14 @@ class Row:
     """One row: the `line` it begins on (from 1), its `values` as text, and for JSON lines the object as it stood.
 
     A row of a Parquet file has its number for a line. `nulls`: the columns that hold nothing, where the format can tell
-    that from an empty text.
+    that from an empty text. `blank`: whether the row is a blank line of a file of one column.
     """
 
     line: int
     values: Mapping[str, str]
     source: Mapping[str, Any] = field(default_factory=dict)
     nulls: frozenset[str] = frozenset()
+    blank: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,8 @@ class Table:
     def rows(self, problems: Problems) -> Iterator[Row]:
         """Yield the rows one at a time; a row that cannot be read is noted in `problems` and left out.
 
-        Blank lines are passed over. Raises UserError at bytes that are not text in the file's encoding.
+        A blank line is a row where there is one column, lines of text included; elsewhere it is passed over. Raises
+        UserError at bytes that are not text in the file's encoding.
         """
         if self.format.kind == "parquet":
             for number, row in enumerate(map(_without_nan, read_rows(self.path)), 1):
@@ -65,17 +67,27 @@ class Table:
 
     def _delimited(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         form = self.format
-        rows = parse(lines, delimiter=form.delimiter, quotes=form.quotes, name=str(self.path), problems=problems)
+        rows = parse(
+            without_hint(lines),
+            delimiter=form.delimiter,
+            quotes=form.quotes,
+            name=str(self.path),
+            problems=problems,
+            blanks=len(form.columns) == 1,
+        )
         if form.header:
-            next(rows, None)
+            next((cells for _, cells in rows if cells), None)
         for line, cells in rows:
-            if len(cells) == len(form.columns):
+            if not cells:
+                if not (form.hint and line == 1):
+                    yield Row(line=line, values={form.columns[0]: ""}, blank=True)
+            elif len(cells) == len(form.columns):
                 yield Row(line=line, values=dict(zip(form.columns, cells)))
-                continue
-            problems.add(
-                f"{self.path}, line {line}: {len(cells)} cells, but there are {len(form.columns)} columns "
-                f"({', '.join(form.columns)}). {_remedy(form, len(cells))}"
-            )
+            else:
+                problems.add(
+                    f"{self.path}, line {line}: {len(cells)} cells, but there are {len(form.columns)} columns "
+                    f"({', '.join(form.columns)}). {_remedy(form, len(cells))}"
+                )
 
     def _objects(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
@@ -94,8 +106,7 @@ class Table:
 
     def _lines(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield Row(line=number, values={"text": line.rstrip("\r\n")})
+            yield Row(line=number, values={"text": line.rstrip("\r\n")}, blank=not line.strip())
 
 
 def open_table(path: Path, reading: Reading = Reading()) -> Table:  # noqa: B008 - Reading is frozen

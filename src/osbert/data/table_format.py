@@ -5,16 +5,18 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, TextIO
 
 from osbert.corpus.compression import open_packed, unpacked
 from osbert.corpus.decoding import guess_encoding
 from osbert.corpus.parquet import read_columns
+from osbert.corpus.signatures import LONGEST, foreign
 from osbert.data.table_columns import is_known
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, UserError
@@ -23,6 +25,8 @@ Choice = Literal["auto", "yes", "no"]
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet")
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_HINT = re.compile(r"\ufeff?\"?sep=(.)\"?[\r\n]*", re.IGNORECASE)
+"""Excel's hint at the delimiter, a line before the first row."""
 _DELIMITERS = ("\t", ",", ";", "|")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 _SAMPLE_LINES = 1000
@@ -52,6 +56,8 @@ class Format:
     delimiter: str = ""
     quotes: bool = False
     header: bool = False
+    hint: bool = False
+    """Whether the first line is Excel's hint at the delimiter, sep=;, and no row."""
 
     def describe(self) -> str:
         """Return the form in words, as it is shown before training."""
@@ -68,8 +74,15 @@ class Format:
 
 
 def open_text(path: Path, encoding: str) -> TextIO:
-    """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end at a line feed only."""
-    return io.TextIOWrapper(open_packed(path), encoding=encoding, newline="\n")
+    """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end at a line feed only.
+
+    Raises UserError where its first bytes are those of a file of another kind, such as an Excel workbook.
+    """
+    file = open_packed(path)
+    if what := foreign(file.peek(LONGEST)[:LONGEST], path):
+        file.close()
+        raise UserError(f"{path} is no text but {what}.")
+    return io.TextIOWrapper(file, encoding=encoding, newline="\n")
 
 
 def find_format(path: Path, reading: Reading) -> Format:
@@ -189,12 +202,14 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str) -> Format:
-    delimiter = reading.delimiter.replace("\\t", "\t")
-    if not delimiter and plain_suffix(path) in (".tsv", ".tab") and any("\t" in line for line in lines):
+    hint = _HINT.fullmatch(lines[0])
+    rest = list(without_hint(iter(lines)))
+    delimiter = reading.delimiter.replace("\\t", "\t") or (hint[1] if hint else "")
+    if not delimiter and plain_suffix(path) in (".tsv", ".tab") and any("\t" in line for line in rest):
         delimiter = "\t"
-    delimiter = delimiter or _delimiter(lines)
+    delimiter = delimiter or _delimiter(rest)
     quotes = _quoted(path, encoding, delimiter) if reading.quotes == "auto" else reading.quotes == "yes"
-    rows = list(islice(_rows(lines, delimiter, quotes), _SAMPLE_LINES))
+    rows = list(islice(_rows(rest, delimiter, quotes), _SAMPLE_LINES))
     header = _is_header(rows, reading.names) if reading.header == "auto" else reading.header == "yes"
     first = rows[0] if rows else [""]
     names = [cell.strip() for cell in first] if header else [""] * len(first)
@@ -203,8 +218,24 @@ def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str
     if repeated:
         raise UserError(f"{path}: the header names the column '{repeated[0]}' twice: {', '.join(columns)}.")
     return Format(
-        kind="delimited", encoding=encoding, columns=columns, delimiter=delimiter, quotes=quotes, header=header
+        kind="delimited",
+        encoding=encoding,
+        columns=columns,
+        delimiter=delimiter,
+        quotes=quotes,
+        header=header,
+        hint=bool(hint),
     )
+
+
+def without_hint(lines: Iterator[str]) -> Iterator[str]:
+    """Return the lines of a delimited file with a blank one in place of Excel's hint at the delimiter, if there is one.
+
+    >>> list(without_hint(iter(["sep=;", "text;label"])))
+    ['\\n', 'text;label']
+    """
+    first = [next(lines, "")]
+    return chain(["\n"] if _HINT.fullmatch(first[0]) else first, lines)
 
 
 def _rows(lines: Sequence[str], delimiter: str, quotes: bool) -> Iterator[list[str]]:
@@ -243,7 +274,7 @@ def _wrong_rows(path: Path, encoding: str, delimiter: str, quotes: bool) -> int:
     """Return how many rows cannot be parsed or have another number of cells than the first."""
     problems = Problems(heading="", shown=0)
     with open_text(path, encoding) as file:
-        rows = parse(file, delimiter=delimiter, quotes=quotes, name="", problems=problems)
+        rows = parse(without_hint(file), delimiter=delimiter, quotes=quotes, name="", problems=problems)
         width = len(next(rows, (0, []))[1])
         uneven = sum(len(cells) != width for _, cells in rows)
     return uneven + problems.count

@@ -192,6 +192,8 @@ class TableTask(Task):
         table = self.open(path)
         columns = self.columns(table, labelled=labelled)
         for row in table.rows(problems):
+            if row.blank:
+                continue
             try:
                 record = self.record(row, columns, path=str(path))
             except ValueError as error:
