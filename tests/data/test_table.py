@@ -310,6 +310,7 @@ def test_parquet_is_read_as_text_cells(tmp_path: Path) -> None:
         ("a.csv", "\ntext\na\n\nb\n\n", ["a", "", "b", ""]),
         ("a.csv", "1\n\n2\n", ["1", "", "2"]),
         ("a.csv", "sep=;\n1\n\n2\n", ["1", "", "2"]),
+        ("a.tsv", "text\tlabel\na\tx\n\t\n\n", ["a", ""]),
         ("a.csv", 'text,label\na,x\n\n"",y\n\n', ["a", ""]),
     ],
 )
@@ -319,7 +320,7 @@ def test_a_blank_line_is_a_row_where_there_is_one_column(
     rows = list(open_table(write(tmp_path, name, content)).rows(problems()))
     assert [next(iter(row.values.values())) for row in rows] == cells
     lines = content.split("\n")
-    assert all(row.blank == (not lines[row.line - 1].strip()) for row in rows)
+    assert all(row.blank == (not lines[row.line - 1].strip(" \r")) for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from osbert.corpus.parquet import read_rows
-from osbert.data.table_format import Format, Reading, decoding_error, find_format, open_text, without_hint
+from osbert.data.table_format import (
+    Format,
+    Reading,
+    decoding_error,
+    find_format,
+    open_text,
+    plain_suffix,
+    without_hint,
+)
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, not_json
 
-__all__ = ["Reading", "Row", "Table", "open_table"]
+__all__ = ["CellStyle", "Reading", "Row", "Table", "open_table"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +41,15 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CellStyle:
+    """How a delimited file is written. `start`: what stands before its first row."""
+
+    delimiter: str
+    newline: str = "\n"
+    start: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """A file and the form it was found to have."""
 
@@ -47,6 +64,22 @@ class Table:
     def describe(self) -> str:
         """Return what was found, in words."""
         return f"{self.path}: {self.format.describe()}"
+
+    def style(self, suffix: str) -> CellStyle:
+        """Return how a file with the ending `suffix` is written whose rows are this one's.
+
+        Of the same ending it keeps the byte-order mark, the line ends, Excel's hint and, in .csv, the delimiter, so
+        that the program that wrote the one opens the other.
+        """
+        form = self.format
+        delimiter = "\t" if suffix == ".tsv" else ","
+        if form.kind != "delimited" or plain_suffix(self.path) != suffix:
+            return CellStyle(delimiter=delimiter)
+        if suffix == ".csv" and len(form.delimiter) == 1:
+            delimiter = form.delimiter
+        hint = f"sep={delimiter}{form.newline}" if form.hint else ""
+        mark = "\ufeff" if form.encoding in ("utf-8-sig", "utf-16") else ""
+        return CellStyle(delimiter=delimiter, newline=form.newline, start=mark + hint)
 
     def rows(self, problems: Problems) -> Iterator[Row]:
         """Yield the rows one at a time; a row that cannot be read is noted in `problems` and left out.

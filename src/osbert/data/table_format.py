@@ -58,6 +58,7 @@ class Format:
     header: bool = False
     hint: bool = False
     """Whether the first line is Excel's hint at the delimiter, sep=;, and no row."""
+    newline: str = "\n"
 
     def describe(self) -> str:
         """Return the form in words, as it is shown before training."""
@@ -225,6 +226,7 @@ def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str
         quotes=quotes,
         header=header,
         hint=bool(hint),
+        newline="\r\n" if lines[0].endswith("\r\n") else "\n",
     )
 
 

@@ -22,7 +22,7 @@ def parse(
     for line in source:
         start = source.number
         text = line.rstrip("\r\n")
-        if not text.strip():
+        if not text.strip() and delimiter not in text:  # a line of tabs alone is a row of empty cells
             if blanks:
                 yield start, []
             continue

@@ -165,6 +165,7 @@ class TableTask(Task):
             columns=table.columns,
             lines=table.format.kind == "jsonl",
             rows=rows,
+            table=table,
         )
 
     def file(self, split: str) -> Path:
