@@ -30,13 +30,15 @@ class Row:
     """One row: the `line` it begins on (from 1), its `values` as text, and for JSON lines the object as it stood.
 
     A row of a Parquet file has its number for a line. `nulls`: the columns that hold nothing, where the format can tell
-    that from an empty text. `blank`: whether the row is a blank line of a file of one column.
+    that from an empty text; `nested`: those that hold a list or an object. `blank`: whether the row is a blank line of
+    a file of one column.
     """
 
     line: int
     values: Mapping[str, str]
     source: Mapping[str, Any] = field(default_factory=dict)
     nulls: frozenset[str] = frozenset()
+    nested: frozenset[str] = frozenset()
     blank: bool = False
 
 
@@ -89,7 +91,7 @@ class Table:
         """
         if self.format.kind == "parquet":
             for number, row in enumerate(map(_without_nan, read_rows(self.path)), 1):
-                yield Row(line=number, values=_texts(row), nulls=_nulls(row))
+                yield Row(line=number, values=_texts(row), nulls=_nulls(row), nested=_nested(row))
             return
         read = {"delimited": self._delimited, "jsonl": self._objects, "lines": self._lines}[self.format.kind]
         try:
@@ -133,7 +135,7 @@ class Table:
                 continue
             if isinstance(value, dict):
                 value = _without_nan(value)
-                yield Row(line=number, values=_texts(value), source=value, nulls=_nulls(value))
+                yield Row(line=number, values=_texts(value), source=value, nulls=_nulls(value), nested=_nested(value))
             else:
                 problems.add(f"{self.path}, line {number}: {line.strip()[:40]!r} is not an object {{...}}.")
 
@@ -156,6 +158,10 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _nulls(row: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, value in row.items() if value is None)
+
+
+def _nested(row: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name for name, value in row.items() if isinstance(value, list | dict))
 
 
 def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:

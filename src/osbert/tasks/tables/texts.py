@@ -104,6 +104,11 @@ class TextTask(CutTask):
         missing = [name for name in (*columns.texts, columns.label) if name and name not in row.values]
         if missing:
             raise ValueError(f"there is no '{missing[0]}' in it")
+        if columns.label in row.nested:
+            raise ValueError(
+                f"the label is a list or an object ({row.values[columns.label][:40]}), but a row has one label. Write "
+                "it as a text or a number; of several labels each is a column of its own, and a run of its own"
+            )
         texts = tuple(row.values[name] for name in columns.texts)
         cell = row.values[columns.label].strip() if columns.label else ""
         label = self.value(cell) if columns.label and cell not in self.layout.unlabelled else None
