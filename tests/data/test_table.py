@@ -239,7 +239,22 @@ def test_columns_by_word_of_the_user() -> None:
     [
         (("text", "review", "label"), Columns(text=""), "the text could be 'text' or 'review': give --text NAME"),
         (("text", "class", "topic"), Columns(text=""), "the label could be 'class' or 'topic': give --label NAME"),
-        (("text", "id"), Columns(text=""), "none is called label"),
+        (("text", "id"), Columns(text=""), "none is called label: give --label NAME."),
+        (
+            ("a", "b"),
+            Columns(text=""),
+            "none is called text or label: give --text NAME (and --pair NAME for pairs) and ",
+        ),
+        (
+            ("column 1", "column 2", "column 3"),
+            Columns(text=""),
+            "and --label NAME, where NAME is 'column 1' and so on;",
+        ),
+        (
+            ("column 1", "column 2", "column 3"),
+            Columns(text="column 1"),
+            "no header: give --label NAME, where NAME",
+        ),
         (("a", "b", "label"), Columns(text=""), "none is called text"),
         (("text", "label"), Columns(text="texts"), "there is no 'texts' (--text). Did you mean 'text'?"),
         (("text", "label"), Columns(text="text", label="text"), "must be different columns"),
