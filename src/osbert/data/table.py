@@ -116,7 +116,7 @@ class Table:
             if not cells:
                 if not (form.hint and line == 1):
                     yield Row(line=line, values={form.columns[0]: ""}, blank=True)
-            elif len(cells) == len(form.columns):
+            elif len(cells) in (len(form.columns), len(form.columns) + form.surplus):
                 yield Row(line=line, values=dict(zip(form.columns, cells)))
             else:
                 problems.add(

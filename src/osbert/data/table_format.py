@@ -44,6 +44,8 @@ class Reading:
     encoding: str = ""
     names: tuple[str, ...] = ()
     """Columns that the user named: a first line that holds them is a header."""
+    surplus: int = 0
+    """Cells behind the columns that some rows are known to have; they are not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,8 @@ class Format:
     hint: bool = False
     """Whether the first line is Excel's hint at the delimiter, sep=;, and no row."""
     newline: str = "\n"
+    surplus: int = 0
+    """Cells behind the columns that a row may have."""
 
     def describe(self) -> str:
         """Return the form in words, as it is shown before training."""
@@ -226,6 +230,7 @@ def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str
         quotes=quotes,
         header=header,
         hint=bool(hint),
+        surplus=reading.surplus,
         newline="\r\n" if lines[0].endswith("\r\n") else "\n",
     )
 

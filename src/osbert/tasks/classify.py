@@ -73,8 +73,6 @@ class Classify(Tempered, TextTask):
 
     def value(self, text: str) -> str:
         """Return the label's name."""
-        if not text:
-            raise ValueError("the label is empty. Write it, or remove the row")
         return self.spellings.get(text, text)
 
     def fitted(self, records: Sequence[Record]) -> Self:
