@@ -50,6 +50,18 @@ def test_pooled_vectors(encoder: Path, lines: Path, tmp_path: Path, pooling, mon
     assert not list(tmp_path.glob("*.unfinished"))
 
 
+def test_blank_lines_of_one_column_have_no_vector(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.csv").write_text('text\ngood\n\n""\nbad\n\n')
+    (tmp_path / "in.txt").write_text("good\n\nbad\n\n")
+    for name, lines in (("in.csv", [2, 4, 5]), ("in.txt", [1, 3])):
+        embed(encoder, tmp_path / name, out=tmp_path / "x.npz")
+        with np.load(tmp_path / "x.npz") as found:
+            assert found["lines"].tolist() == lines and len(found["vectors"]) == len(lines)
+        assert "2 blank lines have no vector" in capsys.readouterr().out
+
+
 def test_npy_and_parquet_hold_the_same(
     encoder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

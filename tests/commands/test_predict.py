@@ -12,7 +12,8 @@ import pytest
 from osbert.commands import predict as command
 from osbert.commands.evaluate import FileOptions
 from osbert.commands.predict import predict
-from osbert.errors import UserError
+from osbert.data.table import open_table
+from osbert.errors import Problems, UserError
 from osbert.serving.engine import load
 from osbert.tasks.classify import Classify
 
@@ -66,6 +67,51 @@ def test_plain_lines_and_standard_output(run: Path, tmp_path: Path, capsys: pyte
     rows = list(csv.DictReader(captured.out.splitlines()))
     assert [(row["text"], row["prediction"]) for row in rows] == [("good film", "pos"), ("bad, film", "neg")]
     assert "one text a line" in captured.err and "2 rows" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.txt", "good film\n\nbad\n   \n\n"),
+        ("in.csv", "text\ngood film\n\nbad\n   \n\n"),
+        ("in.csv", 'text\ngood film\n""\nbad\n\n\n'),
+        ("in.csv", "sep=;\ntext\ngood film\n\nbad\n\n\n"),
+    ],
+)
+@pytest.mark.parametrize("out", ["out.csv", "out.tsv", "out.jsonl"])
+def test_a_row_in_is_a_row_out(run: Path, tmp_path: Path, name: str, content: str, out: str) -> None:
+    (tmp_path / name).write_text(content)
+    predict(run, file=tmp_path / name, out=tmp_path / out)
+    said = [row.values["prediction"] for row in open_table(tmp_path / out).rows(Problems(heading=""))]
+    assert said == ["pos", "", "neg", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "out", "start"),
+    [
+        ("in.csv", "text;n\ngood;1\n", "out.csv", b"text;n;prediction;"),
+        ("in.csv", "\ufefftext;n\r\ngood;1\r\n", "out.csv", b"\xef\xbb\xbftext;n;prediction;"),
+        ("in.csv", "sep=;\r\ntext;n\r\ngood;1\r\n", "out.csv", b"sep=;\r\ntext;n;prediction;"),
+        ("in.csv", "text\tn\ngood\t1\n", "out.csv", b"text\tn\tprediction\t"),
+        ("in.csv", "text;n\ngood;1\n", "out.tsv", b"text\tn\tprediction\t"),
+        ("in.tsv", "text\tn\ngood\t1\n", "out.csv", b"text,n,prediction,"),
+        ("in.tsv", "\ufefftext\tn\r\ngood\t1\n", "out.tsv", b"\xef\xbb\xbftext\tn\tprediction\t"),
+        ("in.jsonl", '{"text": "good", "n": 1}\n', "out.csv", b"text,n,prediction,"),
+    ],
+)
+def test_cells_are_written_as_they_came(
+    run: Path, tmp_path: Path, name: str, content: str, out: str, start: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    predict(run, file=tmp_path / name, out=tmp_path / out)
+    written = (tmp_path / out).read_bytes()
+    assert written.startswith(start)
+    windows = name.endswith(out[-4:]) and "\r\n" in content
+    assert written.count(b"\r\n") == (written.count(b"\n") if windows else 0)
+    again = open_table(tmp_path / out)
+    assert [(row.values["text"], row.values["prediction"]) for row in again.rows(Problems(heading=""))] == [
+        ("good", "pos")
+    ]
 
 
 def test_every_bad_row_is_told_before_anything_is_written(run: Path, tmp_path: Path) -> None:

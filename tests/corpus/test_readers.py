@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 
 import pytest
 from hypothesis import given
@@ -190,12 +191,13 @@ def test_lone_surrogates_are_replaced_and_counted(write):
     assert repairs.replaced == 1
 
 
-def test_empty_files_are_counted(write):
+def test_empty_files_are_counted(write, tmp_path):
+    (tmp_path / "d.txt.xz").write_bytes(lzma.compress(b""))
     files = [
         write("", "a.txt"),
         write("  \n\n ", "b.txt"),
         write("", "c.jsonl"),
-        write("", "d.txt.xz"),
+        tmp_path / "d.txt.xz",
         write("x", "e.txt"),
     ]
     repairs = Repairs()

@@ -239,7 +239,22 @@ def test_columns_by_word_of_the_user() -> None:
     [
         (("text", "review", "label"), Columns(text=""), "the text could be 'text' or 'review': give --text NAME"),
         (("text", "class", "topic"), Columns(text=""), "the label could be 'class' or 'topic': give --label NAME"),
-        (("text", "id"), Columns(text=""), "none is called label"),
+        (("text", "id"), Columns(text=""), "none is called label: give --label NAME."),
+        (
+            ("a", "b"),
+            Columns(text=""),
+            "none is called text or label: give --text NAME (and --pair NAME for pairs) and ",
+        ),
+        (
+            ("column 1", "column 2", "column 3"),
+            Columns(text=""),
+            "and --label NAME, where NAME is 'column 1' and so on;",
+        ),
+        (
+            ("column 1", "column 2", "column 3"),
+            Columns(text="column 1"),
+            "no header: give --label NAME, where NAME",
+        ),
         (("a", "b", "label"), Columns(text=""), "none is called text"),
         (("text", "label"), Columns(text="texts"), "there is no 'texts' (--text). Did you mean 'text'?"),
         (("text", "label"), Columns(text="text", label="text"), "must be different columns"),
@@ -300,3 +315,40 @@ def test_parquet_is_read_as_text_cells(tmp_path: Path) -> None:
     write(tmp_path, "b.parquet", "no such thing")
     with pytest.raises(UserError, match=r"b\.parquet: not a Parquet file that can be read"):
         open_table(tmp_path / "b.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cells"),
+    [
+        ("a.txt", "a\n\n  \nb\n\n", ["a", "", "  ", "b", ""]),
+        ("a.txt", "\r\na\r\nb", ["", "a", "b"]),
+        ("a.csv", "\ntext\na\n\nb\n\n", ["a", "", "b", ""]),
+        ("a.csv", "1\n\n2\n", ["1", "", "2"]),
+        ("a.csv", "sep=;\n1\n\n2\n", ["1", "", "2"]),
+        ("a.tsv", "text\tlabel\na\tx\n\t\n\n", ["a", ""]),
+        ("a.csv", 'text,label\na,x\n\n"",y\n\n', ["a", ""]),
+    ],
+)
+def test_a_blank_line_is_a_row_where_there_is_one_column(
+    tmp_path: Path, name: str, content: str, cells: list[str]
+) -> None:
+    rows = list(open_table(write(tmp_path, name, content)).rows(problems()))
+    assert [next(iter(row.values.values())) for row in rows] == cells
+    lines = content.split("\n")
+    assert all(row.blank == (not lines[row.line - 1].strip(" \r")) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("hint", "delimiter"),
+    [("sep=;\r\n", ";"), ('"sep=;"\n', ";"), ("SEP=|\n", "|"), ("\ufeffsep=\t\n", "\t"), ("sep=%\n", "%")],
+)
+@pytest.mark.parametrize("header", [True, False])
+def test_excels_hint_at_the_delimiter_is_obeyed(tmp_path: Path, hint: str, delimiter: str, header: bool) -> None:
+    lines = [["text", "label"]] * header + [["so, so", "1"], ["3,5;|"[: 3 if delimiter in ";|" else 5], "2"]]
+    content = hint + "".join(delimiter.join(cells) + "\n" for cells in lines)
+    table = open_table(write(tmp_path, "a.csv", content))
+    rows = list(table.rows(noted := problems()))
+    assert noted.count == 0 and table.format.hint
+    assert table.columns == (("text", "label") if header else ("column 1", "column 2"))
+    assert [[*row.values.values()] for row in rows] == lines[header:]
+    assert [row.line for row in rows] == ([3, 4] if header else [2, 3])

@@ -101,7 +101,7 @@ def test_a_label_that_is_nan_is_empty_and_no_class(tmp_path: Path) -> None:
     rows = ['{"text": "good", "label": 1.0}', '{"text": "bad", "label": 0.0}', '{"text": "so", "label": NaN}']
     (tmp_path / "train.jsonl").write_text("\n".join(rows) + "\n")
     (tmp_path / "dev.jsonl").write_text("\n".join(rows[:2]) + "\n")
-    with pytest.raises(UserError, match=r"train\.jsonl, line 3: the label is empty\. Write it, or remove the row"):
+    with pytest.raises(UserError, match=r"train\.jsonl, line 3: the label is empty\. Write it, remove the row"):
         load(Classify(data=str(tmp_path)), ("train", "dev"))
 
 
@@ -113,7 +113,7 @@ def test_every_problem_of_every_file_is_told_before_training(tmp_path: Path) -> 
     for fragment in (
         "train.csv, line 4: the text is empty. Remove the row, or fine-tune with --skip-empty",
         "train.csv, line 5: 3 cells",
-        "train.csv, line 6: the label is empty. Write it, or remove the row.",
+        "train.csv, line 6: the label is empty. Write it, remove the row, or fine-tune with --skip-unlabelled",
         "dev.csv, line 3: unknown label 'negg' (known: neg, pos). Did you mean 'neg'?",
         "dev.csv, line 4: unknown label 'other' (known: neg, pos).",
     ):

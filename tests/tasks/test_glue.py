@@ -257,7 +257,9 @@ def test_scores_that_are_no_numbers_in_json_lines(cell: str, tmp_path: Path) -> 
     good = '{"sentence1": "a", "sentence2": "b", "label": 1.5}\n'
     (tmp_path / "train.jsonl").write_text(good + good.replace("1.5", cell) + good.replace("1.5", cell))
     (tmp_path / "validation.jsonl").write_text(good)
-    with pytest.raises(UserError, match=r"train\.jsonl, line 2: the label .* is not a (finite )?number") as error:
+    with pytest.raises(
+        UserError, match=r"train\.jsonl, line 2: the label (is empty|.* is not a (finite )?number)"
+    ) as error:
         load(task("stsb", tmp_path).resolved(), ("train", "dev"))
     assert "line 3" in str(error.value)
 
@@ -269,3 +271,20 @@ def test_glues_own_files_of_mrpc_go_before_microsofts(tmp_path: Path) -> None:
         (tmp_path / name).write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows + extra)
     _, records = load(task("mrpc", tmp_path).resolved(), ("train", "dev", "test"))
     assert {split: len(found) for split, found in records.items()} == {"train": 2, "dev": 2, "test": 4}
+
+
+def test_sts_b_in_its_first_form_has_rows_with_two_more_cells(tmp_path: Path) -> None:
+    row = 'main-captions\tMSRvid\t2012test\t0024\t2.500\tA "girl.\tA boy.'
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"sts-{split}.tsv").write_text(f"{row}\n{row}\tsource\tlicence\n{row.replace('2.5', '5.0')}\n")
+    stsb, records = load(task("stsb", tmp_path).resolved(), ("train", "dev"))
+    assert [(record.texts, record.label, record.line) for record in records["train"]] == [
+        (('A "girl.', "A boy."), 2.5, 1),
+        (('A "girl.', "A boy."), 2.5, 2),
+        (('A "girl.', "A boy."), 5.0, 3),
+    ]
+    moved = stsb.moved(tmp_path / "sts-test.tsv", {})
+    assert len(load(moved, ("all",), fit=False)[1]["all"]) == 3
+    (tmp_path / "sts-train.tsv").write_text(f"{row}\n{row}\tone more\n{row}\n")
+    with pytest.raises(UserError, match=r"sts-train\.tsv, line 2: 8 cells"):
+        load(task("stsb", tmp_path).resolved(), ("train", "dev"))

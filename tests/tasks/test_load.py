@@ -13,9 +13,12 @@ from osbert.errors import Problems, UserError
 from osbert.tasks import Record, Task, load
 from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify
+from osbert.tasks.regress import Regress
 from osbert.tasks.span import Span
 from osbert.tasks.squad import Squad
+from osbert.tasks.tables import TableTask
 
+L1, L2 = ', "label": "pos"', ', "label": "neg"'
 ANSWER = {"answers": [{"text": "film", "answer_start": 2}]}
 
 
@@ -72,3 +75,38 @@ def test_a_file_to_predict_tells_that_its_labels_are_not_read(tmp_path: Path, ta
     inputs = task.inputs(tmp_path / "new.csv")
     assert inputs.describe.endswith(told)
     assert [record.label for _, record in inputs.rows(Problems(heading="")) if record] == [None]
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "rows"),
+    [
+        (Classify, "data.csv", ["text,label", "a,pos", "b,", "c,neg", "d, ", "e,pos", "f,neg"]),
+        (Regress, "data.csv", ["text,score", "a,1", "b,", "c,2", "d, ", "e,1", "f,2"]),
+        (Choose, "data.csv", ["context,choice1,choice2,label", *(f"c,x,y,{n}" for n in ("1", "", "2", " ", "1", "2"))]),
+        (
+            Classify,
+            "data.jsonl",
+            ["", *(f'{{"text": "a"{label}}}' for label in (L1, "", L2, ', "label": null', L1, L2))],
+        ),
+    ],
+)
+def test_rows_without_a_label_are_refused_or_left_out_and_counted(
+    tmp_path: Path, task: type[TableTask], name: str, rows: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_text("\n".join([*rows[:1], *rows[1:] * 3]) + "\n")
+    unlabelled = [3, 5, 9, 11, 15, 17]
+    with pytest.raises(UserError) as error:
+        load(task(data=str(path)).resolved(), ("train", "dev"))
+    told = str(error.value).splitlines()[1:]
+    assert [line.partition(": ")[0] for line in told] == [f"  - {path}, line {line}" for line in unlabelled]
+    assert all("--skip-unlabelled" in line for line in told)
+    fitted, records = load(
+        task(data=str(path), skip_unlabelled=True, held_out=0.3).resolved(),
+        ("train", "dev"),
+    )
+    found = sorted(record.line for split in records.values() for record in split)
+    assert found == [line for line in range(2, 20) if line not in unlabelled]
+    tell_data(fitted, records)
+    out = capsys.readouterr().out
+    assert f"rows left out: 6, the first being {path}, line 3: " in out and "--skip" not in out

@@ -55,8 +55,8 @@ def embed(
     """Write the vectors of a file's texts, in the file's order, with the texts, their lines and what made them.
 
     Texts are read in windows, and the longest of a window together, so a file of any size fits into memory. A run that
-    was stopped, by whatever, goes on after its last window when the same command is given again. Blank lines of a .txt
-    file have no vector; `lines` says which line each row is of.
+    was stopped, by whatever, goes on after its last window when the same command is given again. Blank lines have no
+    vector; `lines` says which line each row is of.
 
     An .npz holds `vectors` (n, D), `lines` and `settings`, and the texts as bytes: text k of column `text` ends at
     `text_ends`[k]. An .npy holds the vectors; the rest is in the .rows.npz beside it. Parquet has a row for each text.

@@ -59,16 +59,17 @@ class Rows:
         Raises one UserError with every row that cannot be used.
         """
         problems = Problems(heading=f"{self.file} cannot be used")
-        line = 0
+        blank = 0
         for row in self.table.rows(problems):
-            line = row.line
+            if row.blank:
+                blank += 1
+                continue
             self.count += 1
             if missing := [name for name in self.columns.texts if name not in row.values]:
                 problems.add(f"{self.table.path}, line {row.line}: there is no '{missing[0]}' in it.")
         problems.stop_if_any()
         if not self.count:
             raise UserError(f"{self.file} has no rows: there is nothing to embed.")
-        blank = line - self.count if self.table.format.kind == "lines" else 0
         return [f"{blank:,} blank lines have no vector; `lines` says which line each row is of."] if blank else []
 
     def fit(self, engine: Engine) -> None:
@@ -91,5 +92,5 @@ class Rows:
         problems.stop_if_any()
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows one at a time; they have been checked."""
-        yield from self.table.rows(Problems(heading=""))
+        """Yield the rows one at a time, without blank lines; they have been checked."""
+        yield from (row for row in self.table.rows(Problems(heading="")) if not row.blank)

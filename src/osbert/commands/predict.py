@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, TextIO
@@ -15,7 +16,7 @@ from cyclopts import Parameter
 
 from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
-from osbert.data.table import Row
+from osbert.data.table import CellStyle, Row
 from osbert.errors import Problems, UserError
 from osbert.tasks import Inputs, Prediction, Task
 
@@ -38,7 +39,7 @@ def predict(
 
     A file needs no label column. Its rows come out in their order with all their columns, and with the prediction, the
     probability of every label by its name, and `truncated`, the pieces at the text's end that were not read. Rows with
-    an empty text have an empty prediction.
+    an empty text have an empty prediction, and so have the blank lines of a file of one column, a .txt file included.
 
     Parameters
     ----------
@@ -51,7 +52,8 @@ def predict(
         A CSV, TSV or JSON-lines file, instead of a text.
     out
         The file to write: .csv, .tsv or .jsonl; or .json for answers to questions, in the form that SQuAD's official
-        scorer reads. Without it the rows go to standard output.
+        scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order mark. Without it the rows
+        go to standard output.
     """
     from osbert.serving.engine import load
 
@@ -187,11 +189,12 @@ class ObjectWriter:
 class CellWriter:
     """CSV or TSV: the columns as they were, then the cells of the prediction."""
 
-    def __init__(self, stream: TextIO, task: Task, inputs: Inputs, *, delimiter: str) -> None:
+    def __init__(self, stream: TextIO, task: Task, inputs: Inputs, *, style: CellStyle) -> None:
         """Write the header to `stream`."""
         self.task = task
         self.columns = inputs.columns
-        self.cells = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+        stream.write(style.start)
+        self.cells = csv.writer(stream, delimiter=style.delimiter, lineterminator=style.newline)
         self.cells.writerow([*self.columns, *_free(list(task.cells(None)), self.columns)])
 
     def write(self, row: Row, prediction: Prediction | None) -> None:
@@ -211,7 +214,8 @@ def open_writer(out: Path | None, stream: TextIO, task: Task, inputs: Inputs) ->
     if suffix in (".jsonl", ".ndjson", ".json"):
         return LineWriter(stream, inputs)
     if suffix in (".csv", ".tsv"):
-        return CellWriter(stream, task, inputs, delimiter="\t" if suffix == ".tsv" else ",")
+        style = inputs.table.style(suffix) if inputs.table else CellStyle(delimiter="\t" if suffix == ".tsv" else ",")
+        return CellWriter(stream, task, inputs, style=style if out else replace(style, start=""))
     raise UserError(f"{out}: predictions are written as .csv, .tsv or .jsonl.")
 
 

@@ -6,9 +6,12 @@ import codecs
 import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
-from osbert.corpus.inputs import Repairs, Stream
+from osbert.corpus.compression import Stream
+from osbert.corpus.inputs import Repairs
+from osbert.corpus.signatures import foreign
 from osbert.errors import UserError
 
 BLOCK = 1 << 20
@@ -47,6 +50,8 @@ def decode_blocks(stream: Stream, *, encoding: str, errors: Errors, repairs: Rep
     first = True
     while True:
         data = stream.read(BLOCK)
+        if first and (what := foreign(data, Path(stream.name))):
+            raise UserError(f"{stream.name} is no text but {what}.")
         if first and encoding.lower().replace("-", "") in ("utf8", "ascii"):
             _refuse_other_unicode(data, stream.name)
         waiting = decoder.getstate()[0]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
 import tarfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, Self, cast
 
+from osbert.corpus.compression import Stream, decompressed, unpacked
 from osbert.errors import Problems, UserError
 
 Kind = Literal["text", "json", "parquet", "wikipedia"]
+BLOCK = 1 << 20
+"""Bytes read at a time."""
 KINDS: dict[str, Kind] = {
     ".txt": "text",
     ".jsonl": "json",
@@ -23,7 +22,6 @@ KINDS: dict[str, Kind] = {
     ".parquet": "parquet",
     ".xml": "wikipedia",
 }
-SHORT = {".tgz": ".tar.gz", ".txz": ".tar.xz", ".tbz2": ".tar.bz2", ".tzst": ".tar.zst"}
 KNOWN = (
     ".txt, .jsonl, .json (an object a line), .xml (a Wikipedia dump), .parquet; these but Parquet also in .gz, .xz, "
     ".zst, .bz2 and .tar"
@@ -60,35 +58,6 @@ class Repairs:
         """Keep a place as an example, if there is still room for one."""
         if len(self.examples) < 10:
             self.examples.append(place)
-
-
-class Stream:
-    """Bytes of an open input; what is wrong in the compression becomes a UserError with file and offset."""
-
-    def __init__(self, raw: BinaryIO, *, name: str) -> None:
-        """Read from `raw`; `name` is what the user calls it."""
-        self.raw = raw
-        self.name = name
-        self.offset = 0
-
-    def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes, b"" at the end."""
-        try:
-            data = self.raw.read(size)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.ReadError) as error:
-            raise self._damaged(error) from error
-        except Exception as error:
-            if type(error).__name__ == "ZstdError":  # its class lives in a library that is imported only when needed
-                raise self._damaged(error) from error
-            raise
-        self.offset += len(data)
-        return data
-
-    def _damaged(self, error: Exception) -> UserError:
-        return UserError(
-            f"{self.name}: cannot be read after byte {self.offset:,} of its content ({error}). "
-            "The file is damaged or incomplete: fetch or compress it again, or leave it out."
-        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +99,7 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
 
 def kind_of(name: str) -> Kind | Literal["tar"] | None:
     """Return what a file name says the content is once uncompressed; None when it does not say."""
-    stem, packed = _unpacked(name)
+    stem, packed = unpacked(name)
     ending = Path(stem).suffix.lower()
     if ending == ".tar":
         return "tar"
@@ -158,9 +127,7 @@ class OpenInput:
             yield from self._open(self._file, name, name)
 
     def _open(self, raw: BinaryIO, name: str, shown: str) -> Iterator[Part]:
-        for ending in _unpacked(name)[1]:
-            raw = COMPRESSIONS[ending](raw)
-        stream = Stream(raw, name=shown)
+        stream = decompressed(raw, name, shown=shown)
         kind = kind_of(name)
         if kind == "tar":
             yield from self._members(stream, shown)
@@ -172,10 +139,15 @@ class OpenInput:
 
     def _members(self, stream: Stream, shown: str) -> Iterator[Part]:
         try:
-            with tarfile.open(fileobj=cast(Any, stream), mode="r|") as archive:
+            with tarfile.open(fileobj=cast(Any, stream), mode="r|", tarinfo=_Header) as archive:
                 yield from self._files(archive, shown)
         except tarfile.TarError as error:
-            raise UserError(f"{shown}: not a tar archive that can be read ({error}).") from error
+            raise UserError(
+                f"{shown}: not a tar archive that can be read to its end ({error}), after byte {stream.offset:,}. "
+                "It is damaged or incomplete: fetch or pack it again, or leave it out."
+            ) from error
+        while stream.read(BLOCK):  # a checksum at the end of the compressed data has not been compared yet
+            pass
 
     def _files(self, archive: tarfile.TarFile, shown: str) -> Iterator[Part]:
         kept: list[tarfile.TarInfo] = vars(archive)["members"]
@@ -187,65 +159,18 @@ class OpenInput:
                 yield from self._open(cast(BinaryIO, handle), member.name, f"{shown}:{member.name}")
 
 
-class _Zstandard:
-    """Reads .zst. The library's own reader takes a file cut short for a whole one; this one does not."""
+class _Header(tarfile.TarInfo):
+    """The header of a file in an archive. tarfile takes a damaged or missing header for the archive's end."""
 
-    FEED = 2048
-    """Compressed bytes taken at a time: few, for each can stand for tens of thousands."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        import zstandard
-
-        self.raw = raw
-        self.decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
-        self.frame: Any = None
-        self.waiting = b""
-
-    def read(self, size: int) -> bytes:
-        pieces = [self.waiting]
-        found = len(self.waiting)
-        while found < size and (data := self.raw.read(self.FEED)):
-            for piece in self._decompress(data):
-                pieces.append(piece)
-                found += len(piece)
-        if found < size and self.frame is not None:
-            raise EOFError("the file ends within a frame")
-        whole = b"".join(pieces)
-        self.waiting = whole[size:]
-        return whole[:size]
-
-    def _decompress(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` stands for; a file may be several frames one after the other."""
-        while data:
-            if self.frame is None:
-                self.frame = self.decompressor.decompressobj(write_size=1 << 15)
-            yield self.frame.decompress(data)
-            if not self.frame.eof:
-                return
-            data, self.frame = self.frame.unused_data, None
-
-
-COMPRESSIONS: dict[str, Callable[[Any], Any]] = {
-    ".gz": lambda raw: gzip.GzipFile(fileobj=raw, mode="rb"),
-    ".xz": lzma.LZMAFile,
-    ".bz2": bz2.BZ2File,
-    ".zst": _Zstandard,
-}
-
-
-def _unpacked(name: str) -> tuple[str, list[str]]:
-    """Return the name without its compression endings, and these, the outermost first."""
-    packed: list[str] = []
-    while True:
-        stem, ending = os.path.splitext(name)
-        ending = ending.lower()
-        if ending in SHORT:
-            name = stem + SHORT[ending]
-        elif ending in COMPRESSIONS:
-            packed.append(ending)
-            name = stem
-        else:
-            return name, packed
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        """Return the next header. Raises EOFHeaderError at the blocks that end an archive, ReadError at damage."""
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(str(error)) from error
 
 
 def _walk(folder: Path, without: Path | None, problems: Problems) -> list[Path]:

@@ -52,7 +52,7 @@ def _opened(path: Path) -> Iterator[Any]:
         # Nothing is read ahead: pyarrow would take the columns' parts of a row group whole.
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as table:
             yield table
-    except (pyarrow.ArrowInvalid, OSError) as error:
+    except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a Parquet file that can be read ({error}).") from error
 
 

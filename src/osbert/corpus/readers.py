@@ -90,7 +90,7 @@ def read_input(source: OpenInput, reading: Reading) -> Iterator[Chunk]:
         yield from _counting_empty(_document_chunks(texts, str(source.source.path)), source, str(source.source.path))
         return
     found = False
-    for part in source.parts() if source.source.size else ():
+    for part in source.parts():
         found = True
         yield from _counting_empty(_read_part(part, reading, source.repairs), source, part.name)
     if not found:

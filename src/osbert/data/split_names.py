@@ -43,7 +43,7 @@ def find_splits(
         found |= _only(path, split, files or [file for file in tables if plain_name(file) == instead.get(split)])
     if not found:
         wanted = _either([f"{called[0]}.*" for called in names.values()])
-        listed = _listed(tables) or "no tables at all"
+        listed = _listed(tables) or f"no tables{_others(path)}"
         raise UserError(f"{path} has no file called {wanted} ({', '.join(SUFFIXES)}); it has {listed}.")
     return found
 
@@ -128,6 +128,12 @@ def _release(path: Path) -> str:
     """Return "1.1" for train-v1.1.json, "" where the name tells none."""
     match = re.search(r"v([1-9]\.\d)(?!\d)", path.name)
     return match[1] if match else ""
+
+
+def _others(folder: Path) -> str:
+    """Return in words the first files of a folder without tables, such as workbooks."""
+    files = [file for file in _files(folder) if not file.name.startswith(".")][:5]
+    return f" but {_listed(files)}" if files else " at all"
 
 
 def _listed(files: Sequence[Path]) -> str:

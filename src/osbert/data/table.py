@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from osbert.corpus.parquet import read_rows
-from osbert.data.table_format import Format, Reading, decoding_error, find_format, open_text
+from osbert.data.table_format import (
+    Format,
+    Reading,
+    decoding_error,
+    find_format,
+    open_text,
+    plain_suffix,
+    without_hint,
+)
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, not_json
 
-__all__ = ["Reading", "Row", "Table", "open_table"]
+__all__ = ["CellStyle", "Reading", "Row", "Table", "open_table"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +30,25 @@ class Row:
     """One row: the `line` it begins on (from 1), its `values` as text, and for JSON lines the object as it stood.
 
     A row of a Parquet file has its number for a line. `nulls`: the columns that hold nothing, where the format can tell
-    that from an empty text.
+    that from an empty text; `nested`: those that hold a list or an object. `blank`: whether the row is a blank line of
+    a file of one column.
     """
 
     line: int
     values: Mapping[str, str]
     source: Mapping[str, Any] = field(default_factory=dict)
     nulls: frozenset[str] = frozenset()
+    nested: frozenset[str] = frozenset()
+    blank: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellStyle:
+    """How a delimited file is written. `start`: what stands before its first row."""
+
+    delimiter: str
+    newline: str = "\n"
+    start: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +67,31 @@ class Table:
         """Return what was found, in words."""
         return f"{self.path}: {self.format.describe()}"
 
+    def style(self, suffix: str) -> CellStyle:
+        """Return how a file with the ending `suffix` is written whose rows are this one's.
+
+        Of the same ending it keeps the byte-order mark, the line ends, Excel's hint and, in .csv, the delimiter, so
+        that the program that wrote the one opens the other.
+        """
+        form = self.format
+        delimiter = "\t" if suffix == ".tsv" else ","
+        if form.kind != "delimited" or plain_suffix(self.path) != suffix:
+            return CellStyle(delimiter=delimiter)
+        if suffix == ".csv" and len(form.delimiter) == 1:
+            delimiter = form.delimiter
+        hint = f"sep={delimiter}{form.newline}" if form.hint else ""
+        mark = "\ufeff" if form.encoding in ("utf-8-sig", "utf-16") else ""
+        return CellStyle(delimiter=delimiter, newline=form.newline, start=mark + hint)
+
     def rows(self, problems: Problems) -> Iterator[Row]:
         """Yield the rows one at a time; a row that cannot be read is noted in `problems` and left out.
 
-        Blank lines are passed over. Raises UserError at bytes that are not text in the file's encoding.
+        A blank line is a row where there is one column, lines of text included; elsewhere it is passed over. Raises
+        UserError at bytes that are not text in the file's encoding.
         """
         if self.format.kind == "parquet":
             for number, row in enumerate(map(_without_nan, read_rows(self.path)), 1):
-                yield Row(line=number, values=_texts(row), nulls=_nulls(row))
+                yield Row(line=number, values=_texts(row), nulls=_nulls(row), nested=_nested(row))
             return
         read = {"delimited": self._delimited, "jsonl": self._objects, "lines": self._lines}[self.format.kind]
         try:
@@ -65,17 +102,27 @@ class Table:
 
     def _delimited(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         form = self.format
-        rows = parse(lines, delimiter=form.delimiter, quotes=form.quotes, name=str(self.path), problems=problems)
+        rows = parse(
+            without_hint(lines),
+            delimiter=form.delimiter,
+            quotes=form.quotes,
+            name=str(self.path),
+            problems=problems,
+            blanks=len(form.columns) == 1,
+        )
         if form.header:
-            next(rows, None)
+            next((cells for _, cells in rows if cells), None)
         for line, cells in rows:
-            if len(cells) == len(form.columns):
+            if not cells:
+                if not (form.hint and line == 1):
+                    yield Row(line=line, values={form.columns[0]: ""}, blank=True)
+            elif len(cells) in (len(form.columns), len(form.columns) + form.surplus):
                 yield Row(line=line, values=dict(zip(form.columns, cells)))
-                continue
-            problems.add(
-                f"{self.path}, line {line}: {len(cells)} cells, but there are {len(form.columns)} columns "
-                f"({', '.join(form.columns)}). {_remedy(form, len(cells))}"
-            )
+            else:
+                problems.add(
+                    f"{self.path}, line {line}: {len(cells)} cells, but there are {len(form.columns)} columns "
+                    f"({', '.join(form.columns)}). {_remedy(form, len(cells))}"
+                )
 
     def _objects(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
@@ -88,14 +135,13 @@ class Table:
                 continue
             if isinstance(value, dict):
                 value = _without_nan(value)
-                yield Row(line=number, values=_texts(value), source=value, nulls=_nulls(value))
+                yield Row(line=number, values=_texts(value), source=value, nulls=_nulls(value), nested=_nested(value))
             else:
                 problems.add(f"{self.path}, line {number}: {line.strip()[:40]!r} is not an object {{...}}.")
 
     def _lines(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield Row(line=number, values={"text": line.rstrip("\r\n")})
+            yield Row(line=number, values={"text": line.rstrip("\r\n")}, blank=not line.strip())
 
 
 def open_table(path: Path, reading: Reading = Reading()) -> Table:  # noqa: B008 - Reading is frozen
@@ -112,6 +158,10 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _nulls(row: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, value in row.items() if value is None)
+
+
+def _nested(row: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name for name, value in row.items() if isinstance(value, list | dict))
 
 
 def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:

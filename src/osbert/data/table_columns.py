@@ -69,28 +69,28 @@ def choose(
     for option, name in (("text", asked.text), ("pair", asked.pair), ("label", asked.label)):
         if name and name not in columns and (option != "label" or labelled):
             raise UserError(f"{listed}; there is no '{name}' (--{option}).{nearest(name, columns)}")
-    label = (
-        asked.label if asked.label in columns else _label(columns, asked, listed, numbers=numbers, labelled=labelled)
-    )
+    label = asked.label if asked.label in columns else _label(columns, asked, listed, numbers, labelled)
     text, pair = (asked.text, asked.pair) if asked.text else _texts(columns, asked.pair, label, listed)
+    if missing := [name for name, found in (("text", text), ("label", label or not labelled)) if not found]:
+        raise UserError(f"{listed}; none is called {' or '.join(missing)}{_advice(columns, missing)}")
     if len({text, pair, label} - {""}) < len([name for name in (text, pair, label) if name]):
         raise UserError(f"{listed}; text, pair and label must be different columns (--text, --pair, --label).")
     return Columns(text=text, pair=pair, label=label)
 
 
-def _label(columns: Sequence[str], asked: Columns, listed: str, *, numbers: bool, labelled: bool) -> str:
+def _label(columns: Sequence[str], asked: Columns, listed: str, numbers: bool, labelled: bool) -> str:
+    """Return the label's column, "" where there is none; raises UserError where it must be there and several may be."""
     for tier in _NUMBERS if numbers else _CLASSES:
         found = [name for name in columns if name.strip().lower() in tier and name not in (asked.text, asked.pair)]
         if len(found) == 1:
             return found[0]
         if found and labelled:
             raise UserError(f"{listed}; the label could be {' or '.join(map(repr, found))}: give --label NAME.")
-    if labelled:
-        raise UserError(f"{listed}; none is called label: give --label NAME.")
     return ""
 
 
 def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[str, str]:
+    """Return the columns of the text and its pair, "" where there is none; raises UserError where several would do."""
     by_name = {name.strip().lower(): name for name in columns if name not in (pair, label)}
     if not pair:
         for first, second in _PAIRS:
@@ -99,8 +99,18 @@ def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[
     found = [by_name[name] for name in _TEXTS if name in by_name]
     if not found and len(by_name) == 1:
         found = list(by_name.values())
-    if len(found) == 1:
-        return found[0], pair
-    if found:
+    if len(found) > 1:
         raise UserError(f"{listed}; the text could be {' or '.join(map(repr, found))}: give --text NAME.")
-    raise UserError(f"{listed}; none is called text: give --text NAME (and --pair NAME for pairs).")
+    return (found[0] if found else ""), pair
+
+
+def _advice(columns: Sequence[str], missing: Sequence[str]) -> str:
+    """Return what to do about columns that were not found; of a file without a header, all that it may want."""
+    options = {"text": "--text NAME (and --pair NAME for pairs)", "label": "--label NAME"}
+    give = " and ".join(options[name] for name in missing)
+    if any(name != f"column {place}" for place, name in enumerate(columns, 1)):
+        return f": give {give}."
+    return (
+        f", for the file has no header: give {give}, where NAME is 'column 1' and so on; or write a first line with "
+        "names such as text,label or sentence1,sentence2,label."
+    )

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
 import json
-import lzma
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, Literal, TextIO, cast
+from typing import Literal, TextIO
 
+from osbert.corpus.compression import open_packed, unpacked
 from osbert.corpus.decoding import guess_encoding
 from osbert.corpus.parquet import read_columns
+from osbert.corpus.signatures import LONGEST, foreign
 from osbert.data.table_columns import is_known
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, UserError
 
 Choice = Literal["auto", "yes", "no"]
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet")
-COMPRESSIONS = (".gz", ".xz", ".zst")
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_HINT = re.compile(r"\ufeff?\"?sep=(.)\"?[\r\n]*", re.IGNORECASE)
+"""Excel's hint at the delimiter, a line before the first row."""
 _DELIMITERS = ("\t", ",", ";", "|")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 _SAMPLE_LINES = 1000
@@ -42,6 +44,8 @@ class Reading:
     encoding: str = ""
     names: tuple[str, ...] = ()
     """Columns that the user named: a first line that holds them is a header."""
+    surplus: int = 0
+    """Cells behind the columns that some rows are known to have; they are not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,11 @@ class Format:
     delimiter: str = ""
     quotes: bool = False
     header: bool = False
+    hint: bool = False
+    """Whether the first line is Excel's hint at the delimiter, sep=;, and no row."""
+    newline: str = "\n"
+    surplus: int = 0
+    """Cells behind the columns that a row may have."""
 
     def describe(self) -> str:
         """Return the form in words, as it is shown before training."""
@@ -70,8 +79,15 @@ class Format:
 
 
 def open_text(path: Path, encoding: str) -> TextIO:
-    """Open a plain, .gz, .xz or .zst file as text whose lines end at a line feed only."""
-    return io.TextIOWrapper(_open(path), encoding=encoding, newline="\n")
+    """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end at a line feed only.
+
+    Raises UserError where its first bytes are those of a file of another kind, such as an Excel workbook.
+    """
+    file = open_packed(path)
+    if what := foreign(file.peek(LONGEST)[:LONGEST], path):
+        file.close()
+        raise UserError(f"{path} is no text but {what}.")
+    return io.TextIOWrapper(file, encoding=encoding, newline="\n")
 
 
 def find_format(path: Path, reading: Reading) -> Format:
@@ -102,23 +118,7 @@ def find_format(path: Path, reading: Reading) -> Format:
 
 def plain_suffix(path: Path) -> str:
     """Return ".csv" for reviews.csv and for reviews.csv.xz."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
-
-
-def _open(path: Path) -> BinaryIO:
-    suffix = path.suffix.lower()
-    if suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    if suffix == ".xz":
-        return cast(BinaryIO, lzma.open(path))
-    if suffix == ".zst":
-        import zstandard  # only this suffix needs it
-
-        return cast(BinaryIO, io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"))))
-    return path.open("rb")
+    return Path(unpacked(path.name)[0]).suffix.lower()
 
 
 def find_encoding(path: Path, asked: str = "") -> str:
@@ -132,7 +132,7 @@ def find_encoding(path: Path, asked: str = "") -> str:
             return codecs.lookup(asked).name
     except LookupError as error:
         raise UserError(f"There is no encoding called '{asked}'.") from error
-    with _open(path) as file:
+    with open_packed(path) as file:
         start = file.read(4)
     return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
 
@@ -143,7 +143,7 @@ def decoding_error(path: Path, encoding: str) -> UserError:
         return UserError(f"{path} does not begin as {encoding} text does, with a mark. Give the file's --encoding.")
     decoder = codecs.getincrementaldecoder(encoding)()
     line, offset = 1, 0
-    with _open(path) as file:
+    with open_packed(path) as file:
         for chunk in file:
             try:
                 decoder.decode(chunk)
@@ -163,7 +163,7 @@ def decoding_error(path: Path, encoding: str) -> UserError:
 def _unmarked(path: Path, encoding: str) -> bool:
     """Return whether a file lacks the byte order mark that an encoding cannot do without."""
     decoder = codecs.getincrementaldecoder(encoding)()
-    with _open(path) as file:
+    with open_packed(path) as file:
         try:
             decoder.decode(file.read(4))
         except UnicodeDecodeError:
@@ -207,12 +207,14 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str) -> Format:
-    delimiter = reading.delimiter.replace("\\t", "\t")
-    if not delimiter and plain_suffix(path) in (".tsv", ".tab") and any("\t" in line for line in lines):
+    hint = _HINT.fullmatch(lines[0])
+    rest = list(without_hint(iter(lines)))
+    delimiter = reading.delimiter.replace("\\t", "\t") or (hint[1] if hint else "")
+    if not delimiter and plain_suffix(path) in (".tsv", ".tab") and any("\t" in line for line in rest):
         delimiter = "\t"
-    delimiter = delimiter or _delimiter(lines)
+    delimiter = delimiter or _delimiter(rest)
     quotes = _quoted(path, encoding, delimiter) if reading.quotes == "auto" else reading.quotes == "yes"
-    rows = list(islice(_rows(lines, delimiter, quotes), _SAMPLE_LINES))
+    rows = list(islice(_rows(rest, delimiter, quotes), _SAMPLE_LINES))
     header = _is_header(rows, reading.names) if reading.header == "auto" else reading.header == "yes"
     first = rows[0] if rows else [""]
     names = [cell.strip() for cell in first] if header else [""] * len(first)
@@ -221,8 +223,26 @@ def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str
     if repeated:
         raise UserError(f"{path}: the header names the column '{repeated[0]}' twice: {', '.join(columns)}.")
     return Format(
-        kind="delimited", encoding=encoding, columns=columns, delimiter=delimiter, quotes=quotes, header=header
+        kind="delimited",
+        encoding=encoding,
+        columns=columns,
+        delimiter=delimiter,
+        quotes=quotes,
+        header=header,
+        hint=bool(hint),
+        surplus=reading.surplus,
+        newline="\r\n" if lines[0].endswith("\r\n") else "\n",
     )
+
+
+def without_hint(lines: Iterator[str]) -> Iterator[str]:
+    """Return the lines of a delimited file with a blank one in place of Excel's hint at the delimiter, if there is one.
+
+    >>> list(without_hint(iter(["sep=;", "text;label"])))
+    ['\\n', 'text;label']
+    """
+    first = [next(lines, "")]
+    return chain(["\n"] if _HINT.fullmatch(first[0]) else first, lines)
 
 
 def _rows(lines: Sequence[str], delimiter: str, quotes: bool) -> Iterator[list[str]]:
@@ -261,7 +281,7 @@ def _wrong_rows(path: Path, encoding: str, delimiter: str, quotes: bool) -> int:
     """Return how many rows cannot be parsed or have another number of cells than the first."""
     problems = Problems(heading="", shown=0)
     with open_text(path, encoding) as file:
-        rows = parse(file, delimiter=delimiter, quotes=quotes, name="", problems=problems)
+        rows = parse(without_hint(file), delimiter=delimiter, quotes=quotes, name="", problems=problems)
         width = len(next(rows, (0, []))[1])
         uneven = sum(len(cells) != width for _, cells in rows)
     return uneven + problems.count

@@ -10,9 +10,9 @@ MOST_CHARACTERS = 1 << 24  # a quoted cell longer than this is a quote that nobo
 
 
 def parse(
-    lines: Iterator[str], *, delimiter: str, quotes: bool, name: str, problems: Problems
+    lines: Iterator[str], *, delimiter: str, quotes: bool, name: str, problems: Problems, blanks: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line, cells) of each row that is not blank; lines count from 1.
+    """Yield (line, cells) of each row, with `blanks` those of a blank line, without cells, too; lines count from 1.
 
     With `quotes`, a cell that begins with a double quote runs to its closing one, over line ends too, and two quotes
     inside stand for one (RFC 4180); a quote further inside a cell is a plain character. A row that breaks this is noted
@@ -22,7 +22,9 @@ def parse(
     for line in source:
         start = source.number
         text = line.rstrip("\r\n")
-        if not text.strip():
+        if not text.strip() and delimiter not in text:  # a line of tabs alone is a row of empty cells
+            if blanks:
+                yield start, []
             continue
         if not quotes or '"' not in text:
             yield start, text.split(delimiter)

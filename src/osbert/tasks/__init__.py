@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.data.table import Row
+from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
 
@@ -85,7 +85,8 @@ class Inputs:
     `describe`: the file's form and what is read of it, in words. `columns`: of its rows. `lines`: whether JSON lines
     suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names
     a row, by its line where that is empty; "" where there is no such form. `rows(problems)` yields (row, record), None
-    for a record where there is nothing to read; a row that cannot be used is noted in `problems` and left out.
+    for a record where there is nothing to read; a row that cannot be used is noted in `problems` and left out. `table`:
+    what the rows are read from, if it is a table.
     """
 
     describe: str
@@ -93,6 +94,7 @@ class Inputs:
     rows: Callable[[Problems], Iterator[tuple[Row, Record | None]]]
     lines: bool = False
     key: str = ""
+    table: Table | None = None
 
     def called(self, row: Row) -> str:
         """Return what that form calls a row."""

@@ -17,6 +17,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration.tempered import Tempered
+from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
@@ -63,10 +64,20 @@ class Classify(Tempered, TextTask):
         """Return the labels."""
         return self.labels
 
+    def findings(self) -> list[str]:
+        """Return what was found in the data, and which labels look like several in one cell."""
+        lines = super().findings()
+        if joined := joined_labels(self.labels):
+            shown = ", ".join(f"'{label}'" for label in joined[:3])
+            lines.append(
+                f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({shown}): each "
+                "combination is learnt as a class of its own. For separate labels, write a column for each (yes or no) "
+                "and train a run for each (--label)."
+            )
+        return lines
+
     def value(self, text: str) -> str:
         """Return the label's name."""
-        if not text:
-            raise ValueError("the label is empty. Write it, or remove the row")
         return self.spellings.get(text, text)
 
     def fitted(self, records: Sequence[Record]) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from osbert.data.split_names import USUAL
 from osbert.data.table_columns import Columns
 from osbert.tasks.regress import Regress
 from osbert.tasks.tables.layout import Layout, glue
@@ -12,12 +13,19 @@ from osbert.tasks.tables.layout import Layout, glue
 
 @dataclass(frozen=True, kw_only=True)
 class Stsb(Regress):
-    """A folder with train.tsv, dev.tsv and test.tsv; of their columns sentence1, sentence2 and score are read."""
+    """A folder with train.tsv, dev.tsv and test.tsv; of their columns sentence1, sentence2 and score are read.
+
+    Or the set in its first form, GLUE's folder STS-B/original: sts-train.tsv, sts-dev.tsv and sts-test.tsv, without a
+    header, in which some rows end in two more cells, the sentences' source and its licence.
+    """
 
     layout: ClassVar[Layout] = glue(
         Columns(text="sentence1", pair="sentence2", label="score"),
         Columns(text="sentence1", pair="sentence2", label="label"),
+        Columns(text="column 6", pair="column 7", label="column 5"),
         unlabelled=("-1.0",),
+        instead={split: f"sts-{split}" for split in USUAL},
+        surplus=2,
     )
 
     @property

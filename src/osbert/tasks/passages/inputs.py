@@ -77,7 +77,7 @@ def _told(table: Table, record: Callable[[Row], Record | None], what: str) -> In
             else:
                 yield row, made
 
-    return Inputs(describe=f"{table.describe()}; {what}", columns=table.columns, rows=rows, lines=True)
+    return Inputs(describe=f"{table.describe()}; {what}", columns=table.columns, rows=rows, lines=True, table=table)
 
 
 def _has_columns(path: Path, reading: TagReading) -> bool:

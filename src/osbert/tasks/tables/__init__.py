@@ -19,6 +19,12 @@ from osbert.tasks.tables.layout import Layout
 
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
 """What to do about a row without text."""
+UNLABELLED = " Write it, remove the row, or fine-tune with --skip-unlabelled, which leaves such rows out."
+"""What to do about a row without a label."""
+
+
+class Unlabelled(ValueError):
+    """A row without a label, where one is needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,8 @@ class TableTask(Task):
     """Share of the training rows kept for development when there is no development file."""
     skip_empty: bool = False
     """Leave rows with an empty text out, instead of refusing the file."""
+    skip_unlabelled: bool = False
+    """Leave rows without a label out, instead of refusing the file."""
 
     def __post_init__(self) -> None:
         """Refuse a share that leaves one side empty, and what no task can have."""
@@ -67,7 +75,10 @@ class TableTask(Task):
         raise NotImplementedError
 
     def record(self, row: Row, columns: Any, *, path: str = "") -> Record:
-        """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used."""
+        """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used.
+
+        Raises Unlabelled, which is one, when `columns` name a label and the row has none.
+        """
         raise NotImplementedError
 
     def split_files(self) -> Mapping[str, Path]:
@@ -83,6 +94,7 @@ class TableTask(Task):
             quotes="no" if plain and self.quotes == "auto" else self.quotes,
             encoding=self.encoding,
             names=tuple(filter(None, self.named)),
+            surplus=self.layout.surplus if plain else 0,
         )
         return open_table(path, reading)
 
@@ -99,9 +111,9 @@ class TableTask(Task):
 
     def left_out(self, split: str) -> list[str]:
         """Return in words how many rows of each file of a split are left out, and the first of them."""
-        if not (self.layout.lenient or self.skip_empty):
+        if not (self.layout.lenient or self.skip_empty or self.skip_unlabelled):
             return []
-        strict = dataclasses.replace(self, skip_empty=False)
+        strict = dataclasses.replace(self, skip_empty=False, skip_unlabelled=False)
         lines = []
         for name, path in self.split_files().items():
             if not (name.startswith(split) or name == "all"):
@@ -110,7 +122,7 @@ class TableTask(Task):
             for _ in strict._rows(path, problems, labelled=not _is_test(name)):
                 pass
             if problems.count:
-                first = problems.messages[0].removesuffix(SKIP)
+                first = problems.messages[0].removesuffix(SKIP).removesuffix(UNLABELLED)
                 lines.append(f"rows left out: {problems.count:,}, the first being {first}")
         return lines
 
@@ -165,6 +177,7 @@ class TableTask(Task):
             columns=table.columns,
             lines=table.format.kind == "jsonl",
             rows=rows,
+            table=table,
         )
 
     def file(self, split: str) -> Path:
@@ -192,14 +205,20 @@ class TableTask(Task):
         table = self.open(path)
         columns = self.columns(table, labelled=labelled)
         for row in table.rows(problems):
+            if row.blank:
+                continue
             try:
                 record = self.record(row, columns, path=str(path))
+                if labelled and self.layout.unlabelled and record.label is None:
+                    raise Unlabelled("the row has no label")
+            except Unlabelled as error:
+                if not self.skip_unlabelled:
+                    problems.add(f"{path}, line {row.line}: {error}.{UNLABELLED}")
+                continue
             except ValueError as error:
                 problems.add(f"{path}, line {row.line}: {error}.")
                 continue
-            if labelled and self.layout.unlabelled and record.label is None:
-                problems.add(f"{path}, line {row.line}: the row has no label. Write it, or remove the row.")
-            elif not (empty := _empty(record, labelled=labelled)):
+            if not (empty := _empty(record, labelled=labelled)):
                 yield record
             elif not self.skip_empty:
                 problems.add(f"{path}, line {row.line}: {empty}.{SKIP}")

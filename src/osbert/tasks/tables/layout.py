@@ -26,6 +26,8 @@ class Layout:
     """What stands in the label's place where there is none."""
     bare_quotes: bool = False
     """Whether .tsv and .txt files are tab-separated with quotes that are plain characters."""
+    surplus: int = 0
+    """Cells behind the columns that some rows of a published file have."""
     lenient: bool = False
     """Whether rows that cannot be used are known to be there: they are left out and counted, if one in a hundred at
     most."""

@@ -1,0 +1,55 @@
+"""Labels that look like several in one cell: "neg,long", "a|b", '["a", "b"]'."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+SEPARATORS = (",", ";", "|")
+_DECIMAL = re.compile(r"\s*[+-]?\d+,\d+\s*")
+
+
+def joined_labels(labels: Sequence[str]) -> list[str]:
+    """Return those of some labels that look like several labels joined, in their order.
+
+    Lists look so, and a label of which a part is a label by itself. So does one whose parts are all parts of others,
+    too, if half of the labels with that separator look so: a single one may be chance, as "Portland, OR" among towns.
+
+    >>> joined_labels(["neg", "neg,long", "pos", "pos,long"])
+    ['neg,long', 'pos,long']
+    >>> joined_labels(["Boston, MA", "New York, NY", "Albany, NY"]), joined_labels(["1,0", "1,3", "2,0", "2,3"])
+    ([], [])
+    """
+    if lists := [label for label in labels if _is_list(label)]:
+        return lists
+    for separator in SEPARATORS:
+        parts = {label: parts for label in labels if len(parts := _parts(label, separator)) > 1}
+        single = {*labels} - {*parts}
+        uses = Counter(part for found in parts.values() for part in found)
+        certain = [label for label, found in parts.items() if found & single]
+        likely = [label for label, found in parts.items() if all(part in single or uses[part] > 1 for part in found)]
+        if certain or (likely and 2 * len(likely) >= len(parts)):
+            return [label for label in parts if label in {*certain, *likely}]
+    return []
+
+
+def _parts(label: str, separator: str) -> set[str]:
+    """Return the different parts of a label; none of a number with a decimal comma."""
+    if separator == "," and _DECIMAL.fullmatch(label):
+        return set()
+    return {part.strip() for part in label.split(separator)} - {""}
+
+
+def _is_list(label: str) -> bool:
+    """Return whether a label is a list as JSON or Python spells it; "[spam]" is a word in brackets."""
+    if not (label.startswith("[") and label.endswith("]")):
+        return False
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            return isinstance(parse(label), list)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return False

@@ -1,0 +1,164 @@
+"""Compressed files of every kind, whole, in several members, cut anywhere and with bits flipped."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from osbert.corpus.compression import open_packed
+from osbert.corpus.readers import read_chunks
+from osbert.data.table import open_table
+from osbert.errors import Problems, UserError
+
+ROWS = 300
+TABLE = b"text,label\n" + b"".join(b"text %d is here,%d\n" % (n * n, n % 3) for n in range(ROWS))
+LINES = [f"text {n * n} is here" for n in range(ROWS)]
+PACK = {
+    ".gz": lambda data: gzip.compress(data, mtime=0),
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+cuts = st.floats(0, 1, exclude_max=True)
+
+
+def tar(name: str, data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for number in range(2):
+            member = tarfile.TarInfo(f"{number}-{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def rows(path: Path) -> int:
+    problems = Problems(heading="")
+    found = sum(1 for _ in open_table(path).rows(problems))
+    problems.stop_if_any()
+    return found
+
+
+def lines(path: Path) -> list[str]:
+    return [chunk.text for chunk in read_chunks([path], documents="line")]
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_members_one_after_the_other_are_read_whole(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.csv{ending}"
+    half = TABLE.index(b"\n", 2000) + 1
+    path.write_bytes(PACK[ending](TABLE[:half]) + PACK[ending](b"") + PACK[ending](TABLE[half:]))
+    assert rows(path) == ROWS
+    with open_packed(path) as file:
+        assert file.read() == TABLE
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_what_follows_the_last_member_is_damage_unless_it_is_padding(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.csv{ending}"
+    path.write_bytes(PACK[ending](TABLE) + b"something else")
+    with pytest.raises(UserError, match=rf"a\.csv\{ending}: cannot be read after byte {len(TABLE):,} "):
+        rows(path)
+    path.write_bytes(PACK[ending](TABLE) + b"\0" * 5000)
+    if ending in (".gz", ".xz"):
+        assert rows(path) == ROWS
+    else:
+        with pytest.raises(UserError, match="cannot be read"):
+            rows(path)
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_second_member_that_is_damaged_is_not_passed_over(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.csv{ending}"
+    second = bytearray(PACK[ending](TABLE))
+    second[1] ^= 4
+    path.write_bytes(PACK[ending](TABLE) + second)
+    with pytest.raises(UserError, match=rf"a\.csv\{ending}: cannot be read after byte {len(TABLE):,} "):
+        rows(path)
+
+
+@pytest.mark.parametrize("ending", PACK)
+@given(cut=cuts)
+@example(cut=0.0)
+def test_a_table_cut_anywhere_is_an_error_that_names_it(tmp_path_factory, ending: str, cut: float) -> None:
+    packed = PACK[ending](TABLE)
+    path = tmp_path_factory.getbasetemp() / f"cut.csv{ending}"
+    path.write_bytes(packed[: int(len(packed) * cut)])
+    with pytest.raises(UserError, match=rf"cut\.csv\{ending}"):
+        rows(path)
+
+
+@pytest.mark.parametrize("ending", PACK)
+@given(cut=cuts)
+@example(cut=0.0)
+def test_a_corpus_file_cut_anywhere_is_an_error_that_names_it(tmp_path_factory, ending: str, cut: float) -> None:
+    packed = PACK[ending]("\n".join(LINES).encode())
+    path = tmp_path_factory.getbasetemp() / f"cut.txt{ending}"
+    path.write_bytes(packed[: int(len(packed) * cut)])
+    with pytest.raises(UserError, match=rf"cut\.txt\{ending}"):
+        lines(path)
+
+
+@pytest.mark.parametrize("ending", ["", *PACK])
+@given(cut=cuts)
+@example(cut=0.0)
+def test_an_archive_cut_anywhere_is_an_error_or_nothing_is_missing(tmp_path_factory, ending: str, cut: float) -> None:
+    archive = tar("a.txt", "\n".join(LINES).encode())
+    packed = PACK[ending](archive) if ending else archive
+    path = tmp_path_factory.getbasetemp() / f"cut.tar{ending}"
+    path.write_bytes(packed[: int(len(packed) * cut)])
+    try:
+        found = lines(path)
+    except UserError as error:
+        assert f"cut.tar{ending}" in str(error)
+    else:
+        assert not ending and found == LINES * 2  # cut in the empty blocks behind its end
+
+
+@pytest.mark.parametrize("ending", PACK)
+@given(place=cuts, bit=st.integers(0, 7))
+def test_a_flipped_bit_is_an_error_or_changes_nothing(tmp_path_factory, ending: str, place: float, bit: int) -> None:
+    packed = bytearray(PACK[ending](TABLE))
+    packed[int(len(packed) * place)] ^= 1 << bit
+    path = tmp_path_factory.getbasetemp() / f"flip.csv{ending}"
+    path.write_bytes(packed)
+    try:
+        with open_packed(path) as file:
+            assert file.read() == TABLE  # a flip in a header's time or name
+    except UserError as error:
+        assert str(path) in str(error)
+        with pytest.raises(UserError):
+            rows(path)
+
+
+@given(place=cuts, bit=st.integers(0, 7))
+def test_a_flipped_bit_in_an_archive_hides_no_file(tmp_path_factory, place: float, bit: int) -> None:
+    archive = bytearray(tar("a.txt", b"One.\n"))
+    archive[int(len(archive) * place)] ^= 1 << bit
+    path = tmp_path_factory.getbasetemp() / "flip.tar"
+    path.write_bytes(archive)
+    try:
+        found = lines(path)
+    except UserError as error:
+        assert "flip.tar" in str(error)
+    else:
+        assert len(found) == 2
+
+
+def test_damage_says_how_much_could_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(PACK[".gz"](TABLE)[:-1])
+    with pytest.raises(UserError, match=rf"a\.csv\.gz: cannot be read after byte {len(TABLE):,} of its content"):
+        rows(path)
+    (tmp_path / "b.csv.xz").write_bytes(b"plain")
+    with pytest.raises(UserError, match=r"b\.csv\.xz: cannot be read after byte 0 "):
+        rows(tmp_path / "b.csv.xz")

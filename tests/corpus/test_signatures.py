@@ -1,0 +1,77 @@
+"""Files that are no text, named for what they are by their first bytes, whatever they are called."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from osbert.corpus.readers import read_chunks
+from osbert.data.table import Reading, open_table
+from osbert.data.tagged import TagReading, read_tagged
+from osbert.errors import Problems, UserError
+from osbert.tasks.spans.files import read_json
+
+
+def package(*names: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in names:
+            archive.writestr(name, "<xml/>")
+    return buffer.getvalue()
+
+
+WORKBOOK = package("[Content_Types].xml", "xl/workbook.xml")
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (WORKBOOK, "Excel"),
+        (WORKBOOK[:50], "ZIP"),
+        (package("word/document.xml"), "Word"),
+        (package("mimetype", "content.xml"), "OpenDocument"),
+        (package("a.csv"), "ZIP"),
+        (bytes.fromhex("d0cf11e0a1b11ae1") + bytes(500), r"\.xls"),
+        (b"%PDF-1.7\n%\xe2\xe3", "PDF"),
+        (b"PAR1\x15\x04", "Parquet"),
+        (b"SQLite format 3\0" + bytes(80), "SQLite"),
+        (gzip.compress(b"text,label\n"), "gzip"),
+        (bz2.compress(b"text,label\n"), "bzip2"),
+        (lzma.compress(b"text,label\n"), "xz"),
+        (zstandard.compress(b"text,label\n"), "Zstandard"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.xlsx", "a.txt", "a.jsonl", "a"])
+def test_a_file_of_another_kind_is_named_for_what_it_is(tmp_path: Path, content: bytes, named: str, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"{re.escape(str(path))} is no text but .*{named}"):
+        open_table(path)
+    with pytest.raises(UserError, match=named):
+        open_table(path, Reading(encoding="utf-16"))
+    with pytest.raises(UserError, match=named):
+        read_tagged(path, TagReading(), Problems(heading=""), labelled=True)
+
+
+def test_texts_that_begin_like_other_files_are_texts(tmp_path: Path) -> None:
+    for text in ("BZh1 is no archive", "PKs and other words", "{really}", "%PDF is a format"):
+        (tmp_path / "a.txt").write_text(f"{text}\n")
+        assert [row.values["text"] for row in open_table(tmp_path / "a.txt").rows(Problems(heading=""))] == [text]
+        assert [chunk.text for chunk in read_chunks([tmp_path / "a.txt"])] == [text]
+
+
+def test_questions_and_corpora_name_them_too(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(WORKBOOK)
+    with pytest.raises(UserError, match=r"a\.json is no text but .*Excel"):
+        read_json(tmp_path / "a.json")
+    (tmp_path / "a.txt").write_bytes(WORKBOOK)
+    with pytest.raises(UserError, match=r"a\.txt is no text but .*Excel"):
+        list(read_chunks([tmp_path / "a.txt"]))
