@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
+from osbert import guarded
 from osbert.errors import Problems, UnknownSetting, UserError, nearest
 
 Settings = TypeVar("Settings")
@@ -41,7 +42,7 @@ def read(name_or_path: str | Path) -> Table:
     path = Path(name_or_path)
     if path.is_file():
         try:
-            text = path.read_text(encoding="utf-8-sig")
+            text = guarded.read_bytes(path, most=4 * guarded.RECIPE).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{path}: not a recipe: it is not text in UTF-8 ({error.reason} at byte {error.start})"
@@ -53,7 +54,7 @@ def read(name_or_path: str | Path) -> Table:
         hint = nearest(str(name_or_path), known)
         raise UserError(f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(known)}.{hint}")
     try:
-        return tomllib.loads(text)
+        return guarded.parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{name_or_path}: not valid TOML: {error}") from error
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import json
 import lzma
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from json import JSONDecodeError
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, cast
 
@@ -19,6 +19,7 @@ from osbert.corpus.parquet import read_columns
 from osbert.data.table_columns import is_known
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, UserError
+from osbert.guarded import parse_json
 
 Choice = Literal["auto", "yes", "no"]
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet")
@@ -196,8 +197,8 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
         )
     for line in lines:
         try:
-            value = json.loads(line)
-        except json.JSONDecodeError:
+            value = parse_json(line)
+        except JSONDecodeError:
             continue  # the rows tell every such line with its number
         if isinstance(value, dict):
             keys |= dict.fromkeys(value)

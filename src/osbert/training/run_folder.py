@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
+from osbert.guarded import read_json
 
 RECIPE = "recipe.toml"
 FACTS = "run.json"
@@ -48,7 +48,7 @@ class RunFolder:
         """Return what run.json says, nothing if there is none. Raises UserError when it is damaged."""
         path = self.folder / FACTS
         try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            return read_json(path) if path.exists() else {}
         except ValueError as error:
             raise UserError(
                 f"{path} is damaged ({error}). It says what the run was begun with: put it back from a copy of the "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
+from osbert import guarded
 from osbert.data.table_format import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.errors import Problems, UserError, not_json
 from osbert.tasks.spans import Gold, Question
@@ -33,10 +34,10 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
     try:
         with open_text(path, encoding) as file:
             text = file.read().removeprefix("\ufeff")  # a mark that an encoding asked for does not know as one
-        found = json.loads(text)
+        found = guarded.parse_json(text)
     except UnicodeError as error:
         raise decoding_error(path, encoding) from error
-    except json.JSONDecodeError as error:
+    except JSONDecodeError as error:
         if '"paragraphs"' not in text:
             return None  # JSON lines, as other tables
         place = f"{path}, line {error.lineno}, character {error.colno}"
