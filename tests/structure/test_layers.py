@@ -15,6 +15,7 @@ ROOMS = [
         "errors",
         "files",
         "guarded",
+        "terminal",
         "lock",
         "components",
         "recipe",
