@@ -29,6 +29,9 @@ KNOWN = (
     ".zst, .bz2 and .tar"
 )
 
+NESTED = 8
+"""Most archives inside each other, and most compressions of one file."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
@@ -157,34 +160,37 @@ class OpenInput:
         with open(self.source.path, "rb") as self._file:
             yield from self._open(self._file, name, name)
 
-    def _open(self, raw: BinaryIO, name: str, shown: str) -> Iterator[Part]:
-        for ending in _unpacked(name)[1]:
+    def _open(self, raw: BinaryIO, name: str, shown: str, depth: int = 0) -> Iterator[Part]:
+        endings = _unpacked(name)[1]
+        if depth > NESTED or len(endings) > NESTED:
+            raise UserError(f"{shown}: more than {NESTED} archives or compressions inside each other. Unpack it first.")
+        for ending in endings:
             raw = COMPRESSIONS[ending](raw)
         stream = Stream(raw, name=shown)
         kind = kind_of(name)
         if kind == "tar":
-            yield from self._members(stream, shown)
+            yield from self._members(stream, shown, depth)
         elif kind in ("text", "json", "wikipedia"):
             yield Part(shown, cast(Kind, kind), stream)
         else:
             self.repairs.skipped += 1
             self.repairs.note(f"{shown}: left out, its ending is not known")
 
-    def _members(self, stream: Stream, shown: str) -> Iterator[Part]:
+    def _members(self, stream: Stream, shown: str, depth: int) -> Iterator[Part]:
         try:
             with tarfile.open(fileobj=cast(Any, stream), mode="r|") as archive:
-                yield from self._files(archive, shown)
+                yield from self._files(archive, shown, depth)
         except tarfile.TarError as error:
             raise UserError(f"{shown}: not a tar archive that can be read ({error}).") from error
 
-    def _files(self, archive: tarfile.TarFile, shown: str) -> Iterator[Part]:
+    def _files(self, archive: tarfile.TarFile, shown: str, depth: int) -> Iterator[Part]:
         kept: list[tarfile.TarInfo] = vars(archive)["members"]
         while (member := archive.next()) is not None:
             kept.clear()  # the archive would keep a record of every file it has passed
             hidden = any(piece.startswith(".") for piece in Path(member.name).parts)
             handle = archive.extractfile(member) if member.isfile() and not hidden else None
             if handle is not None:
-                yield from self._open(cast(BinaryIO, handle), member.name, f"{shown}:{member.name}")
+                yield from self._open(cast(BinaryIO, handle), member.name, f"{shown}:{member.name}", depth + 1)
 
 
 class _Zstandard:
@@ -197,7 +203,7 @@ class _Zstandard:
         import zstandard
 
         self.raw = raw
-        self.decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+        self.decompressor = zstandard.ZstdDecompressor(max_window_size=_window(raw))
         self.frame: Any = None
         self.waiting = b""
 
@@ -223,6 +229,15 @@ class _Zstandard:
             if not self.frame.eof:
                 return
             data, self.frame = self.frame.unused_data, None
+
+
+def _window(raw: Any) -> int:
+    """Return how many bytes back a .zst may refer, all of which are held: more for large files (zstd --long=31)."""
+    try:
+        size = os.fstat(raw.fileno()).st_size
+    except (AttributeError, OSError):  # a file within an archive
+        size = 0
+    return min(1 << 31, max(1 << 27, 8 * size))
 
 
 COMPRESSIONS: dict[str, Callable[[Any], Any]] = {

@@ -28,6 +28,8 @@ COMPRESSIONS = (".gz", ".xz", ".zst")
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _DELIMITERS = ("\t", ",", ";", "|")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
+LONGEST_LINE = 1 << 22
+"""Most characters of a line, more than War and Peace has. Cutting it into pieces takes a hundred bytes for each."""
 _SAMPLE_LINES = 1000
 _SAMPLE_CHARACTERS = 1 << 20
 _SAMPLE_BYTES = 1 << 15
@@ -72,7 +74,28 @@ class Format:
 
 def open_text(path: Path, encoding: str) -> TextIO:
     """Open a plain, .gz, .xz or .zst file as text whose lines end at a line feed only."""
-    return io.TextIOWrapper(_open(path), encoding=encoding, newline="\n")
+    return _Lines(path, encoding)
+
+
+class _Lines(io.TextIOWrapper):
+    """The text of a file, none of whose lines may be endless: a few kilobytes of .gz can be a line of gigabytes."""
+
+    def __init__(self, path: Path, encoding: str) -> None:
+        super().__init__(_open(path), encoding=encoding, newline="\n")
+        self.path = path
+        self.number = 0
+
+    def __next__(self) -> str:  # type: ignore[override] # an iterator of bytes, says its base class's stub
+        line = self.readline(LONGEST_LINE + 1)
+        self.number += 1
+        if len(line) > LONGEST_LINE:
+            raise UserError(
+                f"{self.path}, line {self.number}: it has more than {LONGEST_LINE:,} characters. Is it a table, with "
+                "line ends? Cut the text into shorter ones."
+            )
+        if not line:
+            raise StopIteration
+        return line
 
 
 def find_format(path: Path, reading: Reading) -> Format:

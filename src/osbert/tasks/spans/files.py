@@ -16,6 +16,8 @@ from osbert.tasks.spans import Gold, Question
 
 Told = tuple[str, int | None]
 """An answer as a file tells it: its text and the character at which it is said to begin, None where nothing is said."""
+SMALL, TIMES = 1 << 26, 32
+"""Most characters of a file that is read whole, and most for each of its bytes where that is more."""
 _NEAR = 40
 """Characters of an answer that a message shows."""
 
@@ -33,7 +35,10 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
     encoding = find_encoding(path, encoding)
     try:
         with open_text(path, encoding) as file:
-            text = file.read().removeprefix("\ufeff")  # a mark that an encoding asked for does not know as one
+            most = max(SMALL, TIMES * path.stat().st_size)
+            text = file.read(most + 1).removeprefix("\ufeff")  # a mark that an encoding asked for does not know as one
+        if len(text) > most:
+            raise UserError(f"{path}: unpacked it has more than {most:,} characters, {TIMES} times its size.")
         found = guarded.parse_json(text)
     except UnicodeError as error:
         raise decoding_error(path, encoding) from error
