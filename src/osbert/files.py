@@ -65,6 +65,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
+def require_utf8(path: Path) -> None:
+    """Raise UserError where a path is not UTF-8, which the safetensors library cannot open."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{path}: weights are in no folder whose name is not UTF-8: rename it.") from error
+
+
 def share(path: Path) -> None:
     """Give a file the permissions that new files of this user have; some libraries write for their owner alone."""
     mask = os.umask(0)

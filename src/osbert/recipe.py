@@ -13,6 +13,7 @@ import importlib.resources
 import inspect
 import itertools
 import json
+import re
 import textwrap
 import tomllib
 import types
@@ -26,6 +27,7 @@ from osbert.errors import Problems, UnknownSetting, UserError, nearest
 
 Settings = TypeVar("Settings")
 Table = dict[str, Any]
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def packaged() -> list[str]:
@@ -312,6 +314,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
+        value = SURROGATE.sub("\ufffd", value)  # bytes of a file name that are not UTF-8; TOML has no way to write them
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML wants this one escaped too
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"

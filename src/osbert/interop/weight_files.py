@@ -14,7 +14,7 @@ from torch import Tensor
 
 from osbert import guarded
 from osbert.errors import Problems, UserError
-from osbert.files import replace_file, system_error
+from osbert.files import replace_file, require_utf8, system_error
 from osbert.interop.pickle_checks import check_pickle, check_tensors
 
 SAFE = "model.safetensors"
@@ -60,6 +60,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 def read_file(path: Path) -> dict[str, Tensor]:
     """Return the tensors of one .safetensors or .bin file. Raises UserError when it is cut short or unreadable."""
     if path.suffix == ".safetensors":
+        require_utf8(path)
         _check_size(path)
         try:
             with guarded.native(path):
@@ -101,6 +102,7 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write a .safetensors file that is either there whole or not at all; OSError when it cannot be."""
+    require_utf8(path)
     whole = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     try:
         replace_file(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))

@@ -8,7 +8,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.files import write_json, write_text
+from osbert.files import require_utf8, write_json, write_text
 from osbert.guarded import read_json
 
 RECIPE = "recipe.toml"
@@ -91,6 +91,7 @@ class RunFolder:
         (see `fail`); run.json keeps that as "changes". Raises UserError with the difference when other settings or
         inputs differ, or when the folder holds something else.
         """
+        require_utf8(self.folder)  # before the work: checkpoints could not be written
         before = dict(self.facts)
         failed, changes = before.pop("failed", None), []
         if not before:
