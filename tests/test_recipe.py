@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from osbert import recipe
 from osbert.errors import UserError
+from osbert.files import write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,3 +227,9 @@ def test_reading(tmp_path: Path) -> None:
         recipe.read(path)
     with pytest.raises(UserError, match="Did you mean 'bert-base'"):
         recipe.read("bert_base")
+
+
+def test_a_file_name_that_is_not_utf_8_leaves_a_recipe_that_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    write_text(path, recipe.dump({"task": "classify", "classify": {"data": "caf\udce9/\udcff.csv"}}))
+    assert recipe.read(path)["classify"] == {"data": "caf\ufffd/\ufffd.csv"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import osbert
 from osbert.errors import UnknownSetting, UserError
+from osbert.terminal import guard_streams
 
 if TYPE_CHECKING:
     import cyclopts
@@ -44,6 +46,12 @@ GROUPS = {
     ),
 }
 
+NO_MEMORY = (
+    *("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory", "bad_alloc"),
+    *("failed to map segment", "can't start new thread"),
+)
+"""Words of torch, of libraries being loaded and of threads being started where there is no memory left."""
+
 
 def application() -> cyclopts.App:
     """Return the command line as a cyclopts App; no command module is imported yet."""
@@ -67,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     import cyclopts
 
+    guard_streams()
     app = application()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -85,13 +94,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
         return 0
-    except OSError as error:  # a folder that cannot be written, a full disk: the user's to mend
-        print(f"error: {error.filename or 'the disk'}: {error.strerror or error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except BaseException as error:  # a panic of a native library is no Exception
+        if not (told := _told(error)):
+            raise
+        print(f"error: {told}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _told(error: BaseException) -> str:
+    """Return a message about what the user can mend, though no code foresaw it; "" where there is no such thing."""
+    if _memory_ran_out(error):
+        reason = str(error).strip().partition("\n")[0]
+        return (
+            f"memory ran out{f' ({reason})' if reason else ''}. Give the process more of it (ulimit -v, a container's "
+            "limit), close other programs, or take a smaller model or smaller files."
+        )
+    if isinstance(error, OSError):  # a folder that cannot be written, a full disk
+        return f"{error.filename or 'the disk'}: {error.strerror or error}"
+    if type(error).__name__ == "PanicException":
+        return f"a library failed over what it was given ({error}). Is a file of the model or the data damaged?"
+    return ""
+
+
+def _memory_ran_out(error: BaseException | None) -> bool:
+    """Return whether an error, or one that led to it, says that there was no memory: of Python, torch or the system."""
+    if error is None:
+        return False
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    if isinstance(error, RuntimeError | ImportError | OSError) and any(sign in str(error) for sign in NO_MEMORY):
+        return True
+    return _memory_ran_out(error.__cause__ or error.__context__)
 
 
 def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:

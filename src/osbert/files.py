@@ -32,8 +32,11 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 text file, whole or not at all; line ends stay as they are."""
-    replace_file(path, lambda aside: aside.write_text(text, encoding="utf-8", newline=""))
+    """Write a UTF-8 text file, whole or not at all; line ends stay as they are.
+
+    A lone half of a pair, as bytes of a file name that are not UTF-8 become, is written as JSON spells it.
+    """
+    replace_file(path, lambda aside: aside.write_text(text, encoding="utf-8", errors="backslashreplace", newline=""))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -60,6 +63,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
         aside.replace(path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def require_utf8(path: Path) -> None:
+    """Raise UserError where a path is not UTF-8, which the safetensors library cannot open."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{path}: weights are in no folder whose name is not UTF-8: rename it.") from error
 
 
 def share(path: Path) -> None:

@@ -13,6 +13,7 @@ import importlib.resources
 import inspect
 import itertools
 import json
+import re
 import textwrap
 import tomllib
 import types
@@ -21,10 +22,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
+from osbert import guarded
 from osbert.errors import Problems, UnknownSetting, UserError, nearest
 
 Settings = TypeVar("Settings")
 Table = dict[str, Any]
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def packaged() -> list[str]:
@@ -41,7 +44,7 @@ def read(name_or_path: str | Path) -> Table:
     path = Path(name_or_path)
     if path.is_file():
         try:
-            text = path.read_text(encoding="utf-8-sig")
+            text = guarded.read_bytes(path, most=4 * guarded.RECIPE).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{path}: not a recipe: it is not text in UTF-8 ({error.reason} at byte {error.start})"
@@ -53,7 +56,7 @@ def read(name_or_path: str | Path) -> Table:
         hint = nearest(str(name_or_path), known)
         raise UserError(f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(known)}.{hint}")
     try:
-        return tomllib.loads(text)
+        return guarded.parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{name_or_path}: not valid TOML: {error}") from error
 
@@ -311,6 +314,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
+        value = SURROGATE.sub("\ufffd", value)  # bytes of a file name that are not UTF-8; TOML has no way to write them
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML wants this one escaped too
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"

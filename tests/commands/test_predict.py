@@ -151,3 +151,26 @@ def test_wrong_usage(run: Path, encoder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="was fine-tuned on pairs of texts, not single ones"):
         engine.predict([("good", "film"), "good"])
     assert len(engine.predict([("good", "film")])) == 1
+
+
+def test_formulas_become_texts_for_spreadsheets(run: Path, tmp_path: Path) -> None:
+    texts = ["=1+2 good", "+good", "-bad", "@bad", "\tgood", "good = bad", "-3.5", "+1e3"]
+    with (tmp_path / "in.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "=name"])
+        writer.writerows([text, text] for text in texts)
+    for name in ("out.csv", "out.tsv"):
+        predict(run, file=tmp_path / "in.csv", out=tmp_path / name, spreadsheet_safe=True)
+        with (tmp_path / name).open(newline="") as file:
+            header, *rows = csv.reader(file, delimiter="\t" if name == "out.tsv" else ",")
+        assert header[:2] == ["text", "'=name"]
+        guarded = [f"'{text}" for text in texts[:5]]
+        assert [row[1] for row in rows] == [*guarded, *texts[5:]]
+        assert all(float(row[3]) >= 0 for row in rows)
+    predict(run, file=tmp_path / "in.csv", out=tmp_path / "plain.csv")
+    with (tmp_path / "plain.csv").open(newline="") as file:
+        assert [row[1] for row in csv.reader(file)][1:] == texts
+    with pytest.raises(UserError, match="spreadsheet"):
+        predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.jsonl", spreadsheet_safe=True)
+    with pytest.raises(UserError):
+        predict(run, "a text", spreadsheet_safe=True)

@@ -14,6 +14,7 @@ import pytest
 import zstandard
 
 from osbert.corpus.inputs import OpenInput, Repairs, find_inputs
+from osbert.corpus.parquet import read_rows
 from osbert.corpus.readers import read_chunks
 from osbert.errors import UserError
 
@@ -207,3 +208,20 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(UserError, match=r'pip install "osbert\[parquet\]"'):
         texts(tmp_path / "a.parquet")
+
+
+def test_texts_in_parquet_that_are_not_utf_8_are_named_or_replaced(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    cells = [b"one", b"two", None, b"caf\xe9", b"five"]
+    binary = pyarrow.array(cells, pyarrow.binary())
+    column = pyarrow.StringArray.from_buffers(len(cells), binary.buffers()[1], binary.buffers()[2], binary.buffers()[0])
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"id": pyarrow.array(range(5)), "text": column}), path)
+    with pytest.raises(UserError, match=r"a\.parquet, row 4\b.*'text'"):
+        list(read_rows(path))
+    with pytest.raises(UserError, match=r"a\.parquet, row 4\b"):
+        list(read_chunks([path]))
+    repairs = Repairs()
+    found = [chunk.text for chunk in read_chunks([path], errors="replace", repairs=repairs)]
+    assert found == ["one", "two", "caf\ufffd", "five"] and (repairs.replaced, repairs.records) == (1, 1)

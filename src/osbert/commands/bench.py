@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from osbert.errors import UserError
+from osbert.terminal import open_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,8 +48,6 @@ def bench(
     """
     import tempfile
 
-    from rich.console import Console
-
     from osbert.commands.bench_corpus import synthetic_corpus
     from osbert.commands.pretrain_settings import read_plan, read_settings, split_recipe
     from osbert.files import write_json
@@ -65,7 +64,7 @@ def bench(
             corpus = synthetic_corpus(Path(folder) / "text", vocabulary=vocabulary).folder
         plan = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run")
         figures = measure(plan, Path(folder) / "run", seconds=seconds)
-    show(figures, Console())
+    show(figures, open_console())
     if json is not None:
         json.parent.mkdir(parents=True, exist_ok=True)
         write_json(json, figures)

@@ -33,6 +33,7 @@ from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.terminal import open_console
 from osbert.text.document import Document
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import Words
@@ -145,7 +146,7 @@ def build(
         shard_tokens=shard_tokens,
     )
     work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings)
-    console = Console()
+    console = open_console()
     if work.report is not None:
         console.print(Text(f"{out} is finished already: these files, this tokenizer and these settings made it."))
     else:
@@ -192,7 +193,7 @@ def show(
         Read all of it first and compare it with the hashes it was written with. `osbert pretrain` does so by itself up
         to 1 GiB.
     """
-    console = Console()
+    console = open_console()
     for name, value in (("masks", masks), ("sample", sample or 0)):
         if value < 0:
             raise UserError(f"--{name} must be 0 or more, not {value}.")
@@ -297,7 +298,7 @@ def _watching() -> Iterator[Watcher]:
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Bar(*columns, console=Console(stderr=True)) as bar:
+    with Bar(*columns, console=open_console(stderr=True)) as bar:
         task = bar.add_task("encoding", total=None, text_bytes=0)
 
         def watch(progress: Progress) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.progress import Progress
 
 from osbert import __version__, recipe
@@ -32,6 +31,7 @@ from osbert.serving.engine import Engine, load
 from osbert.serving.growing import Growing
 from osbert.serving.vector_files import ENDS, Column, write_vectors
 from osbert.serving.vector_settings import NAMED, VectorSettings
+from osbert.terminal import open_console
 
 FACTS = "run.json"
 TEXTS = ("text", "pair")
@@ -235,7 +235,7 @@ def _tally(
 def _follow(growing: Growing, rows: Rows, window: Window, count: int) -> None:
     """Embed what is not embedded yet, a window at a time."""
     names = rows.columns.texts
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     done = growing.tally.get("rows", 0)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task("texts", total=count, completed=done)

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from osbert.commands.file_options import FileOptions
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, expected_error
+from osbert.terminal import open_console
 
 
 def evaluate(
@@ -81,13 +82,12 @@ def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "")
 
 def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction], metrics: dict[str, float]) -> None:
     """Print the scores, and what the task shows beside them: of a classifier, what was taken for what."""
-    from rich.console import Console
     from rich.markup import escape  # a label such as [spam] is not markup
     from rich.table import Table
 
     from osbert.evaluation.score import class_scores
 
-    console = Console()
+    console = open_console()
     print(f"{len(records):,} rows")
     scores = Table("score", "value", box=None)
     shown = {name: f"{value:.4f}" for name, value in metrics.items()}

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from osbert import __version__, recipe
 from osbert.commands.finetune_collapse import advice
 from osbert.commands.finetune_model import Model, read_model
@@ -29,6 +27,7 @@ from osbert.interop.weight_files import read_json
 from osbert.lock import locked
 from osbert.tasks import Record, Task
 from osbert.tasks.calibration import Calibration
+from osbert.terminal import open_console
 from osbert.training.checkpoint import reason
 from osbert.training.interruption import Interruption
 from osbert.training.progress import Progress
@@ -155,7 +154,7 @@ def follow(run: Finetuning, plan: Settings) -> None:
     trainer = run.trainer
     metrics = Metrics(run.folder, every=plan.training.log_every, memory=trainer.memory)
     metrics.go_back(trainer.step)
-    console, processor = Console(), str(trainer.processor)
+    console, processor = open_console(), str(trainer.processor)
     line = ProgressLine(console, processor=processor, done=trainer.step, steps=trainer.settings.steps)
     with Interruption() as wish, line:
         for event in run.run():

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from osbert.errors import UserError
 from osbert.evaluation.expected import AS_NEW, USELESS
+from osbert.terminal import open_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,8 +62,6 @@ def plan(
     import tempfile
     from dataclasses import replace
 
-    from rich.console import Console
-
     from osbert.commands.plan_sizes import Limits, candidates, loader_ceiling, measure, row
     from osbert.commands.pretrain_settings import read_plan, split_recipe
     from osbert.training.probe import resident_memory
@@ -72,7 +71,7 @@ def plan(
             raise UserError(f"--{name} must be above 0, not {value:g}.")
     check_out(out)
     name, settings = split_recipe(recipe, otherwise=RECIPES["cuda" if gpu else "cpu"])
-    console = Console()
+    console = open_console()
     with tempfile.TemporaryDirectory(prefix="osbert-plan-") as folder:
         base = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run")
         device, absent = planned_device(base.settings.training.device, gpu=gpu)

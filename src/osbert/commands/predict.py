@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TextIO
 
 from cyclopts import Parameter
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROWS = 2048
 """Rows in memory at a time."""
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How a cell begins that a spreadsheet takes for a formula, or after which it looks for one."""
 
 
 def predict(
@@ -34,6 +36,7 @@ def predict(
     file: Path | None = None,
     out: Path | None = None,
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
+    spreadsheet_safe: bool = False,
 ) -> None:
     """Predict with a fine-tuned run: one text (or a pair, or all that it reads together), or every row of a file.
 
@@ -54,19 +57,22 @@ def predict(
         The file to write: .csv, .tsv or .jsonl; or .json for answers to questions, in the form that SQuAD's official
         scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order mark. Without it the rows
         go to standard output.
+    spreadsheet_safe
+        Write an apostrophe before each cell of a CSV or TSV that a spreadsheet would take for a formula: one that
+        begins with = + - @, a tab or a line end, and is not a number.
     """
     from osbert.serving.engine import load
 
     if bool(texts) == (file is not None):
         raise UserError('Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.')
     if file is None:
-        if options or out:
+        if options or out or spreadsheet_safe:
             raise UserError("--out and how to read a file (--text, ...) go with --file, not with a single text.")
         if not any(text.strip() for text in texts):
             raise UserError("The text is empty: there is nothing to predict for it.")
         tell(load(run), texts)
         return
-    predict_file(load(run), file, out, options or FileOptions())
+    predict_file(load(run), file, out, options or FileOptions(), spreadsheet_safe=spreadsheet_safe)
 
 
 def tell(engine: Engine, texts: tuple[str, ...]) -> None:
@@ -87,7 +93,9 @@ def tell_remarks(engine: Engine) -> None:
         print(f"{engine.folder}: {remark}", file=sys.stderr)
 
 
-def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOptions) -> None:
+def predict_file(
+    engine: Engine, file: Path, out: Path | None, options: FileOptions, *, spreadsheet_safe: bool = False
+) -> None:
     """Predict every row of a file; its rows are checked whole before the first is predicted."""
     task = moved_task(engine.fine_tuned, file, options)
     tell_remarks(engine)
@@ -96,7 +104,7 @@ def predict_file(engine: Engine, file: Path, out: Path | None, options: FileOpti
     check(engine, inputs, file, keyed=_is_official(out, inputs))
     count = empty = cut = 0
     with writing(out) as stream:
-        writer = open_writer(out, stream, task, inputs)
+        writer = open_writer(out, stream, task, inputs, spreadsheet_safe=spreadsheet_safe)
         for row, prediction in predictions(engine, inputs):
             writer.write(row, prediction)
             count += 1
@@ -189,12 +197,15 @@ class ObjectWriter:
 class CellWriter:
     """CSV or TSV: the columns as they were, then the cells of the prediction."""
 
-    def __init__(self, stream: TextIO, task: Task, inputs: Inputs, *, style: CellStyle) -> None:
+    def __init__(
+        self, stream: TextIO, task: Task, inputs: Inputs, *, style: CellStyle, spreadsheet_safe: bool = False
+    ) -> None:
         """Write the header to `stream`."""
         self.task = task
         self.columns = inputs.columns
         stream.write(style.start)
-        self.cells = csv.writer(stream, delimiter=style.delimiter, lineterminator=style.newline)
+        cells = csv.writer(stream, delimiter=style.delimiter, lineterminator=style.newline)
+        self.cells = SpreadsheetCells(cells) if spreadsheet_safe else cells
         self.cells.writerow([*self.columns, *_free(list(task.cells(None)), self.columns)])
 
     def write(self, row: Row, prediction: Prediction | None) -> None:
@@ -206,16 +217,44 @@ class CellWriter:
         """Write nothing more."""
 
 
-def open_writer(out: Path | None, stream: TextIO, task: Task, inputs: Inputs) -> Writer:
+class SpreadsheetCells:
+    """A csv.writer's `writerow` with an apostrophe before each cell that a spreadsheet would take for a formula."""
+
+    def __init__(self, cells: Any) -> None:
+        """Write to `cells`, a csv.writer."""
+        self.cells = cells
+
+    def writerow(self, row: Sequence[object]) -> None:
+        """Write one row."""
+        self.cells.writerow([f"'{cell}" if is_formula(str(cell)) else cell for cell in row])
+
+
+def is_formula(cell: str) -> bool:
+    """Return whether a spreadsheet takes a cell for a formula, or may: it begins as one and is no number."""
+    if not cell.startswith(FORMULA_STARTS):
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return True
+    return cell[0].isspace()
+
+
+def open_writer(
+    out: Path | None, stream: TextIO, task: Task, inputs: Inputs, *, spreadsheet_safe: bool = False
+) -> Writer:
     """Return the writer for the output's name; on standard output the form is the input's."""
     suffix = out.suffix.lower() if out else ".jsonl" if inputs.lines else ".csv"
+    if spreadsheet_safe and suffix not in (".csv", ".tsv"):
+        raise UserError("--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes no JSON for a formula.")
     if _is_official(out, inputs):
         return ObjectWriter(stream, inputs)
     if suffix in (".jsonl", ".ndjson", ".json"):
         return LineWriter(stream, inputs)
     if suffix in (".csv", ".tsv"):
         style = inputs.table.style(suffix) if inputs.table else CellStyle(delimiter="\t" if suffix == ".tsv" else ",")
-        return CellWriter(stream, task, inputs, style=style if out else replace(style, start=""))
+        style = style if out else replace(style, start="")
+        return CellWriter(stream, task, inputs, style=style, spreadsheet_safe=spreadsheet_safe)
     raise UserError(f"{out}: predictions are written as .csv, .tsv or .jsonl.")
 
 

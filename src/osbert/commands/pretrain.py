@@ -8,6 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.terminal import open_console
+
 
 @functools.cache
 def settings_help() -> str:
@@ -53,8 +55,6 @@ def pretrain(
     from contextlib import ExitStack, nullcontext
     from functools import partial
 
-    from rich.console import Console
-
     from osbert.commands.pretrain_budget import time_taken, within_minutes
     from osbert.commands.pretrain_run import Run
     from osbert.commands.pretrain_settings import read_plan, split_recipe
@@ -64,7 +64,7 @@ def pretrain(
 
     name, chosen = split_recipe((recipe, *settings))
     with joined() as group, ExitStack() as held, Interruption() as wish:
-        console = Console(quiet=group.rank > 0)
+        console = open_console(quiet=group.rank > 0)
         say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
         try:
             with nullcontext() if group.size > 1 else wish.at_once():

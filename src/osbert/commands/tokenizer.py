@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -26,6 +25,7 @@ from osbert.corpus.readers import Reading, probe, read_input
 from osbert.errors import UserError
 from osbert.interop.families_tokenizer import read_any_tokenizer
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.terminal import open_console
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.train import WordCounter, check_settings, learn
@@ -178,7 +178,7 @@ def encode(folder: Path, text: Annotated[str, Parameter(allow_leading_hyphen=Tru
     for number, (piece, index, start, end) in enumerate(rows):
         cells = (str(number), str(index), str(start), str(end), piece, _visible(text[start:end]))
         table.add_row(*map(Text, cells))  # as Text: "[UNK]" is no mark-up
-    console = Console(highlight=False)
+    console = open_console(highlight=False)
     console.print(table)
     words = int(encoding.words[-1]) + 1 if len(encoding) else 0
     console.print(f"{_many(len(encoding), 'piece')}, {_many(words, 'word')}, {_many(len(text), 'character')}")
@@ -227,7 +227,7 @@ def _texts(
 
 def _progress() -> Progress:
     """Return a progress line on standard error, with the time left; nothing where that is no terminal."""
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

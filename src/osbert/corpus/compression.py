@@ -9,6 +9,7 @@ import os
 import tarfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -16,6 +17,10 @@ from osbert.errors import UserError
 
 BUFFER = 1 << 16
 """Bytes of a table read at a time."""
+NESTED = 8
+"""Most archives, or compressions of one file, inside each other."""
+WINDOW = 1 << 28
+"""Bytes that a decompressor may hold, or 8 times the file's size for larger ones (zstd --long=31, xz --lzma2=dict)."""
 ARCHIVES = {".tgz": ".tar.gz", ".txz": ".tar.xz", ".tbz2": ".tar.bz2", ".tzst": ".tar.zst"}
 """Short endings of compressed archives, and what they stand for."""
 
@@ -190,10 +195,10 @@ class _Frame:
 
     needs_input = True
 
-    def __init__(self) -> None:
+    def __init__(self, window: int) -> None:
         import zstandard  # only this ending needs it
 
-        decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=window)
         self.inner = decompressor.decompressobj(write_size=1 << 15)
 
     @property
@@ -210,10 +215,19 @@ class _Frame:
 
 COMPRESSIONS: dict[str, Callable[[BinaryIO], Members]] = {
     ".gz": lambda raw: Members(raw, _Gzip, padding=b"\0"),
-    ".xz": lambda raw: Members(raw, lzma.LZMADecompressor, padding=b"\0"),
+    ".xz": lambda raw: Members(raw, partial(lzma.LZMADecompressor, memlimit=_window(raw)), padding=b"\0"),
     ".bz2": lambda raw: Members(raw, bz2.BZ2Decompressor),
-    ".zst": lambda raw: Members(raw, _Frame),
+    ".zst": lambda raw: Members(raw, partial(_Frame, _window(raw))),
 }
+
+
+def _window(raw: BinaryIO) -> int:
+    """Return how many bytes may be held to decompress a file."""
+    try:
+        size = os.fstat(raw.fileno()).st_size
+    except (AttributeError, OSError):  # a file within an archive
+        size = 0
+    return min(1 << 31, max(WINDOW, 8 * size))
 
 
 def unpacked(name: str) -> tuple[str, list[str]]:
@@ -237,7 +251,10 @@ def unpacked(name: str) -> tuple[str, list[str]]:
 
 def decompressed(raw: BinaryIO, name: str, *, shown: str) -> Stream:
     """Return the content of an open file, uncompressed as its name says; `shown` is what messages call it."""
-    for ending in unpacked(name)[1]:
+    endings = unpacked(name)[1]
+    if len(endings) > NESTED:
+        raise UserError(f"{shown}: more than {NESTED} compressions inside each other. Unpack it first.")
+    for ending in endings:
         raw = cast(BinaryIO, COMPRESSIONS[ending](raw))
     return Stream(raw, name=shown)
 

@@ -6,7 +6,6 @@ Ray are datatrove's own executors; what they have finished is seen when the same
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import re
 import subprocess
@@ -27,6 +26,7 @@ from osbert.corpus.tasks import MOST_TASKS, Encode, Filter, Read, Repeated, gath
 from osbert.corpus.workers import end_with_parent
 from osbert.errors import UserError
 from osbert.files import write_json
+from osbert.guarded import read_json
 from osbert.text.normalize import CJK
 
 Executor = Literal["local", "slurm", "ray"]
@@ -122,7 +122,7 @@ def _refuse_running(path: Path) -> None:
     """Raise Submitted while Slurm still has jobs of an earlier command: the same tasks must not run twice at a time."""
     if not path.is_file():
         return
-    jobs = ",".join(json.loads(path.read_text(encoding="utf-8")))
+    jobs = ",".join(read_json(path))
     try:
         found = subprocess.run(["squeue", "--noheader", "--jobs", jobs], capture_output=True, text=True, check=False)
     except OSError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from osbert.corpus.compression import Stream, decompressed, unpacked
+from osbert.corpus.compression import NESTED, Stream, decompressed, unpacked
 from osbert.errors import Problems, UserError
 
 Kind = Literal["text", "json", "parquet", "wikipedia"]
@@ -126,21 +126,23 @@ class OpenInput:
         with open(self.source.path, "rb") as self._file:
             yield from self._open(self._file, name, name)
 
-    def _open(self, raw: BinaryIO, name: str, shown: str) -> Iterator[Part]:
+    def _open(self, raw: BinaryIO, name: str, shown: str, depth: int = 0) -> Iterator[Part]:
+        if depth > NESTED:
+            raise UserError(f"{shown}: more than {NESTED} archives inside each other. Unpack it first.")
         stream = decompressed(raw, name, shown=shown)
         kind = kind_of(name)
         if kind == "tar":
-            yield from self._members(stream, shown)
+            yield from self._members(stream, shown, depth)
         elif kind in ("text", "json", "wikipedia"):
             yield Part(shown, cast(Kind, kind), stream)
         else:
             self.repairs.skipped += 1
             self.repairs.note(f"{shown}: left out, its ending is not known")
 
-    def _members(self, stream: Stream, shown: str) -> Iterator[Part]:
+    def _members(self, stream: Stream, shown: str, depth: int) -> Iterator[Part]:
         try:
             with tarfile.open(fileobj=cast(Any, stream), mode="r|", tarinfo=_Header) as archive:
-                yield from self._files(archive, shown)
+                yield from self._files(archive, shown, depth)
         except tarfile.TarError as error:
             raise UserError(
                 f"{shown}: not a tar archive that can be read to its end ({error}), after byte {stream.offset:,}. "
@@ -149,14 +151,14 @@ class OpenInput:
         while stream.read(BLOCK):  # a checksum at the end of the compressed data has not been compared yet
             pass
 
-    def _files(self, archive: tarfile.TarFile, shown: str) -> Iterator[Part]:
+    def _files(self, archive: tarfile.TarFile, shown: str, depth: int) -> Iterator[Part]:
         kept: list[tarfile.TarInfo] = vars(archive)["members"]
         while (member := archive.next()) is not None:
             kept.clear()  # the archive would keep a record of every file it has passed
             hidden = any(piece.startswith(".") for piece in Path(member.name).parts)
             handle = archive.extractfile(member) if member.isfile() and not hidden else None
             if handle is not None:
-                yield from self._open(cast(BinaryIO, handle), member.name, f"{shown}:{member.name}")
+                yield from self._open(cast(BinaryIO, handle), member.name, f"{shown}:{member.name}", depth + 1)
 
 
 class _Header(tarfile.TarInfo):

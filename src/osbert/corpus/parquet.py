@@ -37,8 +37,18 @@ def read_columns(path: Path) -> tuple[str, ...]:
 def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield each row as plain values by column; raises UserError as `read_texts`."""
     with _opened(path) as table:
+        row = 0
         for batch in table.iter_batches(batch_size=1024):
-            yield from batch.to_pylist()
+            try:
+                yield from batch.to_pylist()
+            except UnicodeDecodeError as error:
+                names = batch.schema.names
+                bad = [(row + place, name) for name, column in zip(names, batch.columns) for place in _bad(column)]
+                number, name = min(bad)
+                raise UserError(
+                    f"{path}, row {number + 1:,}: what is in the column '{name}' is not UTF-8 ({error.reason})."
+                ) from error
+            row += len(batch)
 
 
 @contextmanager
@@ -56,6 +66,36 @@ def _opened(path: Path) -> Iterator[Any]:
         raise UserError(f"{path}: not a Parquet file that can be read ({error}).") from error
 
 
+def _bad(column: Any) -> list[int]:
+    """Return the places in a column whose text is not UTF-8."""
+    found = []
+    for place, value in enumerate(column):
+        try:
+            value.as_py()
+        except UnicodeDecodeError:
+            found.append(place)
+    return found
+
+
+def _values(column: Any, row: int, name: str, errors: Errors, repairs: Repairs) -> list[str | None]:
+    """Return the texts of a column, of which the first is in `row`; what is not UTF-8 is replaced, or a UserError."""
+    try:
+        texts: list[str | None] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        bad = _bad(column)
+        if errors != "replace":
+            raise UserError(
+                f"{name}, row {row + bad[0] + 1:,}: the text is not UTF-8 ({error.reason}). --errors replace puts "
+                "U+FFFD and counts."
+            ) from error
+        repairs.replaced += len(bad)
+        repairs.note(f"{name}, row {row + bad[0] + 1:,}: undecodable bytes replaced")
+        texts = [
+            value.as_buffer().to_pybytes().decode("utf-8", "replace") if value.is_valid else None for value in column
+        ]
+    return texts
+
+
 def _check_column(name: str, field: str, kinds: dict[str, str]) -> None:
     if field not in kinds:
         raise UserError(
@@ -69,7 +109,7 @@ def _texts(columns: Iterator[Any], name: str, errors: Errors, repairs: Repairs) 
     problems = Problems(heading=f"{name} has rows that cannot be used (--errors replace leaves them out)")
     row = 0
     for column in columns:
-        for text in column.to_pylist():
+        for text in _values(column, row, name, errors, repairs):
             row += 1
             if text is None and errors == "replace":
                 repairs.records += 1

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from osbert.corpus.decoding import GUESSED, Errors, decode_blocks
 from osbert.corpus.inputs import Input, OpenInput, Part, Repairs, find_inputs
 from osbert.corpus.wikipedia import read_articles
 from osbert.errors import Problems, UserError, nearest, not_json
+from osbert.guarded import parse_json
 
 CHUNK = 1 << 20
 """Characters in a chunk at most."""
@@ -214,12 +216,10 @@ def _json_text(line: str | None, field: str) -> str | None:
     if not line or line.isspace():
         return None
     try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
+        record = parse_json(line)
+    except JSONDecodeError as error:
         hint = " (a JSON array? One object a line is needed)" if line.lstrip()[:1] == "[" else ""
         raise ValueError(f"not JSON: {not_json(error)} at character {error.pos + 1}{hint}") from None
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError(f"not an object with a field '{field}' but {_shown(record)}")
     if field not in record:

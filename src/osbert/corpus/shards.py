@@ -7,7 +7,6 @@ that goes on from the shard before has no entry); `words.npy`, the bits of the w
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from osbert.corpus import damage
 from osbert.errors import Problems, UserError
+from osbert.guarded import read_json
 from osbert.text.document import Documents
 
 FORMAT = 1
@@ -217,7 +217,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         hint = "its build was not finished: give the same command again" if begun else "`osbert corpus build` makes one"
         raise UserError(f"{folder}: no corpus here ({MANIFEST} is missing); {hint}.")
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = read_json(path)
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error}); the corpus is damaged, build it again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:

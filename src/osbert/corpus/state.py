@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from osbert.corpus.inputs import Input
 from osbert.corpus.readers import Reading
 from osbert.errors import UserError
 from osbert.files import write_json
+from osbert.guarded import read_json
 from osbert.recipe import difference
 from osbert.text.words import Words
 
@@ -76,7 +76,7 @@ class State:
         if not path.is_file():
             return None
         try:
-            table = json.loads(path.read_text(encoding="utf-8"))
+            table = read_json(path)
             return cls(**{**table, "position": Position(**table["position"])})
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(f"{path}: damaged ({error}); remove {folder} and build again.") from error

@@ -27,6 +27,7 @@ from osbert.corpus.state import BuildSettings, Position
 from osbert.corpus.writer import ShardWriter, lines_folder
 from osbert.errors import UserError
 from osbert.files import write_json
+from osbert.guarded import read_json
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import segmenter
 
@@ -132,10 +133,10 @@ class Encode:
             writer.add(encoded)
         if writer.tokens:
             entries.append(writer.write(len(entries)))
-        repairs = json.loads((folder / REPAIRS).read_text(encoding="utf-8"))
+        repairs = read_json(folder / REPAIRS)
         left_out: Counter[str] = Counter()
         for path in folder.glob(LEFT_OUT.format("*")):
-            left_out.update(json.loads(path.read_text(encoding="utf-8")))
+            left_out.update(read_json(path))
         span = [began, time.time()]
         write_json(folder / NOTE, {"shards": entries, "repairs": repairs, "left_out": left_out, "span": span})
 
@@ -199,7 +200,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 def _note(folder: Path) -> dict[str, Any]:
     try:
-        note: dict[str, Any] = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+        note: dict[str, Any] = read_json(folder / NOTE)
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: the task is not finished; give the same command again.") from error
     return note

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from osbert.data.table_format import (
 )
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, not_json
+from osbert.guarded import parse_json
 
 __all__ = ["CellStyle", "Reading", "Row", "Table", "open_table"]
 
@@ -129,8 +131,8 @@ class Table:
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
-            except json.JSONDecodeError as error:
+                value = parse_json(line)
+            except JSONDecodeError as error:
                 problems.add(f"{self.path}, line {number}: not JSON ({not_json(error)} at character {error.colno}).")
                 continue
             if isinstance(value, dict):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -20,6 +20,7 @@ from osbert.corpus.signatures import LONGEST, foreign
 from osbert.data.table_columns import is_known
 from osbert.data.table_rows import parse
 from osbert.errors import Problems, UserError
+from osbert.guarded import parse_json
 
 Choice = Literal["auto", "yes", "no"]
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet")
@@ -29,6 +30,8 @@ _HINT = re.compile(r"\ufeff?\"?sep=(.)\"?[\r\n]*", re.IGNORECASE)
 """Excel's hint at the delimiter, a line before the first row."""
 _DELIMITERS = ("\t", ",", ";", "|")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
+LONGEST_LINE = 1 << 22
+"""Most characters of a line, more than War and Peace has. Cutting it into pieces takes a hundred bytes for each."""
 _SAMPLE_LINES = 1000
 _SAMPLE_CHARACTERS = 1 << 20
 _SAMPLE_BYTES = 1 << 15
@@ -83,11 +86,32 @@ def open_text(path: Path, encoding: str) -> TextIO:
 
     Raises UserError where its first bytes are those of a file of another kind, such as an Excel workbook.
     """
-    file = open_packed(path)
-    if what := foreign(file.peek(LONGEST)[:LONGEST], path):
-        file.close()
-        raise UserError(f"{path} is no text but {what}.")
-    return io.TextIOWrapper(file, encoding=encoding, newline="\n")
+    return _Lines(path, encoding)
+
+
+class _Lines(io.TextIOWrapper):
+    """The text of a file, none of whose lines may be endless: a few kilobytes of .gz can be a line of gigabytes."""
+
+    def __init__(self, path: Path, encoding: str) -> None:
+        file = open_packed(path)
+        if what := foreign(file.peek(LONGEST)[:LONGEST], path):
+            file.close()
+            raise UserError(f"{path} is no text but {what}.")
+        super().__init__(file, encoding=encoding, newline="\n")
+        self.path = path
+        self.number = 0
+
+    def __next__(self) -> str:  # type: ignore[override] # an iterator of bytes, says its base class's stub
+        line = self.readline(LONGEST_LINE + 1)
+        self.number += 1
+        if len(line) > LONGEST_LINE:
+            raise UserError(
+                f"{self.path}, line {self.number}: it has more than {LONGEST_LINE:,} characters. Is it a table, with "
+                "line ends? Cut the text into shorter ones."
+            )
+        if not line:
+            raise StopIteration
+        return line
 
 
 def find_format(path: Path, reading: Reading) -> Format:
@@ -196,8 +220,8 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
         )
     for line in lines:
         try:
-            value = json.loads(line)
-        except json.JSONDecodeError:
+            value = parse_json(line)
+        except JSONDecodeError:
             continue  # the rows tell every such line with its number
         if isinstance(value, dict):
             keys |= dict.fromkeys(value)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from osbert.data.tag_marks import apart, covered, marks
 from osbert.data.tag_rows import Rows, check_tags, read_columns, words_of
 from osbert.data.tags import Span, Spelling, read_tags, recognise
 from osbert.errors import Problems, UserError, not_json
+from osbert.guarded import parse_json
 from osbert.text.split import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -153,7 +154,7 @@ class _Reader:
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
+                value = parse_json(line)
                 if not isinstance(value, dict):
                     raise ValueError(f"{line.strip()[:40]!r} is not an object {{...}}; write one a line")
                 if words := _named(value, WORDS):
@@ -161,7 +162,7 @@ class _Reader:
                     rows[-1].lines = [number] * len(rows[-1].words)
                 elif sentence := self._marked(value, number):
                     self.found.sentences.append(sentence)
-            except json.JSONDecodeError as error:
+            except JSONDecodeError as error:
                 fault = f"{not_json(error)} at character {error.colno}"
                 self.problems.add(f"{self.path}, line {number}: not JSON ({fault}).")
             except ValueError as error:

@@ -12,7 +12,9 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
-from osbert.interop.tokenizer_files import damage_told, read_object, read_tokenizer, write_tokenizer
+from osbert.guarded import read_bytes
+from osbert.interop.tokenizer_checks import check_tokenizer
+from osbert.interop.tokenizer_files import LARGEST_VOCABULARY, damage_told, read_object, read_tokenizer, write_tokenizer
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
 
 FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES))
@@ -75,8 +77,10 @@ def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:
     config = _optional(path / CONFIG)
     settings = {name: value for name, value in config.items() if name not in PLACES}
     _set_first_space(content, config.get("add_prefix_space"))
+    written = json.dumps(content, ensure_ascii=False)
     try:
-        return FileTokenizer(json.dumps(content, ensure_ascii=False), specials=_specials(path), settings=settings)
+        check_tokenizer(content, len(written))
+        return FileTokenizer(written, specials=_specials(path), settings=settings)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -114,7 +118,7 @@ def _byte_level(path: Path) -> dict[str, Any]:
     """Return the tokenizer.json that vocab.json and merges.txt, GPT-2's files, stand for in a RoBERTa folder."""
     ids = read_object(path / "vocab.json")
     try:
-        lines = (path / "merges.txt").read_text(encoding="utf-8").split("\n")
+        lines = read_bytes(path / "merges.txt", most=LARGEST_VOCABULARY).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path / 'merges.txt'}: not UTF-8 at byte {error.start:,}. Copy or download it again."

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import replace_file
+from osbert.guarded import read_bytes
 from osbert.interop.google_checksum import masked
 from osbert.interop.google_table import Row, read_number, read_table, write_number, write_table
 
@@ -35,6 +36,9 @@ TYPES = {
     19: torch.float16,
 }
 """TensorFlow's numbers of the types that are plain numbers."""
+LARGEST_INDEX = 1 << 23
+"""Most bytes of an index that is read."""
+MOST_DIMENSIONS = 8
 HEADER = b"\x08\x01\x1a\x02\x08\x01"
 """One data file, little-endian; of the format's first version."""
 
@@ -92,7 +96,7 @@ def open_bundle(prefix: Path) -> Bundle:
     """
     path = prefix.with_name(prefix.name + INDEX)
     try:
-        rows = dict(read_table(path.read_bytes()))
+        rows = dict(read_table(read_bytes(path, most=LARGEST_INDEX)))
         header = _fields(rows.pop(b""))
         # A key that begins with a zero byte is of a slice of a tensor; the tensor's own entry says that it has such.
         entries = {name.decode(): _entry(value) for name, value in rows.items() if name[0]}
@@ -140,20 +144,26 @@ def _check(bundle: Bundle) -> None:
     """Raise UserError that names every data file that is not there or is too short."""
     problems = Problems(heading=f"{bundle.prefix}{INDEX} tells of data that are not there")
     ends: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for entry in bundle.entries.values():
         ends[entry.shard] = max(ends.get(entry.shard, 0), entry.start + entry.size)
+        sizes[entry.shard] = sizes.get(entry.shard, 0) + entry.size
     for shard, end in sorted(ends.items()):
         path = bundle.data(shard)
         if not path.is_file():
             problems.add(f"{path.name} is missing. Put it beside the index.")
         elif path.stat().st_size < end:
             problems.add(f"{path.name} is cut short: {end:,} bytes are wanted, there are {path.stat().st_size:,}.")
+        elif path.stat().st_size < sizes[shard]:
+            problems.add(f"{path.name} has {path.stat().st_size:,} bytes, its tensors {sizes[shard]:,} together.")
     problems.stop_if_any()
 
 
 def _entry(value: bytes) -> Entry:
     fields = _fields(value)
     shape = _fields(_bytes(fields, 2))
+    if len(shape.get(2, [])) > MOST_DIMENSIONS:
+        raise ValueError(f"a tensor has {len(shape[2])} dimensions")
     return Entry(
         kind=_number(fields, 1),
         shape=tuple(_number(_fields(size), 1) for size in shape.get(2, []) if isinstance(size, bytes)),

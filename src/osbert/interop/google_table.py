@@ -19,6 +19,10 @@ BLOCK = 1 << 18
 """Bytes after which TensorFlow begins another block."""
 INTERVAL = 16
 """Entries from one whole key to the next."""
+LONGEST_KEY = 1024
+"""Most bytes of a key that is read; a variable's name has about 80."""
+MOST_ROWS = 100_000
+"""Most rows that are read; a training checkpoint of BERT LARGE has 1,200."""
 
 Row = tuple[bytes, bytes]
 
@@ -33,8 +37,19 @@ def read_table(content: bytes) -> list[Row]:
     _, place = _read_handle(footer, 0)
     index, _ = _read_handle(footer, place)
     rows: list[Row] = []
+    behind = 0
     for _, handle in _rows(_block(content, index)):
-        rows += _rows(_block(content, _read_handle(handle, 0)[0]))
+        (start, size), _ = _read_handle(handle, 0)
+        if start < behind:
+            raise ValueError(f"the block at byte {start:,} lies before the end of another")
+        behind = start + size + TRAILER
+        before = len(rows)
+        for row in _rows(_block(content, (start, size))):
+            if len(rows) == MOST_ROWS:
+                raise ValueError(f"it has more than {MOST_ROWS:,} rows")
+            rows.append(row)
+        if len(rows) == before:
+            raise ValueError(f"the block at byte {start:,} has no rows")
     return rows
 
 
@@ -102,6 +117,8 @@ def _rows(block: bytes) -> Iterator[Row]:
         size, place = read_number(block, place)
         if shared > len(key) or place + own + size > end:
             raise ValueError("an entry is longer than its block")
+        if shared + own > LONGEST_KEY:
+            raise ValueError(f"a key has {shared + own:,} bytes, more than {LONGEST_KEY:,}")
         key = key[:shared] + block[place : place + own]
         place += own
         yield key, block[place : place + size]

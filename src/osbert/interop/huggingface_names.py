@@ -198,7 +198,11 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
     problems.stop_if_any()
     if family is families.ROBERTA:
         settings["length"] -= settings["first_position"]
-    return Architecture(**settings)
+    architecture = Architecture(**settings)
+    for message in architecture.problems():
+        problems.add(f"{message}.")
+    problems.stop_if_any()
+    return architecture
 
 
 def config(architecture: Architecture, heads: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import torch
 from osbert import __version__
 from osbert.errors import UserError
 from osbert.files import replace_file
+from osbert.guarded import parse_json
 from osbert.interop.padded import INPUTS, STATES, Padded
 
 ONNX = "model.onnx"
@@ -115,7 +116,7 @@ def open_onnx(path: Path) -> Opened:
             f"{__version__}, which reads form {FORM}. {again}."
         )
     try:
-        learnt, sizes = dict(json.loads(said["osbert.learnt"])), dict(json.loads(said.get("osbert.sizes", "{}")))
+        learnt, sizes = dict(parse_json(said["osbert.learnt"])), dict(parse_json(said.get("osbert.sizes", "{}")))
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(f"{path} is damaged: what osbert wrote beside the graph cannot be read. {again}.") from error
     return Opened(

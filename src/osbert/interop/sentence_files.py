@@ -5,12 +5,12 @@ Where a form has no such files, a field of its config keeps the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from osbert import guarded
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.interop.weight_files import read_json
@@ -109,7 +109,7 @@ def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
 
 def _modules(path: Path) -> list[Mapping[str, Any]]:
     try:
-        parts = json.loads(path.read_text(encoding="utf-8"))
+        parts = guarded.read_json(path)
     except ValueError as error:
         raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.") from error
     if not isinstance(parts, list) or not all(isinstance(part, dict) and "type" in part for part in parts):

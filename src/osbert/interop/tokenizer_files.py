@@ -8,13 +8,14 @@ as in google-research/bert, the limit is 200.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
+from osbert.guarded import read_bytes, read_json
+from osbert.interop.tokenizer_checks import PIECES
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert.text.wordpiece import LONGEST_WORD
 
@@ -24,6 +25,8 @@ _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
+LARGEST_VOCABULARY = 1 << 26
+"""Most bytes of a vocabulary's file, 64 MiB."""
 _INSTEAD = "A WordPiece tokenizer as BERT's is needed here; give one of those, or train one: osbert tokenizer train"
 
 
@@ -137,7 +140,10 @@ def _in_order(ids: dict[str, int], path: Path) -> list[str]:
 
 def _read_vocabulary(path: Path) -> list[str]:
     try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+        content = read_bytes(path, most=LARGEST_VOCABULARY)
+        if (count := content.count(b"\n")) > PIECES:
+            raise UserError(f"{path} has {count:,} lines; a vocabulary has at most {PIECES:,} pieces, one a line.")
+        lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: not UTF-8 at byte {error.start:,}. A vocabulary has a piece a line, in UTF-8."
@@ -156,8 +162,8 @@ def _looks_uncased(vocabulary: list[str]) -> bool:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the object in one of a tokenizer's JSON files; raises UserError when it is damaged."""
     try:
-        content = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
+        content = read_json(path)
+    except ValueError as error:
         raise UserError(f"{path}: not JSON in UTF-8 ({error}). The file is damaged or incomplete.") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: a JSON object was expected, not {type(content).__name__}.")

@@ -30,6 +30,8 @@ from osbert.models.lora import Factors
 
 TUNED = "tuned.safetensors"
 BASE = "base.json"
+DEEPEST = 8
+"""Most folders, one tuned on the other."""
 UP, DOWN = ".lora_up", ".lora_down"
 
 
@@ -44,9 +46,14 @@ def read_whole(folder: Path) -> dict[str, Tensor]:
 
     Raises UserError as `read_tensors`, and when the base is not where it was or is another model by now.
     """
+    return _whole(folder, ())
+
+
+def _whole(folder: Path, above: tuple[Path, ...]) -> dict[str, Tensor]:
+    """Return all tensors; `above` are the folders that stand on this one."""
     if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
         return _canonical(read_tensors(folder), folder)
-    whole = {name: tensor for name, tensor in _base(folder).items() if not name.startswith(names.HEAD_PREFIXES)}
+    whole = {name: tensor for name, tensor in _base(folder, above).items() if not name.startswith(names.HEAD_PREFIXES)}
     own = read_file(folder / TUNED)
     for name, tensor in own.items():
         if name.endswith(UP):
@@ -90,7 +97,7 @@ def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     return canonical(tensors, family) if family else tensors
 
 
-def _base(folder: Path) -> dict[str, Tensor]:
+def _base(folder: Path, above: tuple[Path, ...]) -> dict[str, Tensor]:
     facts = read_json(folder / BASE)
     if not all(isinstance(facts.get(name), str) for name in ("path", "fingerprint")):
         raise UserError(f"{folder / BASE} does not tell path and fingerprint of the model tuned on. Copy it again.")
@@ -100,7 +107,10 @@ def _base(folder: Path) -> dict[str, Tensor]:
             f"{folder} holds only what was tuned; the model that it belongs to, {path}, is not there. Put it back, or "
             f'write where it is now as "path" in {folder / BASE}.'
         )
-    tensors = read_whole(path)
+    above = (*above, folder.resolve())
+    if path.resolve() in above or len(above) > DEEPEST:
+        raise UserError(f"{folder / BASE} names {path}, which stands on {folder} itself or on too many others.")
+    tensors = _whole(path, above)
     if fingerprint(tensors) != facts["fingerprint"]:
         raise UserError(
             f"{path} holds another model than the one that {folder} was tuned on. Put that one back, or write where it "

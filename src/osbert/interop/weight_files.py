@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,28 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from osbert import guarded
 from osbert.errors import Problems, UserError
-from osbert.files import replace_file, system_error
+from osbert.files import replace_file, require_utf8, system_error
+from osbert.interop.pickle_checks import check_pickle, check_tensors
 
 SAFE = "model.safetensors"
 PICKLED = "pytorch_model.bin"
 FOREIGN = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index", "model.onnx")
+LARGEST_CONFIG = 1 << 25
+"""Most bytes of a config or an index; with a hundred thousand labels it has about 8 million."""
+MOST_SHARDS = 10_000
+LARGEST_HEADER = 1 << 23
+"""Most bytes of a safetensors header, which has about 100 for a tensor."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file. Raises UserError when the file is missing or is not one JSON object."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = guarded.read_json(path, most=LARGEST_CONFIG)
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Is {path.parent} a model's folder?") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.") from error
     if not isinstance(value, dict):
         raise UserError(f"{path}: expected a JSON object, found {type(value).__name__}.")
@@ -54,14 +60,17 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 def read_file(path: Path) -> dict[str, Tensor]:
     """Return the tensors of one .safetensors or .bin file. Raises UserError when it is cut short or unreadable."""
     if path.suffix == ".safetensors":
+        require_utf8(path)
         _check_size(path)
         try:
-            return dict(load_file(path))
-        except (OSError, MemoryError):
+            with guarded.native(path):
+                return dict(load_file(path))
+        except (OSError, MemoryError, UserError):
             raise
         except Exception as error:  # what damage makes of a header has no one class
             raise UserError(f"{path}: not a readable safetensors file: {error}. Copy or download it again.") from error
     try:
+        check_pickle(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, MemoryError):
         raise
@@ -75,6 +84,10 @@ def read_file(path: Path) -> dict[str, Tensor]:
         isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
     ):
         raise UserError(f"{path}: expected a dictionary of tensors.")
+    try:
+        check_tensors(state, path.stat().st_size)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}. It is damaged: copy or download it again.") from error
     return dict(state)
 
 
@@ -89,6 +102,7 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write a .safetensors file that is either there whole or not at all; OSError when it cannot be."""
+    require_utf8(path)
     whole = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     try:
         replace_file(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
@@ -106,9 +120,12 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
             problems.add(f"{tensor} is said to be in {name!r}, which is no file's name.")
     problems.stop_if_any()
     names = sorted(set(shards.values()))
+    if len(names) > MOST_SHARDS:
+        raise UserError(f"{index} names {len(names):,} files; weights are in at most {MOST_SHARDS:,}.")
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
-        raise UserError(f"{index.parent} lacks {', '.join(missing)}, named in {index.name}. Copy or download them.")
+        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5:,} others" if len(missing) > 5 else "")
+        raise UserError(f"{index.parent} lacks {shown}, named in {index.name}. Copy or download them.")
     tensors = {}
     for name in names:
         tensors.update(read_file(index.parent / name))
@@ -122,13 +139,14 @@ def _check_size(path: Path) -> None:
     """Compare the size with what the header promises, so that a broken copy is called that, with its numbers."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
+        if (length := int.from_bytes(file.read(8), "little")) > LARGEST_HEADER and length + 8 <= size:
+            raise UserError(f"{path}: its header has {length:,} bytes; one has at most {LARGEST_HEADER:,}.")
         header = file.read(length) if length + 8 <= size else b""
     try:
-        tensors = json.loads(header)
+        tensors = guarded.parse_json(header.decode())
         ends = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
         promised = 8 + length + max(ends, default=0)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: the file is cut short, or no safetensors file: its {size:,} bytes hold no whole header. "
             "Copy or download it again."

@@ -18,6 +18,9 @@ from osbert.models.layout import Layout, lay_out
 from osbert.models.linear import Linear
 from osbert.models.recurrent import Recurrent
 
+MOST = {"layers": 1000, "recurrent": 100, "length": 1 << 17}
+"""Sizes that cost memory before there are weights: modules are made of layers, tables of angles for the length."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
@@ -68,6 +71,10 @@ class Architecture:
     recurrent: int = 0
     """Layers of a bidirectional LSTM above the last block, as the paper adds in fine-tuning (Table 5, + BiLSTM)."""
 
+    def problems(self) -> tuple[str, ...]:
+        """Return what keeps the architecture from being built: every size that cannot be."""
+        return tuple(_problems(self))
+
     def build(self) -> Transformer:
         """Return a Transformer with fresh weights, drawn from torch's global generator.
 
@@ -89,8 +96,7 @@ class Architecture:
 
         Raises ValueError listing every size that cannot be.
         """
-        problems = list(_problems(self))
-        if problems:
+        if problems := self.problems():
             raise ValueError("this architecture cannot be built: " + "; ".join(problems))
         with torch.device("meta"):
             return Transformer(replace(self, feedforward=self.feedforward or 4 * self.width))
@@ -231,6 +237,11 @@ def _problems(sizes: Architecture) -> Iterator[str]:
         yield from (
             f"{name} is {getattr(sizes, name)}, but must be {wanted}" for name in names if getattr(sizes, name) < least
         )
+    yield from (
+        f"{name} is {getattr(sizes, name):,}, but must be at most {most:,}"
+        for name, most in MOST.items()
+        if getattr(sizes, name) > most
+    )
     for name in ("dropout", "attention_dropout"):
         if not 0 <= getattr(sizes, name) < 1:
             yield f"{name} is {getattr(sizes, name)}, but must be at least 0 and below 1"

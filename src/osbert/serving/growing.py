@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import write_json
+from osbert.guarded import read_json
 
 PROGRESS = "progress.json"
 
@@ -30,7 +30,7 @@ class Growing:
         self.tally: dict[str, Any] = {}
         path = folder / PROGRESS
         if path.is_file():
-            noted = json.loads(path.read_text(encoding="utf-8"))
+            noted = read_json(path)
             self.sizes, self.tally = noted["sizes"], noted["tally"]
         for name, size in self.sizes.items():
             self._cut(self.path(name), size)

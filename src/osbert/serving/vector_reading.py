@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
+from osbert.guarded import parse_json
 from osbert.serving.vector_files import BLOCK, ENDS, SETTINGS, SUFFIXES, beside, parquet_library
 
 TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
@@ -87,7 +87,7 @@ class _Arrays(VectorFile):
         if not self.known.is_file():
             raise UserError(f"{self.known} is missing: it tells what the rows of {path} are.")
         with np.load(self.known) as arrays:
-            self.settings = json.loads(arrays[SETTINGS].item())
+            self.settings = parse_json(arrays[SETTINGS].item())
             self.names = [name.removesuffix(ENDS) for name in arrays.files if name.endswith(ENDS)]
             self.lines = arrays["lines"]
             self.ends = {name: arrays[name + ENDS] for name in self.names}
@@ -136,7 +136,7 @@ class _Parquet(VectorFile):
         self.path = path
         with self._opened() as table:
             schema = table.schema_arrow
-            self.settings = json.loads(schema.metadata[b"osbert"])
+            self.settings = parse_json(schema.metadata[b"osbert"].decode())
             self.vectors = [name for name in schema.names if name.partition("_")[0] == "vector"]
             self.names = [name for name in schema.names if name != "line" and name not in self.vectors]
             counts = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]

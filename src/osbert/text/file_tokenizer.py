@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import Problems, UserError
+from osbert.guarded import native
 from osbert.text.tokenizer import Encoding, Tokenizer
 
 NAMES = ("pad", "unknown", "cls", "sep", "mask")
@@ -45,7 +46,10 @@ class FileTokenizer:
         self.specials = dict(specials)
         self.settings = dict(settings or {})
         try:
-            self._library = Library.from_str(content)
+            with native("tokenizer.json"):
+                self._library = Library.from_str(content)
+        except UserError:
+            raise
         except Exception as error:  # the library raises nothing more special
             raise UserError(f"the tokenizers library cannot read it: {error}") from error
         self._library.no_padding()
@@ -88,7 +92,7 @@ class FileTokenizer:
 
         As in transformers, a special piece that is written in the text ("<mask>") is that piece.
         """
-        return np.array(self._library.encode(text, add_special_tokens=False).ids, np.int32)
+        return np.array(self._cut(text, add_special_tokens=False).ids, np.int32)
 
     def encode_bytes(self, text: str) -> bytes:
         """Return the same ids as little-endian bytes of `id_type`."""
@@ -110,7 +114,7 @@ class FileTokenizer:
         Pieces that are parts of one character (its bytes) all have that character. `words` are what the
         tokenizer cuts text into before it looks for pieces.
         """
-        found = self._library.encode(text, add_special_tokens=False)
+        found = self._cut(text, add_special_tokens=False)
         places = np.array(found.offsets, np.int64).reshape(-1, 2)
         for place, (start, end) in enumerate(places.tolist()):
             part = text[start:end]
@@ -127,7 +131,18 @@ class FileTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the pieces as text."""
-        return str(self._library.decode([int(index) for index in ids], skip_special_tokens=False))
+        with native("tokenizer.json"):
+            return str(self._library.decode([int(index) for index in ids], skip_special_tokens=False))
+
+    def _cut(self, text: str, second: str | None = None, *, add_special_tokens: bool = True) -> Any:
+        """Return the library's Encoding. Raises UserError where it cannot cut the texts, as with a damaged file."""
+        try:
+            with native("tokenizer.json"):
+                return self._library.encode(text, second, add_special_tokens=add_special_tokens)
+        except UserError:
+            raise
+        except Exception as error:  # the library raises nothing more special
+            raise UserError(f"the tokenizers library cannot cut {text[:40]!r} into pieces: {error}") from error
 
     def _special_ids(self) -> list[int]:
         problems = Problems(heading="It cannot be used")
@@ -143,7 +158,7 @@ class FileTokenizer:
     def _pair_form(self) -> tuple[int, int]:
         """Return how many separators are between two texts, and the second one's segment, as a trial shows."""
         text = self.encode("a").tolist()
-        single, pair = self._library.encode("a"), self._library.encode("a", "a")
+        single, pair = self._cut("a"), self._cut("a", "a")
         between = len(pair.ids) - 2 * len(text) - 2
         wanted = [self.cls, *text, *[self.sep] * between, *text, self.sep]
         if single.ids != [self.cls, *text, self.sep] or pair.ids != wanted or between < 1:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from osbert.errors import UserError
 from osbert.files import disk_full, share, sync
+from osbert.guarded import read_json
 
 CHECKPOINTS = "checkpoints"
 """The folder of the checkpoints, in a run's folder."""
@@ -121,7 +122,7 @@ class Checkpoints:
     def read(self, step: int) -> Checkpoint:
         """Return the checkpoint of a step that `newest` found whole."""
         path = self.path(step)
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        state = read_json(path / STATE)
         weights, optimizer = load_file(path / WEIGHTS), load_file(path / OPTIMIZER)
         return Checkpoint(step=state.pop("step"), weights=weights, optimizer=optimizer, state=state)
 
@@ -195,7 +196,7 @@ def _facts(path: Path) -> dict[str, Any]:
 def _damages(folder: Path) -> Iterator[str]:
     """Yield what is wrong with a checkpoint: a file missing, of another size, or of other content."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / MANIFEST)
         expected = {name: dict(manifest[name]) for name in (WEIGHTS, OPTIMIZER, STATE)}
     except FileNotFoundError:
         yield f"{MANIFEST} is missing"

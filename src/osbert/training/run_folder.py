@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.files import write_json, write_text
+from osbert.files import require_utf8, write_json, write_text
+from osbert.guarded import read_json
 
 RECIPE = "recipe.toml"
 FACTS = "run.json"
@@ -48,7 +48,7 @@ class RunFolder:
         """Return what run.json says, nothing if there is none. Raises UserError when it is damaged."""
         path = self.folder / FACTS
         try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            return read_json(path) if path.exists() else {}
         except ValueError as error:
             raise UserError(
                 f"{path} is damaged ({error}). It says what the run was begun with: put it back from a copy of the "
@@ -91,6 +91,7 @@ class RunFolder:
         (see `fail`); run.json keeps that as "changes". Raises UserError with the difference when other settings or
         inputs differ, or when the folder holds something else.
         """
+        require_utf8(self.folder)  # before the work: checkpoints could not be written
         before = dict(self.facts)
         failed, changes = before.pop("failed", None), []
         if not before:

@@ -15,6 +15,7 @@ import rich.progress
 from rich.console import Console
 
 from osbert.files import write_text
+from osbert.guarded import parse_json
 from osbert.training.progress import Mean, Progress
 
 NAME = "metrics.jsonl"
@@ -121,7 +122,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
             try:
-                value = json.loads(line)
+                value = parse_json(line)
             except ValueError:
                 break
             if not line.endswith("\n") or not isinstance(value, dict):

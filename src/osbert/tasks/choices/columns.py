@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from json import JSONDecodeError
 from typing import Any
 
 from osbert.data.table import Row
 from osbert.errors import UserError, nearest
+from osbert.guarded import parse_json
 from osbert.tasks.choices import Choices, Counting, names
 from osbert.tasks.choices.labels import Said, place_of
 
@@ -115,8 +116,8 @@ def texts_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
     told: Any = row.source.get(name, row.values[name])
     if isinstance(told, str):
         try:
-            told = json.loads(told) if told.strip() else []
-        except json.JSONDecodeError:
+            told = parse_json(told) if told.strip() else []
+        except JSONDecodeError:
             told = None
     called: Any = ()
     if isinstance(told, Mapping):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from json import JSONDecodeError
 from typing import Any
 
 from osbert.data.table import Row
 from osbert.errors import UserError, nearest
+from osbert.guarded import parse_json
 from osbert.tasks.spans import Question
 from osbert.tasks.spans.files import located, with_answers
 
@@ -132,6 +133,6 @@ def _number(starts: Any, place: int) -> int | None:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
+        return parse_json(text)
+    except JSONDecodeError:
         return text

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
+from osbert import guarded
 from osbert.data.table_format import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.errors import Problems, UserError, not_json
 from osbert.tasks.spans import Gold, Question
 
 Told = tuple[str, int | None]
 """An answer as a file tells it: its text and the character at which it is said to begin, None where nothing is said."""
+SMALL, TIMES = 1 << 26, 32
+"""Most characters of a file that is read whole, and most for each of its bytes where that is more."""
 _NEAR = 40
 """Characters of an answer that a message shows."""
 
@@ -32,11 +35,14 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
     encoding = find_encoding(path, encoding)
     try:
         with open_text(path, encoding) as file:
-            text = file.read().removeprefix("\ufeff")  # a mark that an encoding asked for does not know as one
-        found = json.loads(text)
+            most = max(SMALL, TIMES * path.stat().st_size)
+            text = file.read(most + 1).removeprefix("\ufeff")  # a mark that an encoding asked for does not know as one
+        if len(text) > most:
+            raise UserError(f"{path}: unpacked it has more than {most:,} characters, {TIMES} times its size.")
+        found = guarded.parse_json(text)
     except UnicodeError as error:
         raise decoding_error(path, encoding) from error
-    except json.JSONDecodeError as error:
+    except JSONDecodeError as error:
         if '"paragraphs"' not in text:
             return None  # JSON lines, as other tables
         place = f"{path}, line {error.lineno}, character {error.colno}"

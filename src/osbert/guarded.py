@@ -1,0 +1,149 @@
+"""JSON and TOML of unknown origin: size, depth and number of values are bounded before a parser builds them.
+
+A parser makes up to 30 bytes of Python objects from a byte of text: an empty list has 3 bytes in a file and 72 in
+memory. What a text would become is therefore estimated first, at the speed of counting characters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any
+
+from osbert.errors import UserError
+
+DEEPEST = 64
+"""Most lists and tables inside each other."""
+LARGEST = 1 << 28
+"""Most bytes of a file that is read whole, where the reader sets no other limit; 256 MiB."""
+FREE = 250_000_000
+"""Bytes of memory that a text's values may take, however short the text is."""
+TIMES = 8
+"""Bytes of memory that they may take beyond that, for each character."""
+CONTAINER, VALUE = 200, 72
+"""About the most bytes of a list or table, and of a value in it."""
+RECIPE = 1 << 18
+"""Most characters of a TOML text."""
+LONGEST_KEY = 16
+"""Most parts of a dotted TOML key. tomllib's memory grows with their square."""
+
+_BLOCK = 1 << 20
+_ESCAPE = re.compile(r"\\.", re.DOTALL)
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{LONGEST_KEY}}}")
+
+
+def read_bytes(path: Path, *, most: int = LARGEST) -> bytes:
+    """Return a file's content. Raises UserError when it has more than `most` bytes; OSError as `open`."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise UserError(f"{path} has {path.stat().st_size:,} bytes; such a file has at most {most:,}. Is it damaged?")
+    return content
+
+
+def read_json(path: Path, *, most: int = LARGEST) -> Any:
+    """Return the value in a JSON file in UTF-8, with or without a byte-order mark.
+
+    Raises ValueError when it is not JSON or not UTF-8, as `parse_json`; UserError and OSError as `read_bytes`.
+    """
+    return parse_json(read_bytes(path, most=most).decode("utf-8-sig"))
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises JSONDecodeError and nothing else, also where the value is nested deeper than DEEPEST, or would take far more
+    memory than its text.
+    """
+    opened = text.count("[") + text.count("{")
+    if opened > DEEPEST or _cost(opened, text.count(",")) > _allowed(text):
+        _require_bounded(text)
+    try:
+        return json.loads(text)
+    except JSONDecodeError:
+        raise
+    except RecursionError:
+        raise JSONDecodeError("nested too deeply", text, 0) from None
+    except ValueError as error:  # a whole number of thousands of digits
+        raise JSONDecodeError(str(error), text, 0) from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the table of a TOML text.
+
+    Raises TOMLDecodeError, also where the text is longer than RECIPE, nested too deeply, or a key has too many parts.
+    """
+    if len(text) > RECIPE:
+        raise tomllib.TOMLDecodeError(f"{len(text):,} characters are more than a recipe has ({RECIPE:,})")
+    if long := _LONG_KEY.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise tomllib.TOMLDecodeError(f"line {line} has a key of more than {LONGEST_KEY} parts: {long[0][:40]}...")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("nested too deeply") from None
+    except ValueError as error:  # a date that there is not, a number of thousands of digits
+        raise tomllib.TOMLDecodeError(str(error)) from None
+
+
+@contextmanager
+def native(what: object) -> Iterator[None]:
+    """Raise UserError about `what` where a library written in Rust panics, which is not an Exception in Python."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{what}: the library that reads it failed ({error}). The file is damaged.") from error
+
+
+def _allowed(text: str) -> int:
+    return FREE + TIMES * len(text)
+
+
+def _cost(containers: int, commas: int) -> int:
+    return CONTAINER * containers + VALUE * commas
+
+
+def _require_bounded(text: str) -> None:
+    """Raise JSONDecodeError where what stands outside of strings is too deep or too much."""
+    depth = containers = commas = 0
+    for outside in _outside(text):
+        containers += outside.count("[") + outside.count("{")
+        commas += outside.count(",")
+        depth, deepest = _depths(outside, depth)
+        if deepest > DEEPEST:
+            raise JSONDecodeError(f"nested deeper than {DEEPEST} levels", text, 0)
+    if _cost(containers, commas) > _allowed(text):
+        raise JSONDecodeError(f"{containers + commas:,} values are too many in {len(text):,} characters", text, 0)
+
+
+def _outside(text: str) -> Iterator[str]:
+    """Yield the parts of a JSON text that are not inside strings, block by block."""
+    inside, start = 0, 0
+    while start < len(text):
+        end = start + _BLOCK
+        while text[end - 1 : end] == "\\":  # an escape is not cut in two
+            end += 1
+        pieces = _ESCAPE.sub("", text[start:end]).split('"')
+        yield "".join(pieces[inside::2])
+        inside = (inside + len(pieces) - 1) % 2
+        start = end
+
+
+def _depths(outside: str, depth: int) -> tuple[int, int]:
+    """Return the depth at the end of a text without strings, and the deepest in it."""
+    import numpy as np  # the command line imports this module before it needs numpy
+
+    codes = np.frombuffer(outside.encode("latin-1", "replace"), np.uint8)
+    steps = np.isin(codes, list(b"[{")).astype(np.int8) - np.isin(codes, list(b"]}")).astype(np.int8)
+    depths = depth + np.cumsum(steps, dtype=np.int64)
+    return (int(depths[-1]), int(depths.max())) if len(depths) else (depth, depth)

@@ -1,0 +1,129 @@
+"""Checks of a tokenizer.json before the tokenizers library reads it: what it would abort, hang or run out of memory on.
+
+The library panics on many wrong values, which `guarded.native` catches. On others it ends the process or never returns:
+a prefix that cuts a piece inside a character, pieces of a million characters, replacements that double a text again
+and again. These are refused here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from osbert.errors import UserError
+
+PIECES = 1 << 20
+"""Most pieces, here and in a vocab.txt; XLM-V, the largest vocabulary of an encoder, has 901,629."""
+PIECE = 1000
+"""Most characters of a piece."""
+NODES = 1_000_000
+"""Nodes of a Unigram model's tree of pieces (one for each distinct prefix, of 340 bytes) that are always allowed."""
+NODE_BYTES = 16
+"""Bytes of the file for each node beyond."""
+STEPS = 2000
+"""Most values in the parts that are not the model."""
+GROWTH = 10_000
+"""Most times that normalizers and pre-tokenizers may lengthen a text."""
+COMPATIBILITY = 18
+"""Most characters that one becomes by NFKC, NFKD or a map that stands for them."""
+BYTES = 3
+"""Most that one becomes by ByteLevel, which makes a character of each byte."""
+PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+
+Content = Mapping[str, Any]
+
+
+def check_tokenizer(content: Content, size: int) -> None:
+    """Raise UserError that says which part of a tokenizer.json is not read. `size`: characters of the file."""
+    model = content.get("model")
+    if not isinstance(model, dict):
+        raise UserError("it has no model.")
+    pieces = list(_pieces(model))
+    added = [(one["content"], one["id"]) for one in content.get("added_tokens") or ()]
+    for piece, number in [*pieces, *added]:
+        if not isinstance(piece, str) or len(piece) > PIECE:
+            raise UserError(f"a piece is {str(piece)[:20]!r}..., where a text of at most {PIECE:,} characters is read.")
+        if type(number) is not int or not 0 <= number < PIECES:
+            raise UserError(f"the piece {piece!r} has the id {number!r}, where a number below {PIECES:,} is read.")
+    _check_prefix(model)
+    if model.get("type") == "Unigram" or isinstance(model.get("vocab"), list):
+        _check_tree([piece for piece, _ in pieces], size)
+    _check_parts([content.get(part) for part in PARTS])
+
+
+def _pieces(model: Content) -> Iterator[tuple[Any, Any]]:
+    """Yield the pieces of a model with their ids: BPE lists them by id, Unigram in their order with a score."""
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        yield from vocabulary.items()
+    elif isinstance(vocabulary, list):
+        yield from ((entry[0], number) for number, entry in enumerate(vocabulary))
+    else:
+        raise UserError("its model has no vocabulary.")
+
+
+def _check_prefix(model: Content) -> None:
+    """The library cuts the prefix off the second part of a merge without looking whether it is there."""
+    prefix = model.get("continuing_subword_prefix") or ""
+    for merge in (model.get("merges") or ()) if prefix else ():
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not str(parts[-1]).startswith(prefix):
+            raise UserError(f"the merge {merge!r} has a second part that does not begin with the prefix {prefix!r}.")
+
+
+def _check_tree(pieces: Iterable[str], size: int) -> None:
+    ordered = sorted(pieces)
+    most = NODES + size // NODE_BYTES
+    if sum(map(len, ordered)) > most and sum(_new(one, other) for one, other in pairwise(["", *ordered])) > most:
+        raise UserError(f"its pieces have more than {most:,} different beginnings, more than a language has.")
+
+
+def _new(before: str, piece: str) -> int:
+    """Return the prefixes of a piece that the piece before it, in order, does not have."""
+    return len(piece) - next((n for n, (a, b) in enumerate(zip(before, piece)) if a != b), min(len(before), len(piece)))
+
+
+def _check_parts(parts: list[Any]) -> None:
+    growth, waiting, seen = 1, list(parts), 0
+    while waiting:
+        part = waiting.pop()
+        seen += 1
+        if isinstance(part, str) and len(part) > PIECE:
+            raise UserError(f"a setting is a text of {len(part):,} characters, where at most {PIECE:,} are read.")
+        if isinstance(part, dict):
+            growth *= _growth(part)
+            waiting += [value for name, value in part.items() if name != "precompiled_charsmap"]
+        elif isinstance(part, list):
+            waiting += part
+        if seen + len(waiting) > STEPS:
+            raise UserError(f"its normalizer and what follows have more than {STEPS:,} values.")
+        if growth > GROWTH:
+            raise UserError(f"its normalizers can make a text more than {GROWTH:,} times as long.")
+
+
+def _growth(step: Content) -> int:
+    """Return how many times as long a step of the tokenizer can make a text."""
+    kind = step.get("type")
+    if kind == "Replace":
+        return max(1, len(str(step.get("content", ""))))
+    if kind == "Precompiled":
+        return max(COMPATIBILITY, _longest(step.get("precompiled_charsmap")))
+    return {"NFKC": COMPATIBILITY, "NFKD": COMPATIBILITY, "ByteLevel": BYTES}.get(str(kind), 1)
+
+
+def _longest(encoded: Any) -> int:
+    """Return the most bytes that a map makes of a character.
+
+    It has the size of its trie in 4 bytes, the trie, and texts that end in zero bytes.
+    """
+    try:
+        content = base64.b64decode(encoded or "", validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise UserError(f"its precompiled_charsmap is not base64 ({error}).") from error
+    end = 4 + int.from_bytes(content[:4], "little")
+    if len(content) < 8 or end % 4 or end > len(content):
+        raise UserError("its precompiled_charsmap is shorter than it says, or empty.")
+    return max(map(len, content[end:].split(b"\0")))

@@ -1,0 +1,76 @@
+"""What is printed: control characters of labels, texts and file names are escaped where the output is a terminal.
+
+A terminal obeys them: they move the cursor, change its title or turn the order of letters around, so that a line says
+another thing than the file. In a file or a pipe they stay, since they are data there.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""C0 without tab and line feed, DEL, C1, and Unicode's embeddings, overrides and isolates of direction."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text with control characters escaped.
+
+    >>> printable("\x1b[2K\rfine\n")
+    '\\x1b[2K\\rfine\n'
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class Screen:
+    """A stream to a terminal that escapes control characters. rich, whose own are needed, writes past it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to `stream`."""
+        self.rich_proxied_file = stream  # the name under which rich looks for it
+
+    def write(self, text: str) -> int:
+        """Write a text; return how many of its characters were written."""
+        self.rich_proxied_file.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the stream has of that name."""
+        return getattr(self.rich_proxied_file, name)
+
+
+def guard_streams() -> None:
+    """Have standard output and errors print any text: escaped on a terminal, and in any encoding.
+
+    A character that the encoding lacks is printed as its escape. So is each byte of a file name that is not UTF-8.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+        if stream is not None and stream.isatty() and not isinstance(stream, Screen):
+            setattr(sys, name, cast(TextIO, Screen(stream)))
+
+
+def open_console(**settings: Any) -> Console:
+    """Return a rich Console that escapes control characters on a terminal. `settings`: as Console's own."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Guarded(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                plain = segment.control or not self.is_terminal
+                yield segment if plain else segment._replace(text=printable(segment.text))
+
+    return Guarded(**settings)

@@ -1,0 +1,189 @@
+"""Files of data that small files make costly: a name -> what writes one and reads it to its end."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import tarfile
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import zstandard
+
+from osbert.corpus.readers import read_chunks
+from osbert.data.table import open_table
+from osbert.data.tagged import TagReading, read_tagged
+from osbert.errors import Problems
+from osbert.tasks.spans.files import read_json
+
+Opening = Callable[[], object]
+Attack = Callable[[Path], Opening]
+ATTACKS: dict[str, Attack] = {}
+HEAVY = {"corpus_of_long_zstandard_windows", "corpus_of_packed_zeros", "cell_of_100_megabytes", "json_line_of_lists"}
+"""Those that take seconds to write or to read."""
+BOUNDED = {"corpus_of_long_zstandard_windows", "corpus_of_packed_zeros", "corpus_of_xz_zeros"}
+"""Those that may be read, within bounds."""
+
+
+def attack(function: Attack) -> Attack:
+    """Add a function to ATTACKS by its name."""
+    ATTACKS[function.__name__] = function
+    return function
+
+
+def _drained(values: Iterable[object]) -> None:
+    deque(values, maxlen=0)
+
+
+def _rows(path: Path) -> None:
+    problems = Problems(heading=f"{path} cannot be used")
+    _drained(open_table(path).rows(problems))
+    problems.stop_if_any()
+
+
+def _chunks(paths: Sequence[Path]) -> None:
+    _drained(read_chunks(paths))
+
+
+@attack
+def cell_of_100_megabytes(folder: Path) -> Opening:
+    path = folder / "in.csv"
+    path.write_text("text,label\n" + "a " * 50_000_000 + ",x\n")
+    return partial(_rows, path)
+
+
+@attack
+def cell_of_packed_gigabytes(folder: Path) -> Opening:
+    path = folder / "in.csv.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"text,label\n")
+        for _ in range(300):
+            file.write(bytes(1_000_000).replace(b"\0", b"a"))
+    return partial(_rows, path)
+
+
+@attack
+def json_line_of_lists(folder: Path) -> Opening:
+    path = folder / "in.jsonl"
+    path.write_text('{"text": "a", "label": "b"}\n{"text": [' + "[]," * 5_000_000 + "[]]}\n")
+    return partial(_rows, path)
+
+
+@attack
+def json_line_of_deep_lists(folder: Path) -> Opening:
+    path = folder / "in.jsonl"
+    path.write_text('{"text": "a", "label": "b"}\n{"text": ' + "[" * 200_000 + "]" * 200_000 + "}\n")
+    return partial(_rows, path)
+
+
+@attack
+def tagged_line_of_deep_lists(folder: Path) -> Opening:
+    path = folder / "in.jsonl"
+    path.write_text('{"tokens": ' + "[" * 200_000 + "]" * 200_000 + "}\n")
+
+    def opening() -> None:
+        problems = Problems(heading=f"{path} cannot be used")
+        read_tagged(path, TagReading(), problems, labelled=True)
+        problems.stop_if_any()
+
+    return opening
+
+
+@attack
+def corpus_line_of_deep_lists(folder: Path) -> Opening:
+    path = folder / "in.jsonl"
+    path.write_text('{"text": ' + "[" * 200_000 + "]" * 200_000 + "}\n")
+    return partial(_chunks, [path])
+
+
+@attack
+def questions_that_are_packed(folder: Path) -> Opening:
+    path = folder / "in.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"data": [')
+        for _ in range(300):
+            file.write(b" " * 1_000_000)
+    return partial(read_json, path)
+
+
+@attack
+def questions_that_are_deep(folder: Path) -> Opening:
+    path = folder / "in.json"
+    path.write_text('{"data": [{"paragraphs":' + "[" * 200_000)
+    return partial(read_json, path)
+
+
+@attack
+def archive_in_archives(folder: Path) -> Opening:
+    content, name = b"a text", "a.txt"
+    for _ in range(350):
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        content, name = packed.getvalue(), "a.tar"
+    (folder / "a.tar").write_bytes(content)
+    return partial(_chunks, [folder / "a.tar"])
+
+
+@attack
+def corpus_of_many_compressions(folder: Path) -> Opening:
+    content = b"a text"
+    for _ in range(30):
+        content = gzip.compress(content)
+    path = folder / f"a.txt{'.gz' * 30}"
+    path.write_bytes(content)
+    return partial(_chunks, [path])
+
+
+@attack
+def corpus_of_packed_zeros(folder: Path) -> Opening:
+    path = folder / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"a" * 100_000_000, compresslevel=1))
+    return partial(_chunks, [path])
+
+
+@attack
+def corpus_of_xz_zeros(folder: Path) -> Opening:
+    path = folder / "a.txt.xz"
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 26, "mode": lzma.MODE_FAST, "mf": lzma.MF_HC3}]
+    path.write_bytes(lzma.compress(b"a b\n" * 2_000_000, filters=filters))
+    return partial(_chunks, [path])
+
+
+@attack
+def corpus_of_long_zstandard_windows(folder: Path) -> Opening:
+    path = folder / "a.txt.zst"
+    settings = zstandard.ZstdCompressionParameters.from_level(1, window_log=30)
+    packer = zstandard.ZstdCompressor(compression_params=settings).compressobj()
+    parts = [packer.compress(b"a b\n" * 250_000) for _ in range(600)]
+    path.write_bytes(b"".join([*parts, packer.flush()]))
+    return partial(_chunks, [path])
+
+
+@attack
+def dump_that_grows_by_entities(folder: Path) -> Opening:
+    path = folder / "a.xml"
+    lines = ['<!ENTITY a0 "lol">', *(f'<!ENTITY a{n + 1} "{f"&a{n};" * 10}">' for n in range(12))]
+    page = "<page><title>x</title><ns>0</ns><revision><text>&a12;</text></revision></page>"
+    path.write_text(f"<!DOCTYPE mediawiki [{''.join(lines)}]>\n<mediawiki>{page}</mediawiki>")
+    return partial(_chunks, [path])
+
+
+@attack
+def dump_that_is_deep(folder: Path) -> Opening:
+    path = folder / "a.xml"
+    path.write_text("<mediawiki><page>" + "<a>" * 1_000_000)
+    return partial(_chunks, [path])
+
+
+@attack
+def json_of_a_long_number(folder: Path) -> Opening:
+    path = folder / "in.jsonl"
+    path.write_text(json.dumps({"text": "a", "label": "b"}) + '\n{"text": ' + "1" * 1_000_000 + "}\n")
+    return partial(_rows, path)

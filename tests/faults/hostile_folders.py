@@ -1,0 +1,352 @@
+"""Folders of models that small files make costly: a name -> what writes one and opens it, which must be refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import random
+import struct
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from osbert import recipe
+from osbert.interop.families_tokenizer import read_any_tokenizer
+from osbert.interop.google_bundle import open_bundle
+from osbert.interop.google_checksum import masked
+from osbert.interop.google_table import MAGIC, write_number
+from osbert.interop.huggingface import load
+from osbert.interop.sentence_files import read_sentence_model
+from osbert.interop.tuned_files import read_whole
+from osbert.interop.weight_files import read_json, read_tensors
+
+Opening = Callable[[], object]
+Attack = Callable[[Path], Opening]
+ATTACKS: dict[str, Attack] = {}
+HEAVY = {
+    *("config_of_objects", "safetensors_with_a_long_header", "index_of_many_shards", "pickle_that_is_compressed"),
+    *("vocabulary_of_many_lines", "tokenizer_with_a_great_template", "tokenizer_with_a_great_tree"),
+    *("tensorflow_index_of_many_rows", "recipe_of_many_tables", "config_of_empty_lists"),
+}
+"""Those that take seconds to write."""
+BOUNDED: set[str] = set()
+"""Those that may be read, within bounds."""
+SIZES = {
+    "vocab_size": 9,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 8,
+}
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def attack(function: Attack) -> Attack:
+    """Add a function to ATTACKS by its name."""
+    ATTACKS[function.__name__] = function
+    return function
+
+
+def _written(path: Path, content: object) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+@attack
+def recipe_with_a_dotted_key(folder: Path) -> Opening:
+    return partial(recipe.read, _written(folder / "recipe.toml", ".".join(["a"] * 100_000) + " = 1"))
+
+
+@attack
+def recipe_with_nested_lists(folder: Path) -> Opening:
+    return partial(recipe.read, _written(folder / "recipe.toml", "a = " + "[" * 100_000))
+
+
+@attack
+def recipe_of_many_tables(folder: Path) -> Opening:
+    return partial(
+        recipe.read, _written(folder / "recipe.toml", "".join(f"[t{number}]\n" for number in range(500_000)))
+    )
+
+
+@attack
+def config_with_nested_lists(folder: Path) -> Opening:
+    return partial(read_json, _written(folder / "config.json", '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"))
+
+
+@attack
+def config_of_empty_lists(folder: Path) -> Opening:
+    return partial(read_json, _written(folder / "config.json", '{"a": [' + "[]," * 9_000_000 + "[]]}"))
+
+
+@attack
+def config_of_objects(folder: Path) -> Opening:
+    return partial(read_json, _written(folder / "config.json", '{"a": [' + '{"":{}},' * 3_000_000 + "[]]}"))
+
+
+@attack
+def config_with_a_long_number(folder: Path) -> Opening:
+    return partial(read_json, _written(folder / "config.json", '{"a": ' + "1" * 1_000_000 + "}"))
+
+
+def _model(folder: Path, **fields: object) -> Opening:
+    _written(folder / "config.json", {**SIZES, **fields})
+    save_file({"embeddings.word_embeddings.weight": torch.zeros(9, 8)}, folder / "model.safetensors")
+    return partial(load, folder)
+
+
+@attack
+def config_of_many_layers(folder: Path) -> Opening:
+    return _model(folder, num_hidden_layers=1_000_000)
+
+
+@attack
+def config_of_many_recurrent_layers(folder: Path) -> Opening:
+    return _model(folder, osbert_recurrent=1_000_000)
+
+
+@attack
+def config_of_great_sizes(folder: Path) -> Opening:
+    return _model(folder, vocab_size=2**31 - 1, hidden_size=2**30, intermediate_size=2**31 - 1)
+
+
+@attack
+def config_of_a_great_length(folder: Path) -> Opening:
+    return _model(folder, model_type="roformer", max_position_embeddings=2**30)
+
+
+@attack
+def safetensors_with_a_long_header(folder: Path) -> Opening:
+    header = b'{"a":[' + b"[]," * 3_000_000 + b"[]]}"
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    return partial(read_tensors, folder)
+
+
+@attack
+def safetensors_whose_tensors_overlap(folder: Path) -> Opening:
+    entry = {"dtype": "F32", "shape": [250_000], "data_offsets": [0, 1_000_000]}
+    header = json.dumps({f"tensor{number}": entry for number in range(1000)}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(1_000_000))
+    return partial(read_tensors, folder)
+
+
+@attack
+def index_of_many_shards(folder: Path) -> Opening:
+    shards = {f"tensor{number}": f"{number}.safetensors" for number in range(300_000)}
+    _written(folder / "model.safetensors.index.json", {"weight_map": shards})
+    return partial(read_tensors, folder)
+
+
+@attack
+def index_that_leads_outside(folder: Path) -> Opening:
+    save_file({"a": torch.zeros(1)}, folder.parent / "other.safetensors")
+    _written(folder / "model.safetensors.index.json", {"weight_map": {"a": "../other.safetensors"}})
+    return partial(read_tensors, folder)
+
+
+@attack
+def base_of_itself(folder: Path) -> Opening:
+    save_file({"a": torch.zeros(1)}, folder / "tuned.safetensors")
+    _written(folder / "base.json", {"path": str(folder), "fingerprint": "0"})
+    return partial(read_whole, folder)
+
+
+class _Called:
+    """Pickled as a call."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: object) -> None:
+        self.told = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.told
+
+
+def _pickled(folder: Path, value: object, *, packed: int = zipfile.ZIP_STORED) -> Opening:
+    torch.save({"a": torch.zeros(4)}, folder / "whole.bin")
+    with (
+        zipfile.ZipFile(folder / "whole.bin") as source,
+        zipfile.ZipFile(folder / "pytorch_model.bin", "w", packed) as target,
+    ):
+        for part in source.infolist():
+            content = source.read(part)
+            target.writestr(part.filename, pickle.dumps(value, 2) if part.filename.endswith(".pkl") else content)
+    (folder / "whole.bin").unlink()
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_of_a_byte_array(folder: Path) -> Opening:
+    return _pickled(folder, {"a": _Called(bytearray, 1 << 30)})
+
+
+@attack
+def pickle_of_a_made_tensor(folder: Path) -> Opening:
+    return _pickled(folder, OrderedDict(a=_Called(torch.FloatTensor, 1 << 28)))
+
+
+@attack
+def pickle_that_is_compressed(folder: Path) -> Opening:
+    return _pickled(folder, {"a" * 300_000_000: 1}, packed=zipfile.ZIP_DEFLATED)
+
+
+@attack
+def pickle_whose_tensor_repeats(folder: Path) -> Opening:
+    torch.save({"a": torch.zeros(1).expand(1 << 30)}, folder / "pytorch_model.bin")
+    return partial(read_tensors, folder)
+
+
+@attack
+def pickle_whose_tensors_are_shared(folder: Path) -> Opening:
+    one = torch.zeros(250_000)
+    torch.save({f"tensor{number}": one for number in range(1000)}, folder / "pytorch_model.bin")
+    return partial(read_tensors, folder)
+
+
+@attack
+def old_pickle_of_a_byte_array(folder: Path) -> Opening:
+    with (folder / "pytorch_model.bin").open("wb") as file:
+        for value in (0x1950A86A20F9469CFC6C, 1001, {}, {"a": _Called(bytearray, 1 << 30)}, []):
+            file.write(pickle.dumps(value, 2))
+    return partial(read_tensors, folder)
+
+
+def _index(folder: Path, key: bytes, count: int) -> Opening:
+    """Write an index whose rows all repeat one key, with a byte of their own."""
+    block = write_number(0) + write_number(len(key)) + write_number(0) + key
+    block += (write_number(len(key)) + write_number(1) + write_number(0) + b"z") * count
+    block += struct.pack("<2I", 0, 1)
+    rows = write_number(0) + write_number(len(block))
+    index = write_number(0) + write_number(1) + write_number(len(rows)) + b"z" + rows + struct.pack("<2I", 0, 1)
+    whole = b"".join(part + b"\0" + masked(part + b"\0").to_bytes(4, "little") for part in (block, index))
+    handles = rows + write_number(len(block) + 5) + write_number(len(index))
+    (folder / "model.ckpt.index").write_bytes(whole + handles.ljust(40, b"\0") + MAGIC.to_bytes(8, "little"))
+    return partial(open_bundle, folder / "model.ckpt")
+
+
+@attack
+def tensorflow_index_of_shared_prefixes(folder: Path) -> Opening:
+    return _index(folder, b"k" * 100_000, 60_000)
+
+
+@attack
+def tensorflow_index_of_many_rows(folder: Path) -> Opening:
+    return _index(folder, b"k" * 1000, 1_000_000)
+
+
+@attack
+def vocabulary_of_many_lines(folder: Path) -> Opening:
+    _written(folder / "vocab.txt", "\n" * 60_000_000 + "a")
+    return partial(read_any_tokenizer, folder)
+
+
+@attack
+def modules_that_are_nested(folder: Path) -> Opening:
+    _written(folder / "modules.json", "[" * 100_000)
+    return partial(read_sentence_model, folder)
+
+
+def _tokenizer(folder: Path, model: dict[str, Any] | None = None, **parts: object) -> Opening:
+    """Write a byte-level BPE with changes in its parts, read it, and cut a text."""
+    added = [
+        {"id": place, "content": piece, "special": True, "normalized": False, "single_word": False, "lstrip": False}
+        | {"rstrip": False}
+        for place, piece in enumerate(SPECIALS)
+    ]
+    byte_level = {"add_prefix_space": False, "trim_offsets": True}
+    bpe = {
+        "type": "BPE",
+        "vocab": {piece: place for place, piece in enumerate([*SPECIALS, "a", "b", "ab"])},
+        "merges": ["a b"],
+    }
+    content = {
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "use_regex": True, **byte_level},
+        "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], **byte_level},
+        "decoder": None,
+        "model": {**bpe, **(model or {})},
+        **parts,
+    }
+    _written(folder / "tokenizer.json", content)
+    return lambda: read_any_tokenizer(folder).encode("a ab é " + "a" * 2000 + "!")
+
+
+def _unigram(*pieces: str) -> dict[str, Any]:
+    known = [*SPECIALS, "a", "b", *pieces]
+    return {"type": "Unigram", "unk_id": 3, "vocab": [[piece, -1.0] for piece in known], "merges": None}
+
+
+@attack
+def tokenizer_with_a_broken_prefix(folder: Path) -> Opening:
+    return _tokenizer(folder, {"continuing_subword_prefix": "########"})
+
+
+@attack
+def tokenizer_whose_prefix_cuts_a_character(folder: Path) -> Opening:
+    pieces = [*SPECIALS, "é", "b", "bé", "aé"]
+    vocabulary = {piece: place for place, piece in enumerate(pieces)}
+    return _tokenizer(folder, {"continuing_subword_prefix": "a", "vocab": vocabulary, "merges": ["b é"]})
+
+
+@attack
+def tokenizer_with_a_great_id(folder: Path) -> Opening:
+    return _tokenizer(folder, {"vocab": {"a": 5, "b": 2**32 - 1}, "merges": []})
+
+
+@attack
+def tokenizer_with_a_long_piece(folder: Path) -> Opening:
+    return _tokenizer(folder, _unigram("a" * 1_000_000), pre_tokenizer=None)
+
+
+@attack
+def tokenizer_with_a_great_tree(folder: Path) -> Opening:
+    generator = random.Random(1)
+    pieces = ["".join(generator.choices("abcdefghijklmnop", k=500)) for _ in range(8000)]
+    return _tokenizer(folder, _unigram(*pieces), pre_tokenizer=None)
+
+
+@attack
+def tokenizer_that_doubles_texts(folder: Path) -> Opening:
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    return _tokenizer(folder, normalizer={"type": "Sequence", "normalizers": [step] * 30})
+
+
+@attack
+def tokenizer_with_a_map_that_lies(folder: Path) -> Opening:
+    steps = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xff" * 4).decode()}
+    return _tokenizer(folder, _unigram(), pre_tokenizer=None, normalizer=steps)
+
+
+@attack
+def tokenizer_with_a_costly_pattern(folder: Path) -> Opening:
+    return _tokenizer(
+        folder,
+        pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False},
+    )
+
+
+@attack
+def tokenizer_with_chunks_of_nothing(folder: Path) -> Opening:
+    return _tokenizer(folder, pre_tokenizer={"type": "FixedLength", "length": 0})
+
+
+@attack
+def tokenizer_with_a_great_template(folder: Path) -> Opening:
+    token = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    special = {"id": "<s>", "ids": [0] * 1000, "tokens": ["<s>"] * 1000}
+    template = {
+        "type": "TemplateProcessing",
+        "single": [token] * 50_000,
+        "pair": [],
+        "special_tokens": {"<s>": special},
+    }
+    return _tokenizer(folder, post_processor=template)

@@ -1,0 +1,101 @@
+"""Guarded parsing: what is too deep or too much is refused; what is written in strings does not count."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert import guarded
+from osbert.errors import UserError
+from osbert.guarded import DEEPEST, LONGEST_KEY, parse_json, parse_toml, read_bytes, read_json
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(alphabet='ab\\"[]{},é\n'),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(alphabet='a\\"[,', max_size=3), inner),
+)
+
+
+@given(VALUES)
+def test_json_is_what_json_says(value: Any) -> None:
+    assert parse_json(json.dumps(value)) == value
+    assert parse_json(json.dumps(value, ensure_ascii=False, indent=1)) == value
+
+
+@pytest.mark.parametrize("depth", [1, DEEPEST - 1, DEEPEST])
+def test_json_may_be_nested_so_deep(depth: int) -> None:
+    parse_json("[" * depth + "]" * depth)
+    parse_json('{"a":' * depth + "1" + "}" * depth)
+
+
+@pytest.mark.parametrize("unit", ["[", '{"a":'])
+@pytest.mark.parametrize("depth", [DEEPEST + 1, 1000, 100_000])
+def test_json_nested_deeper_is_refused(unit: str, depth: int) -> None:
+    with pytest.raises(JSONDecodeError):
+        parse_json(unit * depth)
+
+
+@pytest.mark.parametrize("text", ['"[[["', '"\\\\[[[\\"[[["', '"{,{,"', '"\\\\"'])
+def test_brackets_in_strings_do_not_count(text: str) -> None:
+    inner = json.loads(text) * 1000
+    assert parse_json(json.dumps({"text": inner})) == {"text": inner}
+
+
+def test_strings_are_known_across_the_blocks_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {f'k"\\{number}': ["[", "\\", '"{[,', {"a": "]\\\\"}] for number in range(40)}
+    for block in range(1, 60):
+        monkeypatch.setattr(guarded, "_BLOCK", block)
+        assert parse_json(json.dumps(value)) == value
+        with pytest.raises(JSONDecodeError):
+            parse_json(json.dumps(value)[:-1] + ',"x":' + "[" * DEEPEST + "]" * DEEPEST + "}")
+
+
+def test_more_values_than_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded, "FREE", 10_000)
+    with pytest.raises(JSONDecodeError):
+        parse_json('{"text": [' + "[]," * 1000 + "[]]}")
+    assert parse_json(json.dumps({"text": "[]," * 1000})) == {"text": "[]," * 1000}
+
+
+@pytest.mark.parametrize("text", ["", "{", "1" * 5000, '{"a": 1' + "0" * 9999 + "}", "[1,]"])
+def test_whatever_is_wrong_is_one_kind_of_error(text: str) -> None:
+    with pytest.raises(JSONDecodeError):
+        parse_json(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join(["a"] * (LONGEST_KEY + 1)) + " = 1",
+        "x = {" + " . ".join(["a"] * (LONGEST_KEY + 1)) + " = 1}",
+        "[" + ".".join(['"a b"'] * 5000) + "]",
+        "a = " + "[" * 5000,
+        "a = " + "{b = " * 5000,
+        "a = 1" + "0" * 5000,
+        "a = 2026-13-41",
+        "#" * (guarded.RECIPE + 1),
+    ],
+)
+def test_toml_that_costs_too_much_is_refused(text: str) -> None:
+    with pytest.raises(tomllib.TOMLDecodeError):
+        parse_toml(text)
+
+
+@pytest.mark.parametrize("text", ["a.b.c = 1", 'path = "../a.b/c.d.txt"', "x = [0.1, 0.2]\n[a.b]\nc = '''\n...'''"])
+def test_toml_is_what_tomllib_says(text: str) -> None:
+    assert parse_toml(text) == tomllib.loads(text)
+
+
+def test_a_file_has_a_largest_size_and_may_have_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('\ufeff{"a": 1}', encoding="utf-8")
+    assert read_json(path) == {"a": 1}
+    assert len(read_bytes(path, most=11)) == 11
+    with pytest.raises(UserError, match=r"config\.json has 11 bytes"):
+        read_bytes(path, most=10)
