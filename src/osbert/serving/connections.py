@@ -58,7 +58,7 @@ class Room:
         self.most = limits.connections
         if not unlimited:
             # asyncio closes a connection two rounds of its loop after it accepted one too many
-            needed = len(os.listdir("/proc/self/fd")) + OWN + PER_WORKER * workers + 3 * self.burst
+            needed = len(os.listdir("/dev/fd")) + OWN + PER_WORKER * workers + 3 * self.burst
             self.most = min(self.most, files - needed)
             if files - needed < FEWEST:
                 raise UserError(
