@@ -2,6 +2,7 @@
 
 python benchmarks/serving_faults.py fuzz [--requests 10000]
 python benchmarks/serving_faults.py storm [--seconds 60] [--recipe bert-mini]
+python benchmarks/serving_faults.py stalls
 
 fuzz: half of the requests are schemathesis's, drawn from /openapi.json, fitting and not; half are broken: flipped
 bytes, wrong types, bad UTF-8, deep, huge, no HTTP. There must be no server error, no request without an answer, and
@@ -9,6 +10,8 @@ flat memory: at most 20 MB more at the end than at half.
 storm: requests come five times as fast as they can be answered; a worker is killed at a quarter and at half of the
 time, and SIGTERM comes at three quarters. Every request is to be answered (200) or refused clearly (429, 503, no
 connection).
+stalls: requests below the size limit that are made to take long, one by one, while /health is asked all the time. No
+answer of /health may take more than 100 ms.
 """
 
 from __future__ import annotations
@@ -34,13 +37,15 @@ from serving_models import make_bodies, make_kinds, make_run
 CALLS = ("predict", "embed", "fill-mask", "answer", "tag")
 CLEAR = {"200", "429", "503", "refused", "unsent"}
 """The ends that a request may have in a storm; "unsent": the load itself could not go so fast."""
+STALL = 0.1
+"""Seconds for which a request may keep /health waiting."""
 GROWTH = 20.0
 """MB by which the server's memory may grow over the second half of the fuzzed requests."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("fuzz", "storm"))
+    parser.add_argument("what", choices=("fuzz", "storm", "stalls"))
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--times", type=float, default=5.0, help="by how much there are too many")
@@ -50,6 +55,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         if chosen.what == "fuzz":
             return fuzz(Path(name), chosen.requests, chosen.seed)
+        if chosen.what == "stalls":
+            return stalls(Path(name))
         return storm(Path(name), chosen)
 
 
@@ -121,15 +128,19 @@ async def broken(url: str, count: int, *, seed: int) -> Counter[str]:
     return ends
 
 
-async def end_of(host: str, port: int, sent: bytes) -> str:
-    """Return the status of the answer to some bytes; "closed" is an answer to what is no HTTP, hence "4closed"."""
+async def end_of(host: str, port: int, sent: bytes, *, whole: bool = True) -> str:
+    """Return the status of the answer to some bytes; "closed" is an answer to what is no HTTP, hence "4closed".
+
+    `whole`: whether the server learns that no more will come; it then takes the client for gone.
+    """
     try:
         reader, writer = await asyncio.open_connection(host, port)
     except OSError:
         return "refused"
     try:
         writer.write(sent)
-        writer.write_eof()
+        if whole:
+            writer.write_eof()
         async with asyncio.timeout(60):
             head = await reader.readuntil(b"\r\n")
         return head.split(b" ")[1].decode()
@@ -150,8 +161,8 @@ def message(rng: random.Random) -> bytes:
 def http(rng: random.Random, body: bytes, *, length: int | None = None) -> bytes:
     call = rng.choice(CALLS)
     said = len(body) if length is None else length
-    head = f"POST /v1/{call} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {said}\r\n\r\n"
-    return head.encode() + body
+    head = f"POST /v1/{call} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {said}\r\n\r\n".encode() + body
 
 
 def good(rng: random.Random) -> dict[str, Any]:
@@ -225,10 +236,10 @@ def no_http(rng: random.Random) -> bytes:
     lines = (
         b"POST /v1/predict HTTP/9.9\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
-        b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"POST /v1/../../etc HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
-        b"GET /%ff%00 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /v1/../../etc HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
+        b"GET /%ff%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"\x16\x03\x01" + rng.randbytes(50),
         rng.randbytes(200),
     )
@@ -260,6 +271,64 @@ def storm(folder: Path, chosen: argparse.Namespace) -> int:
     unclear = {end: count for end, count in found["ends"].items() if end not in CLEAR}
     print(f"neither answered nor refused clearly: {unclear or 'none'}")
     return int(bool(unclear) or status != 0 or not found["ends"].get("200"))
+
+
+def stalls(folder: Path) -> int:
+    """Send slow requests one by one; return 1 when one keeps /health waiting for more than STALL seconds."""
+    with serving(make_kinds(folder)) as server:
+        parts = urlsplit(server.url)
+        worst = {name: longest_wait(parts.hostname or "", parts.port or 0, sent) for name, sent in slow().items()}
+        healthy = server.stop() == 0
+    for name, (seconds, status) in worst.items():
+        print(f"{name:>12}  {status:>8}  /health waited {1000 * seconds:.0f} ms at most")
+    return int(not healthy or max(seconds for seconds, _ in worst.values()) > STALL)
+
+
+def longest_wait(host: str, port: int, sent: bytes) -> tuple[float, str]:
+    """Return the longest time that /health took while a request was answered, and how that ended."""
+
+    async def polled() -> tuple[float, str]:
+        request = asyncio.ensure_future(end_of(host, port, sent, whole=False))
+        waits = []
+        while not request.done():
+            begin = time.perf_counter()
+            await end_of(host, port, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", whole=False)
+            waits.append(time.perf_counter() - begin)
+        return max(waits), await request
+
+    return asyncio.run(polled())
+
+
+def slow() -> dict[str, bytes]:
+    """Return requests of up to a megabyte, by what is slow in them."""
+    post = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    size = 990_000
+
+    def filled(begin: bytes, unit: bytes, end: bytes) -> bytes:
+        return begin + b",".join([unit] * (size // (len(unit) + 1))) + end
+
+    bodies = {
+        "numbers": filled(b'{"texts":[', b"1", b"]}"),
+        "objects": filled(b'{"texts":[', b"{}", b"]}"),
+        "lists": filled(b'{"texts":[', b"[[]]", b"]}"),
+        "records": filled(b'{"records":[', b'{"":[""]}', b"]}"),
+        "empty": filled(b'{"texts":[', b'""', b"]}"),
+        "exponents": filled(b'{"texts":[', b"1e999999", b"]}"),
+        "fields": b"{" + b",".join(b'"%x":1' % one for one in range(100_000)) + b"}",
+        "unknown": b"{" + b",".join(b'"%x":1' % one for one in range(20_000)) + b"}",
+        "columns": b'{"records":[{' + b",".join(b'"%x":1' % one for one in range(999)) + b"}]}",
+        "digits": b'{"top":' + b"9" * size + b"}",
+        "deep": b'{"texts":' + b"[" * (size // 2) + b"]" * (size // 2) + b"}",
+        "quotes": b'"' * size,
+        "backslashes": b'{"texts":["' + b'\\"' * (size // 2),
+        "surrogates": b'{"texts":["' + b"\\ud83d\\ude00" * (size // 12) + b'"]}',
+        "long": b'{"texts":["' + b"a" * size + b'"]}',
+    }
+    made = {name: post + b"Content-Length: %d\r\n\r\n" % len(body) + body for name, body in bodies.items()}
+    chunks = b"1\r\n \r\n" * 200_000
+    made["chunks"] = post + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    made["headers"] = post + b"a:\r\n" * 3_000 + b"Content-Length: 2\r\n\r\n{}"
+    return made
 
 
 def kill_a_worker(server: Server) -> int:

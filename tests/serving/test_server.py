@@ -191,7 +191,7 @@ def test_what_is_no_request_is_refused(server: Any) -> None:
 
     good = b'{"texts": ["a film"]}'
     assert post(good).status_code == 200
-    for content in (b"", b"{", b'{"texts": ["\xff"]}', b'{"texts": ["\\ud800"]}', b"[" * 100_000, b"null"):
+    for content in (b"", b"{", b'{"texts": ["\xff"]}', b'{"texts": ["\\ud800"]}', b"[" * 10_000, b"null"):
         assert refusal(post(content))[:2] == (422, "body"), content[:20]
     assert refusal(post(b'{"texts": ["' + b"a" * 1_000_000 + b'"]}'))[:2] == (413, "body")
     assert refusal(server.client.post("/v1/predict", content=iter([b" " * 600_000] * 2)))[0] == 415

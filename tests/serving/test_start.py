@@ -19,6 +19,7 @@ from osbert.cli import main
 from osbert.commands import serve as command
 
 ASKED = {"texts": ["a good film"]}
+HEAD = "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 @pytest.mark.parametrize(
@@ -77,9 +78,7 @@ def test_a_full_queue_a_client_that_leaves_and_a_deadline(start: Callable[..., A
     serving = start(str(runs["classifier"]), "--queue", "1", "--wait", "10000", "--deadline", "2")
     host, port = serving.client.base_url.host, serving.client.base_url.port
     body = b'{"texts": ["a"]}'
-    head = (
-        f"POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
+    head = HEAD + f"content-length: {len(body)}\r\n\r\n"
     with socket.create_connection((host, port)) as client:
         client.sendall(head.encode() + body)
         until(lambda: serving.metric("osbert_queue_requests") == 1)
@@ -97,7 +96,7 @@ def test_requests_that_are_still_coming(start: Callable[..., Any], runs: dict[st
     serving = start(str(runs["classifier"]), "--queue", "1", "--body", "200")
     place = (serving.client.base_url.host, serving.client.base_url.port)
     body = b'{"texts": ["a"]}'.ljust(150)
-    head = b"POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 151\r\n\r\n"
+    head = HEAD.encode() + b"content-length: 151\r\n\r\n"
 
     def post() -> httpx.Response:
         return serving.client.post("/v1/predict", content=body, headers={"content-type": "application/json"})

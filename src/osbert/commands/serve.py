@@ -28,6 +28,7 @@ def serve(
     workers: int = 1,
     threads: int = 0,
     keys: Path | None = None,
+    host_names: list[str] | None = None,
     cors: list[str] | None = None,
     limits: Annotated[Limits | None, Parameter(name="*")] = None,
 ) -> None:
@@ -52,6 +53,8 @@ def serve(
         Threads of a worker; 0 shares the cores among the workers.
     keys
         A file with API keys, one a line; without it whoever reaches the server may ask.
+    host_names
+        Names by which clients may ask for the server, besides localhost, addresses and --host; * for any name.
     cors
         Origins, such as https://example.org, whose pages may ask from a browser.
     """
@@ -65,10 +68,11 @@ def serve(
     chosen.check()
     if workers < 1 or threads < 0:
         raise UserError(f"--workers {workers} --threads {threads}: at least 1 worker, and 0 threads or more.")
-    address = Address(host=host, port=port, origins=tuple(cors or ()), keys=read_keys(keys))
+    address = Address(
+        host=host, port=port, names=tuple(host_names or ()), origins=tuple(cors or ()), keys=read_keys(keys)
+    )
+    address.hosts.check_names()
     orders = _orders(runs, device, chosen, threads or _share(workers))
-    if keys is None and not host.startswith("127.") and host not in ("localhost", "::1"):
-        print(f"Whoever reaches {host} may ask: --keys FILE lets in only those who have a key.")
     run(orders, chosen, address, workers=workers)
 
 

@@ -21,6 +21,10 @@ class Limits:
     """Most characters of a text."""
     deadline: float = 30.0
     """Seconds after which a request is given up (504); a request can ask for fewer by its header X-Deadline."""
+    connections: int = 1000
+    """Most connections at a time; fewer where the limit on open files leaves less room."""
+    idle: float = 10.0
+    """Seconds that a connection may take for the header of its next request, or leave an answer untaken."""
     batch_tokens: int = 1024
     """Most tokens that a model reads in one pass; a single longer text, or its windows, is read alone."""
     wait: float = 4.0
@@ -28,13 +32,18 @@ class Limits:
     patience: float = 120.0
     """Seconds after which a worker that gives no sign of life is ended, and another takes over its requests."""
 
+    @property
+    def values(self) -> int:
+        """Return the most values of a request's JSON, all lists and objects counted: they cost time, not bytes."""
+        return 20_000 + 8 * self.texts
+
     def check(self) -> None:
         """Raise UserError when one of them is out of range."""
         problems = Problems(heading="The server cannot be started with these limits")
-        for name in ("queue", "body", "texts", "characters", "batch_tokens"):
+        for name in ("queue", "body", "texts", "characters", "connections", "batch_tokens"):
             if getattr(self, name) < 1:
                 problems.add(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1")
-        for name in ("deadline", "patience"):
+        for name in ("deadline", "idle", "patience"):
             if not 0 < (seconds := getattr(self, name)) < 1e6:
                 problems.add(f"--{name} {seconds:g}: a number of seconds above 0")
         if not 0 <= self.wait <= 10_000:

@@ -28,6 +28,11 @@ class Metrics:
         self.waiting = Gauge("osbert_queue_requests", "Requests accepted and not answered yet.", registry=registry)
         self.ready = Gauge("osbert_workers_ready", "Workers that have their models loaded.", registry=registry)
         self.deaths = Counter("osbert_worker_deaths_total", "Workers that died and were replaced.", registry=registry)
+        self.connections = Gauge("osbert_connections", "Connections that are open.", registry=registry)
+        self.cut = Counter(
+            "osbert_connections_cut_total", "Connections that were closed because they sent or took nothing.",
+            registry=registry,
+        )  # fmt: skip
         self.tokens = Histogram(
             "osbert_pass_tokens", "Tokens that were read in one pass.", ["model"], buckets=TOKENS, registry=registry
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from osbert.errors import Problems, UserError, nearest
+from osbert.models.pooling import Pooling
 from osbert.serving.schemas import Refused
 from osbert.tasks import Task
 from osbert.tasks.choose import Choose
@@ -75,7 +76,12 @@ class Model:
             self.length = settings.length
         own = sentence_model(engine.folder, "mean")
         self.remarks = (*engine.remarks, *(own.remarks if own else ()))
-        self._vectors: dict[tuple[str | None, bool | None], VectorSettings] = {}
+        # read now: the folder may be gone, or another's, when they are asked for
+        self._vectors = {
+            (pooling, normalise): _settings(engine, pooling, normalise)
+            for pooling in (None, *get_args(Pooling))
+            for normalise in (None, False, True)
+        }
 
     def told(self) -> dict[str, Any]:
         """Return what /v1/models tells."""
@@ -89,15 +95,19 @@ class Model:
 
         Raises Refused, 422, when it was trained for what there is not here.
         """
-        from osbert.serving.embedder import Wanted
+        settings = self._vectors[pooling, normalise]
+        if isinstance(settings, UserError):
+            raise Refused(422, str(settings), field="pooling")
+        return settings
 
-        if (pooling, normalise) not in self._vectors:
-            try:
-                settings, _ = Wanted(pooling=pooling, normalize=normalise).of(self.engine)
-            except UserError as error:
-                raise Refused(422, str(error), field="pooling") from error
-            self._vectors[pooling, normalise] = settings
-        return self._vectors[pooling, normalise]
+
+def _settings(engine: Engine, pooling: str | None, normalise: bool | None) -> VectorSettings | UserError:
+    from osbert.serving.embedder import Wanted
+
+    try:
+        return Wanted(pooling=pooling, normalize=normalise).of(engine)[0]
+    except UserError as error:
+        return error
 
 
 def kind(engine: Engine, *, masks: bool) -> Kind:

@@ -39,6 +39,8 @@ from osbert.serving.wire import (
     refused,
 )
 
+AGAIN = 5
+"""Seconds after which a request may be sent again where a model cannot be loaded."""
 DEATHS = 3
 """So many workers that die over a request end it."""
 PAUSES = (0.0, 0.5, 2.0, 5.0)
@@ -73,20 +75,34 @@ class _Worker:
     heard: float = 0.0
 
 
+class NoModel(Exception):
+    """A worker that cannot load a model."""
+
+    def __init__(self, failed: Failed) -> None:
+        """Say why, and which model where that is known."""
+        super().__init__(failed.message)
+        self.model = failed.model
+
+
 class Pool:
     """The workers, and the requests that were accepted and are not answered yet."""
 
     def __init__(self, orders: Orders, limits: Limits, metrics: Metrics, *, workers: int = 1) -> None:
-        """Begin without workers; `start` makes them."""
+        """Begin without workers; `start` makes them.
+
+        `problem`: why a worker could not be started again, until one could; without paths, for clients.
+        """
         self.orders = orders
         self.limits = limits
         self.metrics = metrics
         self.count = workers
         self.pending: dict[int, Pending] = {}
         self.models: list[dict[str, Any]] = []
+        self.problem = ""
         self._numbers = itertools.count()
         self._ready: list[_Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._logged = ""
         self._times: deque[float] = deque(maxlen=RECENT)
         metrics.count(lambda: len(self.pending))
         metrics.ready.set_function(lambda: len(self._ready))
@@ -129,11 +145,18 @@ class Pool:
         return pending
 
     def admit(self) -> None:
-        """Raise Refused, 429, when the queue is full."""
+        """Raise Refused: 429 when the queue is full, 503 when no worker is there and none can be started."""
+        if not self._ready:
+            self.check_loadable()
         if len(self.pending) >= self.limits.queue:
             raise Refused(
                 429, f"{len(self.pending)} requests wait already; try again later.", retry_after=self.retry_after()
             )
+
+    def check_loadable(self) -> None:
+        """Raise Refused, 503, when a worker could not be started again."""
+        if self.problem:
+            raise Refused(503, self.problem, retry_after=AGAIN)
 
     def retry_after(self) -> int:
         """Return in how many whole seconds the queue will be empty at the speed of the last answers."""
@@ -172,27 +195,57 @@ class Pool:
     async def _keep_one(self, first: asyncio.Future[list[str]]) -> None:
         failures = 0
         while True:
+            model = ""
             try:
+                self._check_folders()
                 async with self._started() as (reader, worker):
                     told = await _message(reader)
                     if isinstance(told, Failed):
-                        raise UserError(told.message)
+                        raise NoModel(told)
                     failures = 0
+                    self._recover()
                     if not first.done():
                         first.set_result(told.remarks)
                     await self._listen(reader, worker, told)
-            except UserError as error:
-                problem = error
-            except (EOFError, OSError):
-                problem = UserError("The worker died while it loaded the models; is there memory enough?")
+            except NoModel as error:
+                problem, model = str(error), error.model
+            except (EOFError, ConnectionError):
+                problem = "The worker died while it loaded the models; is there memory enough?"
+            except OSError as error:
+                problem = f"A worker cannot be started: {error.strerror or error}."
             else:
                 continue
             if not first.done():
-                first.set_exception(problem)
+                first.set_exception(UserError(problem))
                 return
             failures += 1
-            print(f"osbert serve: a worker cannot be started again: {problem}", file=sys.stderr)
+            if failures >= DEATHS or model:
+                self._give_up(problem, model)
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1])
+
+    def _check_folders(self) -> None:
+        """Raise NoModel when a folder is gone, before a process is started in vain."""
+        for run in self.orders.runs:
+            if not run.folder.is_dir():
+                raise NoModel(Failed(f"{run.folder}: there is no such folder.", run.name))
+
+    def _give_up(self, problem: str, model: str) -> None:
+        """Note why no worker can be started for now, and refuse what waits for one, where there is no other."""
+        which = f"The model '{model}' cannot be loaded again" if model else "The models cannot be loaded again"
+        self.problem = f"{which}; the server goes on trying, and its log says why."
+        if self._logged != problem:
+            self._logged = problem
+            print(f"osbert serve: a worker cannot be started again, for now: {problem}", file=sys.stderr)
+        if not self._ready:
+            for number, pending in list(self.pending.items()):
+                del self.pending[number]
+                pending.answer.set_result(refused(number, Refused(503, self.problem, retry_after=AGAIN)))
+
+    def _recover(self) -> None:
+        """Note that a worker could be started again."""
+        if self.problem:
+            print("osbert serve: the models are loaded again.", file=sys.stderr)
+        self.problem = self._logged = ""
 
     async def _watch(self) -> None:
         """Kill workers that hang: those of which nothing is heard for `patience` seconds, however often nudged."""

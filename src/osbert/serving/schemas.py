@@ -6,10 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from osbert.models.pooling import Pooling
 
-Texts = Annotated[list[str], Field(min_length=1)]
+FAULTS = 10
+"""Most faults that a refusal names."""
+FIELDS = 256
+"""Most fields of a record."""
+Texts = Annotated[list[str], Field(min_length=1, fail_fast=True)]
+"""Lists fail at their first fault: pydantic makes an object of every fault, which costs more than the list itself."""
+Record = Annotated[dict[str, str | Annotated[list[str], Field(fail_fast=True)]], Field(max_length=FIELDS)]
 
 
 class Request(BaseModel):
@@ -37,9 +44,12 @@ class Predict(Request):
     """Texts, or pairs of texts, or records for a model that chooses."""
 
     texts: (
-        Annotated[list[str | Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None
+        Annotated[
+            list[str | Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1, fail_fast=True)
+        ]
+        | None
     ) = Field(default=None, description="Texts, or pairs [first, second] where the model reads pairs.")
-    records: Annotated[list[dict[str, str | list[str]]], Field(min_length=1)] | None = Field(
+    records: Annotated[list[Record], Field(min_length=1, fail_fast=True)] | None = Field(
         default=None, description="For a model that chooses: rows by column, or {context, choices: [...]}."
     )
 
@@ -197,6 +207,7 @@ class State(BaseModel):
     """What /health and /ready answer."""
 
     status: str
+    problem: str | None = Field(default=None, description="Why a worker cannot be started again, where one cannot.")
 
 
 class Problem(BaseModel):
@@ -228,18 +239,36 @@ class Refused(Exception):
         return {"error": {"message": self.message, **({"field": self.field} if self.field else {})}}
 
 
-def parse(schema: type[Request], body: bytes) -> Request:
+def parse(schema: type[Request], body: bytes | bytearray) -> Request:
     """Return a request's body as its schema has it.
 
-    Raises Refused, 422, with every fault and the field of the first that has one, or "body".
+    Raises Refused, 422, with up to FAULTS faults, of a list the first, and the field of the first that has one, or
+    "body".
     """
     try:
-        return schema.model_validate_json(body)
+        content = from_json(body)
+    except ValueError as error:
+        raise Refused(422, f"Invalid JSON: {error}", field="body") from None
+    try:
+        return schema.model_validate(_few(schema, content))
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-    told = list(dict.fromkeys((_field(fault["loc"]), _text(fault, schema)) for fault in faults))[:10]
+    told = list(dict.fromkeys((_field(fault["loc"]), _text(fault, schema)) for fault in faults))[:FAULTS]
     message = "; ".join(f"{field}: {text}" if field else text for field, text in told)
     raise Refused(422, message, field=next((field for field, _ in told if field), "body"))
+
+
+def _few(schema: type[Request], content: Any) -> Any:
+    """Return JSON with at most FAULTS unknown fields. Raises Refused, 413, where a record has more than FIELDS."""
+    if not isinstance(content, dict):
+        return content
+    records = content.get("records")
+    for place, record in enumerate(records if isinstance(records, list) else ()):
+        if isinstance(record, dict) and len(record) > FIELDS:
+            what = f"A record has at most {FIELDS:,} fields, not {len(record):,}."
+            raise Refused(413, what, field=f"records[{place}]")
+    surplus = set([name for name in content if name not in schema.model_fields][FAULTS:])
+    return {name: value for name, value in content.items() if name not in surplus}
 
 
 def _text(fault: Mapping[str, Any], schema: type[Request]) -> str:

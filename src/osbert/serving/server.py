@@ -23,6 +23,8 @@ from starlette.requests import ClientDisconnect
 
 import osbert
 from osbert.serving import schemas
+from osbert.serving.hosts import HostCheck, Hosts
+from osbert.serving.intake import Intake
 from osbert.serving.keys import Keys
 from osbert.serving.limits import Limits
 from osbert.serving.metrics import Metrics
@@ -41,13 +43,17 @@ ROUTES: Mapping[str, tuple[type[schemas.Request], type[Any]]] = {
     "tag": (schemas.Tag, schemas.Entities),
 }
 REFUSALS = {
+    400: "The request is no valid HTTP.",
     401: "An API key is needed, or the one given is wrong.",
+    403: "The request comes from another site's page.",
     404: "There is no such model or path.",
+    408: "The request's header did not come in time.",
     413: "The request is too large; the field says what of it.",
     415: "The request is not JSON.",
+    421: "The request is for a server of another name.",
     422: "The request cannot be understood or fulfilled; the field says where.",
     429: "Too many requests wait; Retry-After says for how many seconds.",
-    503: "The server is about to stop, or has lost its workers.",
+    503: "The server is about to stop, or a model cannot be loaded again, or several workers died over the request.",
     504: "The request's time was over before it was answered.",
 }
 STOPPING = "The server is about to stop."
@@ -61,8 +67,7 @@ SETTLING = 0.5
 class Service:
     """All that the paths stand on.
 
-    `stopped`: when it was told to stop (time.monotonic), None while it goes on. `coming`: bytes of requests that are
-    not whole yet.
+    `stopped`: when it was told to stop (time.monotonic), None while it goes on.
     """
 
     pool: Pool
@@ -70,7 +75,10 @@ class Service:
     metrics: Metrics
     keys: Keys
     stopped: float | None = None
-    coming: int = 0
+
+    def __post_init__(self) -> None:
+        """Make what bodies come through."""
+        self.intake = Intake(self.limits)
 
     def stop(self) -> None:
         """Take on nothing more, and finish what was accepted."""
@@ -98,8 +106,7 @@ class Service:
         deadline = begin + self._seconds(request.headers.get("x-deadline"))
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
-        body = await self._body(request, deadline)
-        asked = schemas.parse(ROUTES[call][0], body)
+        asked = await self.intake.read(ROUTES[call][0], request, deadline)
         self._measure(asked)
         self.check_going()  # it may have stopped since the request began to come
         pending = self.pool.submit(call, asked.model_dump(), deadline)
@@ -157,33 +164,6 @@ class Service:
             raise Refused(422, "X-Deadline is a number of seconds above 0.", field="X-Deadline")
         return min(seconds, self.limits.deadline)
 
-    async def _body(self, request: HttpRequest, deadline: float) -> bytes:
-        """Return the body.
-
-        Raises Refused as soon as it is known to be too large, 413, or all that are coming take more memory than those
-        that can wait, 429.
-        """
-        too_large = Refused(413, f"A request has at most {self.limits.body:,} bytes.", field="body")
-        told = request.headers.get("content-length", "")
-        if told.isdecimal() and int(told) > self.limits.body:
-            raise too_large
-        parts, size = [], 0
-        try:
-            async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
-                async for part in request.stream():
-                    parts.append(part)
-                    size += len(part)
-                    self.coming += len(part)
-                    if size > self.limits.body:
-                        raise too_large
-                    if self.coming > self.limits.queue * self.limits.body:
-                        raise Refused(429, "Too many requests are coming in; try again later.", retry_after=1)
-        except TimeoutError:
-            raise Refused(504, "The request did not come in its time.") from None
-        finally:
-            self.coming -= size
-        return b"".join(parts)
-
     def _measure(self, asked: schemas.Request) -> None:
         """Raise Refused, 413, when there are too many texts, or one is too long."""
         field, count = asked.count()
@@ -195,8 +175,8 @@ class Service:
                 raise Refused(413, what, field=field)
 
 
-def application(service: Service, *, origins: tuple[str, ...] = (), page: Path = PAGE) -> FastAPI:
-    """Return the server's application; `origins` are those whose pages may ask from a browser."""
+def application(service: Service, *, hosts: Hosts, page: Path = PAGE) -> FastAPI:
+    """Return the server's application; `hosts`: by which names it is asked, and by pages of which origins."""
     app = FastAPI(
         title="osbert", version=osbert.__version__, description=__doc__.partition("\n")[0],
         docs_url=None, redoc_url=None, redirect_slashes=False,
@@ -231,8 +211,11 @@ def application(service: Service, *, origins: tuple[str, ...] = (), page: Path =
 
     app.add_exception_handler(HTTPException, other)
     app.add_exception_handler(Refused, refused)
-    if origins:
-        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"])
+    if hosts.origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=hosts.origins, allow_methods=["GET", "POST"], allow_headers=["*"]
+        )
+    app.add_middleware(HostCheck, hosts=hosts, refuse=service.refusal)
     app.router.routes.extend(page_routes(page))
     return app
 
@@ -250,6 +233,10 @@ def _add_states(app: FastAPI, service: Service) -> None:
     def told(content: Mapping[str, Any]) -> Response:
         return service.response(200, json.dumps(content, ensure_ascii=False).encode())
 
+    def problem() -> dict[str, str]:
+        """Return why a worker is missing, if one is."""
+        return {"problem": service.pool.problem} if service.pool.problem else {}
+
     @app.get("/v1/models", responses=_responses(schemas.Models, 401, 503))
     async def models(request: HttpRequest) -> Response:
         service.check_key(request)
@@ -258,15 +245,16 @@ def _add_states(app: FastAPI, service: Service) -> None:
     @app.head("/health", include_in_schema=False)
     @app.get("/health", responses=_responses(schemas.State))
     async def health() -> Response:
-        return told({"status": "alive"})
+        return told({"status": "alive"} | problem())
 
     @app.head("/ready", include_in_schema=False)
     @app.get("/ready", responses=_responses(schemas.State, 503))
     async def ready() -> Response:
         service.check_going()
         if not service.pool.ready:
+            service.pool.check_loadable()
             raise Refused(503, "No worker is ready.", retry_after=1)
-        return told({"status": "ready"})
+        return told({"status": "ready"} | problem())
 
     @app.get("/metrics", response_class=Response)
     async def metrics(request: HttpRequest) -> Response:

@@ -63,9 +63,10 @@ class Ready(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The models cannot be loaded, in words for the user."""
+    """The models cannot be loaded, in words for the user; `model`: which one of them, where that is known."""
 
     message: str
+    model: str = ""
 
 
 class Answered(NamedTuple):

@@ -14,12 +14,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from osbert.errors import UserError
 from osbert.serving.batching import Job, Part, Queue
 from osbert.serving.schemas import Refused
 from osbert.serving.wire import Answered, Asking, Begun, Dropping, Failed, Nudge, Orders, Read, Ready, Wire, refused
+
+if TYPE_CHECKING:
+    from osbert.serving.models import Model, Run
 
 TOO_LATE = "The request could not be answered in its time."
 
@@ -33,18 +36,26 @@ class Group(NamedTuple):
     alone: int | None = None
 
 
+class Unloadable(UserError):
+    """A model that cannot be loaded."""
+
+    def __init__(self, run: Run, error: Exception) -> None:
+        """Say so of `run`."""
+        super().__init__(str(error))
+        self.model = run.name
+
+
 class Worker:
     """The models of one process, and the requests that wait for them."""
 
     def __init__(self, orders: Orders) -> None:
         """Load the models. Raises UserError when one cannot be loaded."""
         from osbert.serving.calls import CALLS
-        from osbert.serving.engine import load
-        from osbert.serving.models import Model, find
+        from osbert.serving.models import find
 
         self.calls = CALLS
         self.find = find
-        self.models = {run.name: Model(run.name, load(run.folder, device=orders.device)) for run in orders.runs}
+        self.models = {run.name: _loaded(run, orders) for run in orders.runs}
         self.queue = Queue(tokens=orders.batch_tokens, wait=orders.wait)
 
     def ready(self) -> Ready:
@@ -138,6 +149,16 @@ class Worker:
         return refused(number, Refused(500, "The server failed over this request; its log says more."))
 
 
+def _loaded(run: Run, orders: Orders) -> Model:
+    from osbert.serving.engine import load
+    from osbert.serving.models import Model
+
+    try:
+        return Model(run.name, load(run.folder, device=orders.device))
+    except (UserError, OSError) as error:
+        raise Unloadable(run, error) from error
+
+
 def _group(job: Job) -> Group:
     assert isinstance(job.group, Group)
     return job.group
@@ -156,7 +177,7 @@ def serve(wire: Wire) -> None:
         worker = Worker(orders)
         ready = worker.ready()
     except (UserError, OSError) as error:
-        wire.send(Failed(str(error)))
+        wire.send(Failed(str(error), getattr(error, "model", "")))
         return
     except Exception as error:
         traceback.print_exc()
