@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from osbert.errors import Problems, UserError, nearest
 from osbert.serving.schemas import Refused
+from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.tasks import Task
 from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify
@@ -18,8 +19,8 @@ from osbert.tasks.tables.texts import TextTask
 from osbert.tasks.tag import Tag
 
 if TYPE_CHECKING:
+    from osbert.serving.embedder import Embedder
     from osbert.serving.engine import Engine
-    from osbert.serving.vector_settings import VectorSettings
 
 Kind = Literal["classify", "regress", "tag", "span", "choose", "pretraining", "encoder"]
 
@@ -62,7 +63,7 @@ class Model:
         `length`: the most tokens that it reads at once; of an encoder, those that its vectors are made of. `remarks`:
         what was odd about its folder, and what it asks for that its vectors are made without.
         """
-        from osbert.serving.embedder import Wanted, sentence_model
+        from osbert.serving.embedder import settled
         from osbert.serving.masks import masks_of
 
         self.name = name
@@ -71,11 +72,9 @@ class Model:
         self.kind: Kind = kind(engine, masks=self.masks is not None)
         self.length = engine.packer.length
         if self.kind == "encoder":
-            settings, _ = Wanted(pooling="mean").of(engine)  # its own may not be here: told when it is asked for
-            self.length = settings.length
-        own = sentence_model(engine.folder, "mean")
-        self.remarks = (*engine.remarks, *(own.remarks if own else ()))
-        self._vectors: dict[tuple[str | None, bool | None], VectorSettings] = {}
+            # Its own pooling may not be here: that is told when it is asked for.
+            self.length = settled(EmbeddingOptions(pooling="mean"), engine).length
+        self.remarks = (*engine.remarks, *engine.not_applied)
 
     def told(self) -> dict[str, Any]:
         """Return what /v1/models tells."""
@@ -84,20 +83,15 @@ class Model:
         names = {"labels": list(labels)} if labels else {}
         return {"name": self.name, "kind": self.kind, **names, "fields": fields(task), "length": self.length}
 
-    def vectors(self, pooling: str | None = None, normalise: bool | None = None) -> VectorSettings:
-        """Return how texts become vectors; what is None is as the model was trained for.
+    def embedder(self, options: EmbeddingOptions) -> Embedder:
+        """Return what makes the vectors that a request wants.
 
-        Raises Refused, 422, when it was trained for what there is not here.
+        Raises Refused, 422, when the model was trained for what there is not here.
         """
-        from osbert.serving.embedder import Wanted
-
-        if (pooling, normalise) not in self._vectors:
-            try:
-                settings, _ = Wanted(pooling=pooling, normalize=normalise).of(self.engine)
-            except UserError as error:
-                raise Refused(422, str(error), field="pooling") from error
-            self._vectors[pooling, normalise] = settings
-        return self._vectors[pooling, normalise]
+        try:
+            return self.engine.embedder(options)
+        except UserError as error:
+            raise Refused(422, str(error), field="pooling") from error
 
 
 def kind(engine: Engine, *, masks: bool) -> Kind:
