@@ -83,7 +83,7 @@ class Osbert:
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, float]:
         started = time.perf_counter()
         with self.processor.autocast():
-            vectors = self.engine.embed(texts, pooling="mean")
+            vectors = self.engine.embed(texts, pooling="mean", normalize=False, length=self.engine.packer.length)
         return vectors, time.perf_counter() - started
 
 

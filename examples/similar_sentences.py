@@ -13,8 +13,7 @@ import osbert
 def main(model: str, file: str) -> None:
     """Print the pairs of lines of a file with the highest cosine similarity."""
     sentences = [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
-    vectors = osbert.load(model).embed(sentences, pooling="mean")  # (n, D)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = osbert.load(model).embed(sentences, normalize=True)  # (n, D), each of length 1
     alike = np.triu(vectors @ vectors.T, k=1)  # (n, n), each pair once
     for place in np.argsort(-alike, axis=None)[:10]:
         first, second = np.unravel_index(place, alike.shape)

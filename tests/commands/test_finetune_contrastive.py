@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import osbert
+import three_ways
 from osbert.commands.convert import convert
 from osbert.commands.embed import embed
 from osbert.commands.evaluate import evaluate
@@ -84,6 +86,7 @@ def test_in_every_form_the_vectors_are_those_of_the_run(
     run, texts = tmp_path / "run", tmp_path / "texts.txt"
     given = ("--epochs", "1", "--precision", "fp32", "--pooling", "max", "--length", "8")
     finetune("contrastive", *given, model=encoder, data=pairs, out=run)
+    short = ["good film", "the bad actor"]
     texts.write_text("good film\nthe poor actor plays a bad film . " + "a play " * 8)
     convert(run, tmp_path / "google", to="google")
     convert(tmp_path / "google", tmp_path / "back", to="osbert")
@@ -99,6 +102,11 @@ def test_in_every_form_the_vectors_are_those_of_the_run(
         told = capsys.readouterr().out
         assert "trained for sentence vectors: pooling max, layers -1, at most 8 tokens, vectors of length 1" in told
         found.append(np.load(tmp_path / f"{name}.npy"))
+        np.testing.assert_allclose(
+            osbert.load(tmp_path / name).embed(texts.read_text().splitlines()), found[-1], atol=1e-6
+        )
+        ways = three_ways.vectors(tmp_path / name, short, tmp_path / f"{name}-ways")
+        np.testing.assert_allclose(list(ways.values()), [ways["library"]] * 3, atol=1e-6)
     np.testing.assert_array_equal(found[1:3], [found[0]] * 2)
     np.testing.assert_allclose(found[3:], [found[0]] * 2, atol=1e-5)
     with pytest.raises(UserError, match="is exported as an encoder"):

@@ -11,10 +11,13 @@ import torch
 from safetensors.torch import load_file
 
 import corpora
+from osbert import recipe
 from osbert.commands.pretrain_run import build_learner
 from osbert.commands.pretrain_settings import read_plan
-from osbert.interop.huggingface import load, write_model
+from osbert.files import write_json
+from osbert.interop.huggingface import laid_out, load, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.weight_files import write_tensors
 from osbert.models.heads import Learner
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
@@ -146,8 +149,6 @@ def test_an_encoder_without_heads_or_held_out_text_says_so(folders, tmp_path, ca
     write_model(Learner(load(folders["run"]).backbone, {}), bare)
     write_tokenizer(plan.tokenizer, bare, length=24)
     arguments = ["--from", str(bare), "--corpus", str(folders["new"]), "--out", str(tmp_path / "out")]
-    assert run("pretrain", *arguments) == 1
-    assert "no recipe.toml" in capsys.readouterr().err
     torch.save(load_file(bare / "model.safetensors"), bare / "pytorch_model.bin")  # an older folder's weights
     (bare / "model.safetensors").unlink()
     assert run("pretrain", str(folders["run"] / "recipe.toml"), *arguments) == 0
@@ -163,3 +164,55 @@ def test_a_recipe_or_a_run_must_be_named(folders, tmp_path, capsys) -> None:
     assert "--from" in capsys.readouterr().err
     nothing = ["--from", str(tmp_path), "--corpus", str(folders["new"]), "--out", str(tmp_path / "out")]
     assert run("pretrain", *nothing) == 1 and "holds no encoder" in capsys.readouterr().err
+
+
+def published(folders: dict[str, Path], folder: Path) -> Path:
+    """Return an encoder as sentence-transformers publishes it: no recipe, no head, no pooler."""
+    plan = read_plan("", [], corpus=folders["new"], origin=folders["run"])
+    folder.mkdir()
+    config, tensors = laid_out(Learner(load(folders["run"]).backbone, {}), pooler=False)
+    write_json(folder / "config.json", config)
+    write_tensors(tensors, folder / "model.safetensors")
+    write_tokenizer(plan.tokenizer, folder, length=24)
+    return folder
+
+
+def test_a_published_encoder_goes_on_without_a_recipe(folders, tmp_path, capsys) -> None:
+    origin, out = published(folders, tmp_path / "published"), tmp_path / "out"
+    settings = ["--data.length", "24", "--steps", "2", "--batch", "4", "--precision", "fp32", "--device", "cpu"]
+    assert run("pretrain", "--from", origin, "--corpus", folders["new"], "--out", out, *settings) == 0
+    told = capsys.readouterr().out
+    assert "no weights for the head of mlm" in told and "in place of" not in told
+    kept = recipe.read(out / "recipe.toml")
+    assert kept["objectives"] == ["mlm"] and kept["optimizer"]["learning_rate"] == 5e-5
+    before, after = (load(folder).backbone.state_dict() for folder in (origin, out))
+    moved = [(after[name] - before[name]).abs().max() for name in before if not name.startswith("pooler.")]
+    assert 0 < max(moved) < 2 * 2 * 5e-5  # AdamW moves a weight by about the rate in each of two steps
+    # A model that was fine-tuned has a recipe, but none for pretraining.
+    (origin / "recipe.toml").write_text('task = "classify"\n[classify]\nlabels = ["a", "b"]\n')
+    assert read_plan("", settings, corpus=folders["new"], origin=origin).settings.objectives == ("mlm",)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "rate", "muon"),
+    [
+        ("cpu", [], 5e-5, None),
+        ("cpu", ["--learning-rate", "2e-4"], 2e-4, None),
+        ("bert-fast", [], 5e-5, 0.02 * 5e-5 / 3e-3),
+        ("bert-fast", ["--muon-rate", "0.01"], 5e-5, 0.01),
+        ("own", [], 7e-4, None),
+        ("", [], 5e-5, None),
+    ],
+)
+def test_a_recipes_rate_gives_way_to_one_that_keeps_and_the_users_does_not(
+    folders, tmp_path, name, given, rate, muon
+) -> None:
+    if name == "own":
+        name = str(tmp_path / "own.toml")
+        Path(name).write_text(RECIPE + "[optimizer]\nlearning_rate = 7e-4\n")
+    plan = read_plan(name, ["--data.length", "24", *given], corpus=folders["new"], origin=folders["run"])
+    assert plan.settings.optimizer.learning_rate == pytest.approx(rate)
+    assert muon is None or plan.settings.optimizer.muon_rate == pytest.approx(muon)
+    assert len(plan.remarks) == (rate == 5e-5) + (muon == 0.02 * 5e-5 / 3e-3)
+    alone = read_plan(name, ["--data.length", "24", *given], corpus=folders["new"]) if name else None
+    assert alone is None or alone.remarks == ()  # fresh weights have the recipe's

@@ -23,6 +23,7 @@ from osbert.models.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.tagging import TagHead
 from osbert.models.transformer import Architecture
 from osbert.serving.engine import load
+from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 SENTENCE = "the a film is was good bad very not it play and long short actor ann lives in new york . , ! ?"
@@ -125,7 +126,7 @@ def ours_say() -> Callable[..., dict[str, torch.Tensor]]:
 
     def said(folder: Path, *texts: str) -> dict[str, torch.Tensor]:
         model = open_model(folder)
-        batch = collate(load(folder).examples([texts if len(texts) > 1 else texts[0]]))
+        batch = collate(load(folder).embedder(EmbeddingOptions(pooling="tokens")).sequences(texts, 0))
         with torch.no_grad():
             states = model.learner.backbone(batch)
             return {

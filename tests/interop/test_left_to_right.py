@@ -117,18 +117,6 @@ def test_the_direction_and_recurrent_layers_come_back_bit_for_bit(
         assert torch.equal(tensor, again.state_dict()[name]), name
 
 
-def test_a_classifier_that_reads_the_last_token_is_not_passed_off_as_theirs(
-    tmp_path: Path, make_learner: Callable[..., Learner]
-) -> None:
-    ours = make_learner(["classify"], direction="left_to_right")
-    huggingface.write_model(ours, tmp_path)
-    theirs, report = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
-    assert set(report["missing_keys"]) == {"classifier.weight", "classifier.bias"}
-    with torch.no_grad():
-        hidden = theirs.bert.eval()(**padded()).last_hidden_state
-        torch.testing.assert_close(ours.backbone(batch()).hidden, flat(hidden), rtol=0, atol=ATOL)
-
-
 def test_recurrent_layers_close_a_model_to_others(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     ours = make_learner([], recurrent=1)
     huggingface.write_model(ours, tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import osbert
 from osbert.errors import UserError
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.serving.engine import Engine, load
+from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.text.tokenizer import Tokenizer
 
 TEXTS = [
@@ -24,6 +26,10 @@ TEXTS = [
     "",
     "An engine that embeds texts in the order in which they were given, whatever their lengths are.",
 ]
+
+
+RAW: dict[str, Any] = {"normalize": False, "length": 512}
+"""The model's own would be length 1, and 256 tokens."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +66,7 @@ def test_pooled_vectors_are_those_of_transformers(engine: Engine, reference: lis
         ("max", [state.max(axis=0) for state in last]),
         ("pooler", [states["pooler"] for states in reference]),
     ):
-        found = engine.embed(TEXTS, pooling=pooling, tokens=600)
+        found = engine.embed(TEXTS, pooling=pooling, tokens=600, **RAW)
         assert found.shape == (6, 384) and found.dtype == np.float32
         np.testing.assert_allclose(found, np.stack(expected), atol=2e-5)
 
@@ -68,7 +74,7 @@ def test_pooled_vectors_are_those_of_transformers(engine: Engine, reference: lis
 def test_every_layer_and_token(engine: Engine, reference: list[dict[str, np.ndarray]]) -> None:
     for found, states in zip(engine.embed(TEXTS[:3], pooling="tokens", layers=range(7)), reference):
         np.testing.assert_allclose(found, states["layers"].swapaxes(0, 1), atol=2e-5)
-    two = engine.embed(TEXTS[:2], pooling="cls", layers=[-1, 0])
+    two = engine.embed(TEXTS[:2], pooling="cls", layers=[-1, 0], **RAW)
     assert two.shape == (2, 2, 384)
     np.testing.assert_allclose(two[1, 1], reference[1]["layers"][0, 0], atol=2e-5)
     assert (engine.embed(TEXTS[:2], pooling="cls", layers=6) == engine.embed(TEXTS[:2], pooling="cls")).all()
@@ -78,7 +84,8 @@ def test_pairs_and_nothing(engine: Engine) -> None:
     pair, other = engine.embed([("A text.", "Its pair."), ("Its pair.", "A text.")], pooling="cls")
     assert np.abs(pair - other).max() > 1e-3
     assert engine.embed([]).shape == (0, 384)
-    assert engine.examples(TEXTS)[3].truncated == 190
+    (sequence,) = engine.embedder(EmbeddingOptions(length=512)).sequences(TEXTS[3:4], 0)
+    assert sequence.truncated == 190
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -13,6 +13,7 @@ from osbert.interop.sentence_files import LENGTHS, MODULES, POOLING
 from osbert.serving.engine import load
 from osbert.serving.models import Model, Run, named
 from osbert.serving.schemas import Refused
+from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.serving.wire import Orders
 from osbert.serving.worker import Worker
 
@@ -29,13 +30,13 @@ def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], t
     (folder / POOLING / "config.json").write_text('{"pooling_mode": "lasttoken"}')
     model = Model("sentences", load(folder))
     with pytest.raises(Refused, match="asks for the pooling lasttoken; here are cls, mean, max and weighted") as caught:
-        model.vectors()
+        model.embedder(EmbeddingOptions())
     assert caught.value.status == 422 and caught.value.field == "pooling"
-    assert model.vectors("mean").pooling == "mean"
+    assert model.embedder(EmbeddingOptions(pooling="mean")).settings.pooling == "mean"
     shutil.copytree(runs["sentences"], folder, dirs_exist_ok=True)
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": "long"}))
     with pytest.raises(Refused, match="max_seq_length must be a number of tokens, not 'long'"):
-        Model("sentences", load(folder)).vectors()
+        Model("sentences", load(folder)).embedder(EmbeddingOptions())
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": 3}))
     with pytest.raises(UserError, match="must be from 5 to 12"):
         Model("sentences", load(folder))

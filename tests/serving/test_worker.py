@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from osbert.serving import worker as module
+from osbert.serving.embedder import Embedder
 from osbert.serving.models import Run
 from osbert.serving.wire import Asking, Begun, Dropping, Failed, Orders, Wire
 from osbert.serving.worker import Worker
@@ -30,31 +31,31 @@ def asking(number: int, *texts: str, seconds: float = 60.0) -> Asking:
 
 def test_what_nobody_waits_for_is_not_even_cut_into_pieces(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     cut: list[str] = []
-    examples = worker.models["classifier"].engine.examples
+    sequences = Embedder.sequences
 
-    def noting(texts: Sequence[Any]) -> Any:
+    def noting(self: Embedder, texts: Sequence[str], record: int) -> Any:
         cut.extend(texts)
-        return examples(texts)
+        return sequences(self, texts, record)
 
-    monkeypatch.setattr(worker.models["classifier"].engine, "examples", noting)
+    monkeypatch.setattr(Embedder, "sequences", noting)
     (late,) = worker.take_in([asking(1, "a"), asking(2, "film", seconds=0), asking(3, "good"), Dropping(1)])
-    assert (late.number, late.status) == (2, 504) and cut == ["good"]
+    assert (late.number, late.status) == (2, 504) and cut == ["", "good"]  # "": what an Embedder is tried on
     assert [answer.number for answer in worker.work().answers] == [3]
 
 
 def test_a_broken_request_costs_the_others_nothing(
     worker: Worker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    vectors = worker.models["classifier"].engine.vectors
+    backend = worker.models["classifier"].engine.backend
+    vectors = backend.vectors
 
     def breaking(examples: Sequence[Any], **settings: Any) -> Any:
         if any(len(example) == 4 for example in examples):
             raise RuntimeError("four tokens are too many")
         found = vectors(examples, **settings)
-        found[[len(example) == 5 for example in examples]] = math.nan
-        return found
+        return [row * (math.nan if len(example) == 5 else 1) for row, example in zip(found, examples, strict=True)]
 
-    monkeypatch.setattr(worker.models["classifier"].engine, "vectors", breaking)
+    monkeypatch.setattr(backend, "vectors", breaking)
     assert worker.take_in([asking(1, "a"), asking(2, "good film"), asking(3, "film"), asking(4, "a good film")]) == []
     answers = {answer.number: answer for answer in worker.work().answers}
     assert {number: answer.status for number, answer in answers.items()} == {1: 200, 2: 500, 3: 200, 4: 500}

@@ -48,7 +48,7 @@ def write_exported(model: Model, source: Path, folder: Path, asked: Asked) -> No
 
 def _differences(run: Engine, exported: Engine, model: Model) -> list[Difference]:
     examples = sequences(model)
-    states = (engine.vectors(examples, pooling="tokens") for engine in (run, exported))
+    states = (engine.states(examples) for engine in (run, exported))
     found = [Difference(what=HIDDEN, largest=_largest(*states), bound=BOUND)]
     if task := scored(run.task):
         scores = (engine.backend.outputs(task, examples, tokens=TOKENS) for engine in (run, exported))

@@ -9,34 +9,18 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.commands.file_options import TextOptions
-from osbert.data.long_texts import Long
+from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 from osbert.errors import UserError
-from osbert.serving.vector_settings import Pooling
+from osbert.serving.vector_settings import EmbeddingOptions, Pooling  # noqa: F401
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorOptions:
-    """How vectors are made; what is left open is as the model was trained for, where that is known."""
+class VectorOptions(EmbeddingOptions):
+    """How vectors are made, and on what."""
 
-    pooling: Pooling | None = None
-    """cls: the state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS] and
-    [SEP] included. weighted: a mean in which the token at place i weighs i (position-weighted). pooler: BERT's tanh
-    layer on the last cls. tokens: no pooling. Left open: the model's own if it was trained for sentence vectors, else
-    mean."""
     layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1"
-    """Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four. Or last,
-    second-to-last, embeddings, concat-last-four (side by side), sum-last-four, sum-all (at equal shares)."""
-    normalize: bool | None = None
-    """Vectors of length 1; left open: where the model was trained for that."""
-    length: int = 0
-    """Most tokens of a text that are read at once; 0 for what the model was trained for."""
-    long: Long = "truncate"
-    """How a text that does not fit is read: truncate, its beginning; head+tail, a quarter from its beginning and the
-    rest from its end; window, all of it in overlapping windows, whose vectors are averaged; error, not at all."""
-    overlap: int = 64
-    """Pieces that a window shares with the one before, at most half of a window."""
     tokens: int = 4096
     """Most tokens in one pass through the model."""
     device: str = "auto"

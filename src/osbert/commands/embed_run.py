@@ -26,7 +26,7 @@ from osbert.files import disk_full, replace_file, write_json
 from osbert.interop.google_features import feature_line
 from osbert.interop.weight_files import read_json
 from osbert.lock import locked
-from osbert.serving.embedder import Embedder, Wanted, weights_fingerprint
+from osbert.serving.embedder import Embedder, remarks, weights_fingerprint
 from osbert.serving.engine import Engine, load
 from osbert.serving.growing import Growing
 from osbert.serving.vector_files import ENDS, Column, write_vectors
@@ -85,8 +85,8 @@ def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder
             print(line)
     engine = load(model, device=options.device)
     rows.fit(engine)
-    embedder, told = _embedder(engine, options)
-    for line in (*(f"{model}: {remark}" for remark in engine.remarks), *told):
+    embedder = _embedder(engine, options)
+    for line in (*(f"{model}: {remark}" for remark in engine.remarks), *remarks(options, engine)):
         print(line, flush=True)
     facts = _facts(engine, rows, embedder)
     if before:
@@ -108,13 +108,10 @@ def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder
         print(line)
 
 
-def _embedder(engine: Engine, options: VectorOptions) -> tuple[Embedder, list[str]]:
+def _embedder(engine: Engine, options: VectorOptions) -> Embedder:
     if options.tokens < 1:
         raise UserError(f"--tokens must be at least 1, not {options.tokens}.")
-    given = VectorSettings(layers=options.layers, long=options.long, overlap=options.overlap)
-    wanted = Wanted(settings=given, pooling=options.pooling, normalize=options.normalize, length=options.length)
-    settings, told = wanted.of(engine)
-    return Embedder(engine, settings, tokens=options.tokens), told
+    return engine.embedder(options, tokens=options.tokens)
 
 
 def _facts(engine: Engine, rows: Rows, embedder: Embedder) -> dict[str, Any]:

@@ -112,9 +112,9 @@ def _scored(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
 
 
 def _encoded(engine: Engine, examples: Sequence[Example]) -> Side:
-    engine.vectors(examples[:1], pooling="tokens")
+    engine.states(examples[:1])
     started = time.perf_counter()
-    found = engine.vectors(examples, pooling="tokens")
+    found = engine.states(examples)
     return Side(outputs=found, seconds=time.perf_counter() - started, size=_size(engine))
 
 

@@ -43,14 +43,15 @@ def pretrain(
     recipe
         A TOML file, such as the recipe.toml of another run, or the name of a packaged one: bert-base, bert-large,
         bert-medium, bert-small, bert-mini, bert-tiny, bert-paper, bert-fast, roberta-base,
-        cpu.
+        cpu, further.
     corpus
         A folder that `osbert corpus build` made.
     out
         The run folder: model, tokenizer, recipe, metrics, report, checkpoints.
     origin
-        A finished run, or a Hugging Face folder, whose encoder is trained further, usually on another corpus. Its
-        recipe serves where none is named, and its held-out text is measured beside the new one.
+        A finished run, or a Hugging Face folder, whose encoder is trained further, usually on another corpus. Where no
+        recipe is named its own serves, or the recipe further; the learning rate is at most 5e-5 unless you give one.
+        The held-out text of a run is measured beside the new one.
     """
     from contextlib import ExitStack, nullcontext
     from functools import partial

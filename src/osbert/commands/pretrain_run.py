@@ -125,7 +125,7 @@ class Run:
 
     def _trainer(self) -> Trainer:
         settings, plan = self.plan.settings, self.plan
-        self.learner = build_learner(plan)
+        self.learner, fresh = first_weights(plan)
         self.loader = plan.loader(length=settings.data.length).part(self.group.part)
         loader: Loader = self.loader
         longer = self.loader
@@ -137,6 +137,7 @@ class Run:
         trainer = Trainer(self.learner, loader, settings.optimizer, settings.training, self.out, self.group)
         self.loader.notices = longer.notices = trainer.notices
         self._introduce(trainer, parameters)
+        self._say_of_origin(fresh)
         return trainer
 
     def _adapt(self, trainer: Trainer) -> None:
@@ -171,6 +172,14 @@ class Run:
                 f"{self.out} has {free / 1e6:,.0f} MB of free disk, but checkpoints and the model may take "
                 f"{needed / 1e6:,.0f} MB. A checkpoint that cannot be written is told, and the one before is kept."
             )
+
+    def _say_of_origin(self, fresh: Sequence[str]) -> None:
+        if self.plan.origin is not None:
+            if fresh:
+                heads = "the head" if len(fresh) == 1 else "the heads"
+                self._say(f"{self.plan.origin.folder} has no weights for {heads} of {' and '.join(fresh)}: new ones.")
+            for remark in self.plan.remarks:
+                self._say(remark)
 
     def _loop(self, trainer: Trainer, metrics: Metrics | Unwritten) -> None:
         every = trainer.settings.evaluate_every
@@ -310,6 +319,11 @@ class Run:
 
 def build_learner(plan: Plan) -> Learner:
     """Return the learner with its first weights: those it goes on from, or fresh ones, which follow from the seed."""
+    return first_weights(plan)[0]
+
+
+def first_weights(plan: Plan) -> tuple[Learner, list[str]]:
+    """Return the learner as `build_learner`, and the names of its heads that are fresh."""
     settings = plan.settings
     if plan.origin is not None:
         learner, fresh = plan.origin.learner(
@@ -323,4 +337,4 @@ def build_learner(plan: Plan) -> Learner:
         learner, fresh = Learner(backbone, heads), list(heads)
     for name in fresh:
         plan.objectives[name].begin(learner.heads[name], plan.corpus.counts)  # type: ignore[arg-type]
-    return learner
+    return learner, fresh

@@ -105,6 +105,8 @@ class Plan:
     """The encoder that is trained further, None for a fresh one."""
     given: frozenset[str] = frozenset()
     """The settings that the command line has set, by their dotted names."""
+    remarks: tuple[str, ...] = ()
+    """What the user should know of the settings."""
 
     @property
     def objectives(self) -> dict[str, Objective]:
@@ -146,11 +148,16 @@ def read_plan(
     Raises UserError that tells all that is wrong with them.
     """
     before = None if origin is None else Origin.open(origin)
-    if not name:
-        if before is None:
-            raise UserError("Name a recipe, such as cpu, or go on from a run with --from.")
-        name = before.recipe()
+    if not name and before is None:
+        raise UserError("Name a recipe, such as cpu, or go on from a run with --from.")
+    own = "" if name in recipe.packaged() else name  # a recipe that the user wrote, or chose by its path
+    name = name or before.recipe()  # type: ignore[union-attr]
     settings = read_settings(name, tokens, model=None if before is None else before.table())
+    given = recipe.given(tokens, schema=type(settings))
+    remarks: list[str] = []
+    if before is not None:
+        optimizer, remarks = before.sparing(settings.optimizer, given | _stated(own, "optimizer"))
+        settings = dataclasses.replace(settings, optimizer=optimizer)
     opened = Corpus.open(corpus)
     if out is not None:
         opened.verify(most=VERIFIED)
@@ -168,7 +175,8 @@ def read_plan(
         corpus=opened,
         tokenizer=tokenizer,
         origin=before,
-        given=recipe.given(tokens, schema=type(settings)),
+        given=given,
+        remarks=tuple(remarks),
     )
     for problem in itertools.chain(
         () if out is None else _unfit(out, {"--corpus": corpus, "--from": origin}),
@@ -178,6 +186,11 @@ def read_plan(
         problems.add(problem)
     problems.stop_if_any()
     return plan
+
+
+def _stated(name: str, part: str) -> frozenset[str]:
+    """Return the settings in a table of a recipe, by their dotted names; none where no recipe is named."""
+    return frozenset(f"{part}.{key}" for key in (recipe.read(name).get(part, {}) if name else ()))
 
 
 def _unfit(out: Path, inputs: Mapping[str, Path | None]) -> Iterator[str]:

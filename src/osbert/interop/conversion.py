@@ -119,7 +119,7 @@ def open_model(path: Path, asked: Asked | None = None) -> Model:
 
 def write_model_as(model: Model, folder: Path, form: Form) -> None:
     """Write a model in a form. Raises UserError when the form has no such model; nothing is then written."""
-    closed = closed_to_others(model.learner.backbone.architecture)
+    closed = closed_to_others(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
         raise UserError(closed)
     config, tensors = laid_out(model.learner, pooler=model.pooled, **(model.task.published() if model.task else {}))

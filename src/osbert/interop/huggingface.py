@@ -4,7 +4,8 @@ BERT is the same on both sides. A rotary encoder is written as their RoFormer, w
 head, and whose classifier is another one. An encoder that looks left only is written as their decoder, which gives the
 same states; but their pooler and classifier read its first token, ours the last. What their model cannot hold (also a
 second classifier) is kept in the same file, a head's under "heads.<name>.", where this module finds it again and
-Hugging Face passes over it. An encoder that they have no model for is written as "osbert", which they refuse.
+Hugging Face passes over it. Where they would make a head of the same kind with random weights in its place, and where
+they have no model for the encoder, the folder is written as "osbert", which they refuse.
 """
 
 from __future__ import annotations
@@ -174,7 +175,8 @@ def laid_out(
 
     Without `pooler` its weights are left out.
     """
-    config = names.config(learner.backbone.architecture, _head_config(learner, labels))
+    closed = bool(_other_heads(learner))
+    config = names.config(learner.backbone.architecture, _head_config(learner, labels), closed=closed)
     prefix = f"{config['model_type']}." if learner.heads else ""
     tensors: dict[str, Tensor] = {}
     in_units = (center, scale) != (0, 1)
@@ -202,9 +204,12 @@ def laid_out(
     return config, tensors
 
 
-def closed_to_others(architecture: Architecture) -> str:
-    """Return one sentence for the user when only osbert opens what `write_model` writes; "" when others do too."""
-    reasons = names.ours_alone(architecture)
+def closed_to_others(architecture: Architecture, learner: Learner | None = None) -> str:
+    """Return one sentence for the user when only osbert opens what `write_model` writes; "" when others do too.
+
+    `learner`: the heads that are written with it.
+    """
+    reasons = (*names.ours_alone(architecture), *(_other_heads(learner) if learner else ()))
     if not reasons:
         return ""
     return f"Only osbert opens this model: Hugging Face's transformers has none with {' and '.join(reasons)}."
@@ -312,18 +317,27 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
     return rows
 
 
+def _other_heads(learner: Learner) -> list[str]:
+    """Return why heads are not what their classes of the same kinds would make of the folder."""
+    found = {
+        "a tagger on features of a frozen encoder"
+        if head.frozen is not None
+        else names.other_head(head.kind, learner.backbone.architecture)
+        for _, head in _heads(learner)
+    }
+    return sorted(found - {""})
+
+
 def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     """Return the published names of each head's parameters: none where their model has no such head, or it is taken."""
-    # Their classifiers of texts read the first token also where it has seen nothing but itself; ours then reads the
-    # last. Those of tokens are the same on both sides.
     sizes = learner.backbone.architecture
-    closed = sizes.positions == "rotary" or sizes.direction == "left_to_right"
     foreign = families.of_architecture(sizes) is not None
     taken: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        theirs = {} if foreign and head.kind == "nsp" else names.HEADS.get(head.kind, {})
-        free = taken.isdisjoint(theirs.values()) and (head.kind in ("mlm", "tag") or not closed)
+        none = head.kind == "nsp" and (foreign or sizes.positions == "rotary")
+        theirs = {} if none or names.other_head(head.kind, sizes) else names.HEADS.get(head.kind, {})
+        free = taken.isdisjoint(theirs.values())
         published[name] = theirs if free else {}
         taken.update(published[name].values())
     return published
@@ -333,7 +347,8 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
     """Return the config.json fields that tell which heads there are."""
     published = _published(learner)
     heads = {head.kind: head for name, head in _heads(learner) if published[name]}
-    fields: dict[str, Any] = {"architectures": [names.model_class(heads, learner.backbone.architecture)]}
+    kind = "OsbertModel" if _other_heads(learner) else names.model_class(heads, learner.backbone.architecture)
+    fields: dict[str, Any] = {"architectures": [kind]}
     head = heads.get("classify") or heads.get("regress") or heads.get("tag")
     if isinstance(head, SequenceHead | TagHead):
         count = head.linear.out_features

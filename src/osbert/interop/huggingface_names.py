@@ -205,17 +205,40 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
     return architecture
 
 
-def config(architecture: Architecture, heads: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the config.json fields that describe an Architecture, with those of its heads, by BERT's names."""
+FIRST_TOKEN = {"nsp": "next sentences", "classify": "classes", "regress": "a number", "choose": "choices"}
+"""The heads that read a sequence's pooled state, with what they give."""
+
+
+def other_head(kind: str, architecture: Architecture) -> str:
+    """Return why a head of a kind is another one in their class for an Architecture; "" where it is the same.
+
+    Where a token sees only what is before it, their pooler still reads the first one, ours the last. RoFormer has no
+    pooler: its classifiers have a dense layer of their own with the curve of the blocks, and there is no class at all
+    for next sentences, so nothing opens as one.
+    """
+    if kind not in FIRST_TOKEN:
+        return ""
+    if architecture.positions == "rotary":
+        return "" if kind == "nsp" else f"positions = rotary under a head for {FIRST_TOKEN[kind]}"
+    left = architecture.direction == "left_to_right"
+    return f"direction = left_to_right under a head for {FIRST_TOKEN[kind]}" if left else ""
+
+
+def config(
+    architecture: Architecture, heads: Mapping[str, Any] | None = None, *, closed: bool = False
+) -> dict[str, Any]:
+    """Return the config.json fields that describe an Architecture, with those of its heads, by BERT's names.
+
+    `closed`: whether there is a head that their class for it does not hold; the model type is then ours.
+    """
     family = families.of_architecture(architecture)
-    fields = _bert_config(architecture) | dict(heads or {})
+    fields = _bert_config(architecture, OWN if closed else model_type(architecture)) | dict(heads or {})
     if family is None or fields["model_type"] == OWN:
         return fields
     return dict(families.own_fields(family, fields, architecture))
 
 
-def _bert_config(architecture: Architecture) -> dict[str, Any]:
-    kind = model_type(architecture)
+def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"model_type": kind, "hidden_act": _written(architecture.activation)}
     names = {**SIZES, SEGMENTS: "segments", **NUMBERS}
     fields |= {theirs: getattr(architecture, ours) for theirs, ours in names.items()}
@@ -265,14 +288,14 @@ def model_class(kinds: Container[str], architecture: Architecture) -> str:
         return {"rotary": "RoFormerForTokenClassification", "learned": "BertForTokenClassification"}[
             architecture.positions
         ]
-    if architecture.positions == "rotary":
+    if architecture.positions == "rotary" and "span" not in kinds:
         return "RoFormerForMaskedLM" if "mlm" in kinds else "RoFormerModel"
     if "classify" in kinds or "regress" in kinds:
         return "BertForSequenceClassification"
     if "choose" in kinds:
         return "BertForMultipleChoice"
     if "span" in kinds:
-        return "BertForQuestionAnswering"
+        return "RoFormerForQuestionAnswering" if architecture.positions == "rotary" else "BertForQuestionAnswering"
     if "mlm" in kinds:
         return "BertForPreTraining" if "nsp" in kinds else "BertForMaskedLM"
     return "BertForNextSentencePrediction" if "nsp" in kinds else "BertModel"

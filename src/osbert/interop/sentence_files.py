@@ -5,7 +5,7 @@ Where a form has no such files, a field of its config keeps the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -19,6 +19,10 @@ from osbert.models.pooling import Pooling
 MODULES = "modules.json"
 POOLING = "1_Pooling"
 LENGTHS = "sentence_bert_config.json"
+PROMPTS = "config_sentence_transformers.json"
+TOKENIZER = "tokenizer_config.json"
+ENDLESS = 2**31
+"""No text has as many tokens: what others write for a tokenizer without a bound is above it."""
 FIELD = "osbert_sentences"
 """The field of a config."""
 OURS = get_args(Pooling)
@@ -61,14 +65,12 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     pooling_at = folder / str(parts.get("Pooling", {}).get("path", POOLING)) / "config.json"
     if "Pooling" not in parts:
         raise UserError(f"{path} names no Pooling, so it does not say how a text gets one vector.")
-    others = [kind for kind in parts if kind not in ("Transformer", "Pooling", "Normalize")]
-    remarks = tuple(f"{path} has a part {kind}, which osbert does not apply: the vectors are others" for kind in others)
-    lengths = read_json(folder / LENGTHS) if (folder / LENGTHS).is_file() else {}
+    files = {name: _table(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
     return SentenceModel(
         pooling=_pooling(read_json(pooling_at), pooling_at),
         normalize="Normalize" in parts,
-        length=_length(lengths, folder / LENGTHS),
-        remarks=remarks,
+        length=_length(files, folder),
+        remarks=tuple(_not_applied(parts, files, folder)),
     )
 
 
@@ -121,11 +123,29 @@ def _kind(part: Mapping[str, Any]) -> str:
     return str(part["type"]).rpartition(".")[2]
 
 
-def _length(config: Mapping[str, Any], path: Path) -> int:
-    length = config.get("max_seq_length") or 0
+def _table(path: Path) -> Mapping[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
+    """Return the most tokens of a text; where their own file says nothing, the tokenizer's bound holds."""
+    length = files[LENGTHS].get("max_seq_length") or 0
     if not isinstance(length, int) or length < 0:
-        raise UserError(f"{path}: max_seq_length must be a number of tokens, not {length!r}.")
-    return length
+        raise UserError(f"{folder / LENGTHS}: max_seq_length must be a number of tokens, not {length!r}.")
+    bound = files[TOKENIZER].get("model_max_length")
+    return length or (bound if isinstance(bound, int) and 0 < bound < ENDLESS else 0)
+
+
+def _not_applied(parts: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[str]:
+    """Yield what sentence-transformers does with these files and osbert does not."""
+    for kind in parts:
+        if kind not in ("Transformer", "Pooling", "Normalize"):
+            yield f"{folder / MODULES} has a part {kind}, which osbert does not apply: the vectors are others"
+    if files[LENGTHS].get("do_lower_case") and files[TOKENIZER].get("do_lower_case") is not True:
+        yield f"{folder / LENGTHS} asks for texts in lower case: write them so, osbert leaves them as they are"
+    prompts, name = files[PROMPTS].get("prompts"), files[PROMPTS].get("default_prompt_name")
+    if name and isinstance(prompts, dict) and (prompt := prompts.get(name)):
+        yield f"{folder / PROMPTS} puts {prompt!r} before every text: write it there, osbert does not"
 
 
 def _pooling(config: Mapping[str, Any], path: Path) -> Pooling:

@@ -14,9 +14,9 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.data.table import Row
 from osbert.errors import UserError
-from osbert.serving.embedder import normalized
 from osbert.serving.models import Kind, Model
 from osbert.serving.schemas import Refused
+from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.tasks import Record
 from osbert.tasks.choices import Choices
 from osbert.tasks.choices.columns import Columns, choose
@@ -112,27 +112,25 @@ class Embed(Call):
 
     def items(self, model: Model, asked: Asked) -> list[Item]:
         """Return a sequence for each text."""
-        length = model.vectors(asked["pooling"], asked["normalise"]).length
-        examples = model.engine.examples(asked["texts"])
-        items = [Item(example, (example,)) for example in examples]
+        embedder = model.embedder(self.option(asked))
+        made = [embedder.sequences((text,), 0) for text in asked["texts"]]
+        items = [Item(examples, tuple(examples)) for examples in made]
         for place, item in enumerate(items):
-            fits(item, f"texts[{place}]", length=length)
+            fits(item, f"texts[{place}]", length=embedder.settings.length)
         return items
 
-    def option(self, asked: Asked) -> Hashable:
-        """Return the pooling, None for the model's own."""
-        return asked["pooling"]
+    def option(self, asked: Asked) -> EmbeddingOptions:
+        """Return how the vectors are wanted."""
+        return EmbeddingOptions(pooling=asked["pooling"], normalize=asked["normalise"])
 
     def read(self, model: Model, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the vectors (n, D)."""
-        return model.engine.vectors([item.value for item in items], pooling=model.vectors(option).pooling)
+        found: Sequence[Any] = model.embedder(option).vectors([item.value for item in items])
+        return found
 
     def told(self, model: Model, asked: Asked, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
-        """Return the vectors, of length 1 if so wanted; one of length 0 stays."""
-        vectors = np.stack(said).astype(np.float32)
-        if model.vectors(asked["pooling"], asked["normalise"]).normalize:
-            vectors = normalized(vectors)
-        return {"vectors": vectors.tolist()}
+        """Return the vectors."""
+        return {"vectors": np.stack(said).tolist()}
 
 
 class FillMask(Call):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,47 +18,51 @@ from osbert.data.example import Example
 from osbert.data.long_texts import lay_out
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
-from osbert.interop.sentence_files import SentenceModel, read_sentence_model
+from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import fingerprint
-from osbert.serving.engine import Engine
 from osbert.serving.torch_backend import TorchBackend
-from osbert.serving.vector_settings import Layers, VectorSettings
+from osbert.serving.vector_settings import EmbeddingOptions, Layers, VectorSettings
+
+if TYPE_CHECKING:
+    from osbert.serving.engine import Engine
 
 SHORTEST = 5
 """The least tokens into which a pair fits."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What was asked for; what is None or 0 is left to the model: its own pooling, length and normalisation."""
+def settled(options: EmbeddingOptions, engine: Engine) -> VectorSettings:
+    """Return the settings; what `options` leave open is the model's own: its pooling, length and normalisation.
 
-    settings: VectorSettings = field(default_factory=VectorSettings)
-    pooling: Any = None
-    normalize: bool | None = None
-    length: int = 0
+    Raises UserError with all that cannot be.
+    """
+    model = _own(engine, options)
+    longest = engine.packer.length
+    usual = model or SentenceModel(pooling="mean", normalize=False)
+    pooling = options.pooling or usual.pooling
+    length = options.length or min(usual.length or longest, longest)
+    normalize = usual.normalize and pooling != "tokens" if options.normalize is None else options.normalize
+    settings = VectorSettings(
+        pooling=pooling, layers=options.layers, normalize=normalize, length=length, long=options.long,
+        overlap=options.overlap,
+    )  # fmt: skip
+    problems = Problems(heading="These vectors cannot be made")
+    for problem in settings.problems():
+        problems.add(problem)
+    if not SHORTEST <= length <= longest:
+        problems.add(f"--length must be from {SHORTEST} to {longest:,}, the most that the model reads: not {length}.")
+    problems.stop_if_any()
+    return settings
 
-    def of(self, engine: Engine) -> tuple[VectorSettings, list[str]]:
-        """Return the settings, and what to tell of them: where they come from, and what the model is not made for.
 
-        Raises UserError with all that cannot be.
-        """
-        model = None if self.pooling == "tokens" else sentence_model(engine.folder, self.pooling)
-        longest = engine.packer.length
-        usual = model or SentenceModel(pooling="mean", normalize=False)
-        pooling = self.pooling or usual.pooling
-        length = self.length or min(usual.length or longest, longest)
-        normalize = usual.normalize and pooling != "tokens" if self.normalize is None else self.normalize
-        settings = replace(self.settings, pooling=pooling, normalize=normalize, length=length)
-        problems = Problems(heading="These vectors cannot be made")
-        for problem in settings.problems():
-            problems.add(problem)
-        if not SHORTEST <= length <= longest:
-            problems.add(
-                f"--length must be from {SHORTEST} to {longest:,}, the most that the model reads: not {length}."
-            )
-        problems.stop_if_any()
-        return settings, [*_told(engine.folder, settings, model), *_fewer(settings, engine)]
+def remarks(options: EmbeddingOptions, engine: Engine) -> list[str]:
+    """Return what a user should know: where the settings come from, and what the model is not made for."""
+    settings, model = settled(options, engine), _own(engine, options)
+    return [*_told(engine.folder, settings, model), *_fewer(settings, engine)]
+
+
+def _own(engine: Engine, options: EmbeddingOptions) -> SentenceModel | None:
+    return None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
 
 
 def _told(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
@@ -85,7 +89,7 @@ def describe(settings: VectorSettings) -> str:
 
 
 class Embedder:
-    """Makes vectors; `tokens`: most tokens in a batch."""
+    """Makes vectors; `tokens`: most tokens in a batch. The library, the commands and the server all make them here."""
 
     def __init__(self, engine: Engine, settings: VectorSettings, *, tokens: int = TOKENS) -> None:
         """Prepare; raises UserError at layers that the model does not have, and at a pooler that it lacks."""
@@ -94,6 +98,8 @@ class Embedder:
         self.tokens = tokens
         self.layers = Layers.read(settings.layers, engine.backend.architecture.layers)
         self.packer = replace(engine.packer, length=settings.length)
+        if settings.pooling == "pooler":
+            self._require_pooler()
         self.vectors([self.sequences(("",), 0)])  # what the model cannot do is told before the work
 
     @property
@@ -105,7 +111,18 @@ class Embedder:
         return (count * width,) if self.layers.joined == "concat" else (width,)
 
     def sequences(self, texts: Sequence[str], record: int) -> list[Example]:
-        """Return the sequences that a text, or a pair, is read as: one, or the windows of one that is too long."""
+        """Return the sequences that a text, or a pair, is read as: one, or the windows of one that is too long.
+
+        `truncated` of each counts the pieces that did not fit. Raises UserError at a pair where the model reads none,
+        and at more than two texts.
+        """
+        if len(texts) > 2:
+            raise UserError(f"A text or a pair can be embedded, not {len(texts)} texts at once.")
+        if len(texts) == 2 and self.engine.backend.architecture.segments == 1:
+            raise UserError(
+                f"The model in {self.engine.folder} was trained without a second segment (segments = 1): it reads no "
+                "pairs."
+            )
         runs = [self.packer.run(text) for text in texts]
         long, overlap = self.settings.long, self.settings.overlap
         return lay_out(runs, self.packer, long=long, overlap=overlap, record=record)
@@ -117,16 +134,29 @@ class Embedder:
         (tokens, *shape). Raises UserError when a number is infinite or undefined.
         """
         flat = [example for group in groups for example in group]
-        numbers = list(self.layers.numbers)
-        rows = self.engine.vectors(flat, pooling=self.settings.pooling, layers=numbers, tokens=self.tokens)
-        if self.settings.pooling == "tokens":
+        backend, pooling = self.engine.backend, self.settings.pooling
+        layers = [number % (backend.architecture.layers + 1) for number in self.layers.numbers]
+        rows = backend.vectors(flat, pooling=pooling, layers=layers, tokens=self.tokens)  # (layers, D) each
+        if pooling == "tokens":
             return [self._checked(self._joined(row)) for row in rows]
-        joined = self._joined(rows)
+        if not rows:
+            return np.empty((0, *self.shape), np.float32)
+        joined = self._joined(np.stack(rows))
         counts = np.array([len(group) for group in groups])
         if len(groups) != len(flat):
             firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
             joined = np.add.reduceat(joined, firsts, axis=0) / counts.reshape(-1, *[1] * (joined.ndim - 1))
         return self._checked(normalized(joined) if self.settings.normalize else joined.astype(np.float32, copy=False))
+
+    def _require_pooler(self) -> None:
+        """Raise UserError where the pooler is wanted and cannot be had."""
+        if not self.engine.backend.pooler:
+            raise UserError(
+                f"{self.engine.folder} has no pooler (it was trained without one): take --pooling mean, cls, max or "
+                "tokens."
+            )
+        if self.layers.joined != "alone" or self.layers.numbers[0] not in (-1, self.engine.backend.architecture.layers):
+            raise UserError("The pooler stands on the last layer; other layers cannot be chosen with it.")
 
     def _joined(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the layers (n, layers, D) as they are asked for."""
@@ -159,13 +189,3 @@ def normalized(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return vectors (..., D) of length 1; those of length 0 stay as they are."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-
-
-def sentence_model(folder: Path, pooling: Any = None) -> SentenceModel | None:
-    """Return what is beside a model; a pooling that is not here is passed over where another one was asked for."""
-    try:
-        return read_sentence_model(folder)
-    except UserError:
-        if pooling is None:
-            raise
-        return None

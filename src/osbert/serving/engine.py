@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
 from osbert.interop.huggingface import read_encoder, read_fitting_tokenizer, read_heads, require_config
 from osbert.interop.huggingface_names import PIECES, architecture
 from osbert.interop.onnx_files import ONNX
 from osbert.interop.report import Report, Row, of_pieces
+from osbert.interop.sentence_files import SentenceModel, read_sentence_model
 from osbert.interop.task_files import read_task
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import read_json
 from osbert.models.heads import Learner
-from osbert.serving.backend import Backend, Pooling
+from osbert.serving.backend import Backend, Vectors
+from osbert.serving.embedder import Embedder, settled
 from osbert.serving.onnx_backend import OnnxBackend
 from osbert.serving.torch_backend import TorchBackend
+from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.tasks import Prediction, Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.processor import choose
 
 Text = str | tuple[str, ...]
 """One text, or two that make a pair; for a task that reads more, all of them in its order."""
+LayerChoice = str | int | Sequence[int]
+"""One layer or several, by their numbers, or as `osbert embed --layers` has them."""
 
 
 class Engine:
@@ -56,6 +60,8 @@ class Engine:
         self.remarks = remarks
         longest = backend.architecture.length
         self.packer = Packer(tokenizer=tokenizer, length=min(task.length, longest) if task else longest)
+        self._sentences = _read_sentences(folder)  # now: the folder may be gone, or another's, when they are wanted
+        self._embedders: dict[tuple[EmbeddingOptions, int], Embedder] = {}
 
     @property
     def learner(self) -> Learner:
@@ -104,52 +110,59 @@ class Engine:
             )
         return self.task
 
-    def embed(
-        self,
-        texts: Sequence[Text],
-        *,
-        pooling: Pooling = "mean",
-        layers: int | Sequence[int] = -1,
-        tokens: int = TOKENS,
-    ) -> Any:
+    def embed(self, texts: Sequence[Text], *, layers: LayerChoice = "-1", tokens: int = TOKENS, **options: Any) -> Any:
         """Return vectors of texts, or of pairs: an array (n, D), one row a text, in the order given.
 
-        `pooling`: "cls", the state of [CLS], or of the last [SEP] where each token sees only what is before it; "mean"
-        and "max" over all tokens of the text, [CLS] and [SEP] included; "weighted", a mean in which the token at place
-        i weighs i; "pooler", BERT's tanh layer on the last layer's "cls"; "tokens", no pooling: a list of n arrays
-        (tokens, D).
-        `layers`: 0 is the embedding layer, 1 the first block, -1 the last. Several layers are stacked, (n, layers, D).
+        `options`: the fields of EmbeddingOptions, which are those of `osbert embed`: pooling, normalize, length, long
+        and overlap. What is left open is the model's own, if it was trained for sentence vectors; else a text's vector
+        is the mean of its tokens' states as it comes.
+        `layers`: 0 is the embedding layer, 1 the first block, -1 the last; or a name that `osbert embed` knows. Of
+        several the vectors are stacked, (n, layers, D). With pooling "tokens": a list of n arrays (tokens, D).
+        `tokens`: most tokens in a batch.
+
+        Warns of what the model's files ask for and osbert does not do, such as a Dense layer on the vectors. Raises
+        UserError at settings that cannot be, and with long "error" at every text that does not fit.
         """
         if isinstance(texts, str):
             raise TypeError("embed takes a list of texts: embed([text])")
-        return self.vectors(self.examples(texts), pooling=pooling, layers=layers, tokens=tokens)
+        for remark in self.not_applied:
+            warnings.warn(remark, stacklevel=2)
+        embedder = self.embedder(EmbeddingOptions(layers=_spelt(layers), **options), tokens=tokens)
+        groups = [
+            embedder.sequences((text,) if isinstance(text, str) else text, place) for place, text in enumerate(texts)
+        ]
+        if embedder.settings.long == "error":
+            _refuse_cut(groups, embedder.settings.length)
+        return embedder.vectors(groups)
 
-    def examples(self, texts: Sequence[Text]) -> list[Example]:
-        """Return the sequences that the model reads; `truncated` of each counts the pieces that did not fit."""
-        return [self._example(text) for text in texts]
+    def embedder(self, options: EmbeddingOptions, *, tokens: int = TOKENS) -> Embedder:
+        """Return what makes such vectors. Its sequences are no longer than the engine's own."""
+        if (options, tokens) not in self._embedders:
+            self._embedders[options, tokens] = Embedder(self, settled(options, self), tokens=tokens)
+        return self._embedders[options, tokens]
 
-    def vectors(
-        self,
-        examples: Sequence[Example],
-        *,
-        pooling: Pooling = "mean",
-        layers: int | Sequence[int] = -1,
-        tokens: int = TOKENS,
-    ) -> Any:
-        """Return vectors as `embed`, for sequences made by `examples`."""
-        chosen = self._layers([layers] if isinstance(layers, int) else layers)
-        if pooling == "pooler" and not self.backend.pooler:
-            raise UserError(
-                f"{self.folder} has no pooler (it was trained without one): take --pooling mean, cls, max or tokens."
-            )
-        sizes = self.backend.architecture
-        if pooling == "pooler" and chosen != [sizes.layers]:
-            raise UserError("The pooler stands on the last layer; other layers cannot be chosen with it.")
-        found = self.backend.vectors(examples, pooling=pooling, layers=chosen, tokens=tokens)
-        found = [row.squeeze(-2) for row in found] if isinstance(layers, int) else found
-        if pooling == "tokens":
-            return found
-        return np.stack(found) if found else np.empty((0, sizes.width), np.float32)
+    @cached_property
+    def not_applied(self) -> tuple[str, ...]:
+        """Return what the files of a sentence model ask for that its vectors are made without."""
+        own = self.sentence_model("mean")
+        return own.remarks if own else ()
+
+    def sentence_model(self, pooling: str | None = None) -> SentenceModel | None:
+        """Return the pooling, length and normalisation that the model was trained for, None where it was for none.
+
+        Raises UserError when its own pooling is not here, unless another one is given as `pooling`.
+        """
+        if not isinstance(self._sentences, UserError):
+            return self._sentences
+        if pooling is None:
+            raise self._sentences
+        return None
+
+    def states(self, examples: Sequence[Example]) -> list[Vectors]:
+        """Return the last layer's states (n, D) of each sequence's n tokens."""
+        top = self.backend.architecture.layers
+        found = self.backend.vectors(examples, pooling="tokens", layers=[top], tokens=TOKENS)
+        return [states.squeeze(-2) for states in found]
 
     def _predicted(self, task: Task, records: Sequence[Record], tokens: int) -> list[Prediction]:
         refuse_long(task, records, self.packer)
@@ -159,27 +172,27 @@ class Engine:
         outputs = partial(self.backend.outputs, task, tokens=tokens)
         return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
 
-    def _layers(self, layers: Sequence[int]) -> list[int]:
-        top = self.backend.architecture.layers
-        wrong = [layer for layer in layers if not -top - 1 <= layer <= top]
-        if wrong or not layers:
-            raise UserError(
-                f"There is no layer {wrong[0] if wrong else '(none was given)'}: the model has 0 (embeddings) to "
-                f"{top}, or from the end -1 to {-top - 1}."
-            )
-        return [layer % (top + 1) for layer in layers]
 
-    def _example(self, text: Text) -> Example:
-        runs = [self.packer.run(part) for part in ((text,) if isinstance(text, str) else text)]
-        if len(runs) == 1:
-            return self.packer.single(runs[0].ids, runs[0].words)
-        if len(runs) == 2 and self.backend.architecture.segments == 1:
-            raise UserError(
-                f"The model in {self.folder} was trained without a second segment (segments = 1): it reads no pairs."
-            )
-        if len(runs) == 2:
-            return self.packer.pair(runs[0], runs[1])
-        raise UserError(f"A text or a pair can be embedded, not {len(runs)} texts at once.")
+def _read_sentences(folder: Path) -> SentenceModel | UserError | None:
+    try:
+        return read_sentence_model(folder)
+    except UserError as error:
+        return error
+
+
+def _spelt(layers: LayerChoice) -> str:
+    """Return numbers of layers as the command line has them; a list of one keeps its comma, and so its axis."""
+    if isinstance(layers, str | int):
+        return str(layers)
+    return ",".join(map(str, layers)) + ("," if len(layers) == 1 else "")
+
+
+def _refuse_cut(groups: Sequence[Sequence[Example]], length: int) -> None:
+    problems = Problems(heading='These texts are too long (long="error")')
+    for place, group in enumerate(groups):
+        if cut := sum(example.truncated for example in group):
+            problems.add(f"texts[{place}]: {cut:,} pieces more than fit into {length} tokens.")
+    problems.stop_if_any()
 
 
 def load(folder: str | Path, *, device: str = "auto") -> Engine:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from osbert.errors import Problems, UserError, nearest
-from osbert.models.pooling import Pooling
 from osbert.serving.schemas import Refused
+from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.tasks import Task
 from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify
@@ -19,8 +19,8 @@ from osbert.tasks.tables.texts import TextTask
 from osbert.tasks.tag import Tag
 
 if TYPE_CHECKING:
+    from osbert.serving.embedder import Embedder
     from osbert.serving.engine import Engine
-    from osbert.serving.vector_settings import VectorSettings
 
 Kind = Literal["classify", "regress", "tag", "span", "choose", "pretraining", "encoder"]
 
@@ -63,7 +63,7 @@ class Model:
         `length`: the most tokens that it reads at once; of an encoder, those that its vectors are made of. `remarks`:
         what was odd about its folder, and what it asks for that its vectors are made without.
         """
-        from osbert.serving.embedder import Wanted, sentence_model
+        from osbert.serving.embedder import settled
         from osbert.serving.masks import masks_of
 
         self.name = name
@@ -72,16 +72,9 @@ class Model:
         self.kind: Kind = kind(engine, masks=self.masks is not None)
         self.length = engine.packer.length
         if self.kind == "encoder":
-            settings, _ = Wanted(pooling="mean").of(engine)  # its own may not be here: told when it is asked for
-            self.length = settings.length
-        own = sentence_model(engine.folder, "mean")
-        self.remarks = (*engine.remarks, *(own.remarks if own else ()))
-        # read now: the folder may be gone, or another's, when they are asked for
-        self._vectors = {
-            (pooling, normalise): _settings(engine, pooling, normalise)
-            for pooling in (None, *get_args(Pooling))
-            for normalise in (None, False, True)
-        }
+            # Its own pooling may not be here: that is told when it is asked for.
+            self.length = settled(EmbeddingOptions(pooling="mean"), engine).length
+        self.remarks = (*engine.remarks, *engine.not_applied)
 
     def told(self) -> dict[str, Any]:
         """Return what /v1/models tells."""
@@ -90,24 +83,15 @@ class Model:
         names = {"labels": list(labels)} if labels else {}
         return {"name": self.name, "kind": self.kind, **names, "fields": fields(task), "length": self.length}
 
-    def vectors(self, pooling: str | None = None, normalise: bool | None = None) -> VectorSettings:
-        """Return how texts become vectors; what is None is as the model was trained for.
+    def embedder(self, options: EmbeddingOptions) -> Embedder:
+        """Return what makes the vectors that a request wants.
 
-        Raises Refused, 422, when it was trained for what there is not here.
+        Raises Refused, 422, when the model was trained for what there is not here.
         """
-        settings = self._vectors[pooling, normalise]
-        if isinstance(settings, UserError):
-            raise Refused(422, str(settings), field="pooling")
-        return settings
-
-
-def _settings(engine: Engine, pooling: str | None, normalise: bool | None) -> VectorSettings | UserError:
-    from osbert.serving.embedder import Wanted
-
-    try:
-        return Wanted(pooling=pooling, normalize=normalise).of(engine)[0]
-    except UserError as error:
-        return error
+        try:
+            return self.engine.embedder(options)
+        except UserError as error:
+            raise Refused(422, str(error), field="pooling") from error
 
 
 def kind(engine: Engine, *, masks: bool) -> Kind:

@@ -19,8 +19,31 @@ NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
 
 
 @dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions:
+    """How vectors are wanted. What is left open is as the model was trained for, where that is known."""
+
+    pooling: Pooling | None = None
+    """cls: the state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS] and
+    [SEP] included. weighted: a mean in which the token at place i weighs i (position-weighted). pooler: BERT's tanh
+    layer on the last cls. tokens: no pooling. Left open: the model's own if it was trained for sentence vectors, else
+    mean."""
+    layers: str = "-1"
+    """Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four. Or last,
+    second-to-last, embeddings, concat-last-four (side by side), sum-last-four, sum-all (at equal shares)."""
+    normalize: bool | None = None
+    """Vectors of length 1; left open: where the model was trained for that."""
+    length: int = 0
+    """Most tokens of a text that are read at once; 0 for what the model was trained for."""
+    long: Long = "truncate"
+    """How a text that does not fit is read: truncate, its beginning; head+tail, a quarter from its beginning and the
+    rest from its end; window, all of it in overlapping windows, whose vectors are averaged; error, not at all."""
+    overlap: int = 64
+    """Pieces that a window shares with the one before, at most half of a window."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class VectorSettings:
-    """What makes a text's vector out of an encoder."""
+    """What makes a text's vector out of an encoder: nothing is left open."""
 
     pooling: Pooling = "mean"
     """How the states of a text's tokens become one vector; tokens for none of it."""
@@ -37,14 +60,15 @@ class VectorSettings:
 
     def problems(self) -> Iterator[str]:
         """Yield what cannot be, in words that say what to do."""
+        for name, value, choices in (("pooling", self.pooling, get_args(Pooling)), ("long", self.long, get_args(Long))):
+            if value not in choices:
+                yield f"--{name} must be one of {', '.join(choices)}, not {value!r}.{nearest(str(value), choices)}"
         if self.overlap < 0:
             yield f"--overlap must be 0 or more pieces, not {self.overlap}."
         if self.pooling == "tokens" and self.long == "window":
             yield "--long window gives a text one vector, the mean of its windows'; --pooling tokens gives it many."
         if self.pooling == "tokens" and self.normalize:
             yield "--normalize is for one vector a text: leave it out with --pooling tokens."
-        if self.pooling == "pooler" and self.layers not in ("-1", "last"):
-            yield f"The pooler stands on the last layer: leave --layers {self.layers} out."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +82,17 @@ class Layers:
     def read(cls, text: str, top: int) -> Layers:
         """Return the layers that a text names, in an encoder of `top` blocks.
 
-        Numbers: "-1" is one layer, "-1,-2" stacks two. Names: last, second-to-last and embeddings are one layer,
-        concat-last-four puts four side by side, and sum-last-four and sum-all take layers at equal shares of 1, as
-        where fine-tuning on features begins. Raises UserError at anything else.
+        Numbers: "-1" is one layer, "-1,-2" stacks two, and "-1," stacks one, as a comma makes Python's tuples. Names:
+        last, second-to-last and embeddings are one layer, concat-last-four puts four side by side, and sum-last-four
+        and sum-all take layers at equal shares of 1, as where fine-tuning on features begins. Raises UserError at
+        anything else.
         """
         if text in NAMED:
             numbers = tuple(chosen_layers(text, top))  # type: ignore[arg-type]
             joined = "alone" if len(numbers) == 1 else "concat" if text.startswith("concat") else "mean"
             return cls(numbers=numbers, joined=joined)  # type: ignore[arg-type]
         try:
-            numbers = tuple(int(part) for part in text.split(","))
+            numbers = tuple(int(part) for part in text.removesuffix(",").split(","))
         except ValueError as error:
             names = ", ".join(NAMED)
             raise UserError(
@@ -79,4 +104,4 @@ class Layers:
                 f"There is no layer {wrong[0]}: the model has 0 (embeddings) to {top}, or from the end -1 to "
                 f"{-top - 1}."
             )
-        return cls(numbers=numbers, joined="alone" if len(numbers) == 1 else "stack")
+        return cls(numbers=numbers, joined="stack" if "," in text else "alone")
