@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -18,22 +19,24 @@ from rich.progress import Progress
 
 from osbert import __version__, recipe
 from osbert.commands.embed import VectorOptions
-from osbert.commands.embed_rows import Rows
+from osbert.commands.embed_rows import KEPT, Rows
 from osbert.commands.file_options import TextOptions
 from osbert.data.example import Example
 from osbert.data.table import Row
 from osbert.errors import UserError
-from osbert.files import disk_full, replace_file, write_json
+from osbert.files import disk_full, refuse_foreign, replace_file, require_file, write_json
 from osbert.interop.google_features import feature_line
 from osbert.interop.weight_files import read_json
-from osbert.lock import locked
+from osbert.lock import claimed
 from osbert.serving.embedder import Embedder, Wanted, weights_fingerprint
 from osbert.serving.engine import Engine, load
 from osbert.serving.growing import Growing
-from osbert.serving.vector_files import ENDS, Column, write_vectors
+from osbert.serving.vector_files import ENDS, Column, beside, write_vectors
 from osbert.serving.vector_settings import NAMED, VectorSettings
 
 FACTS = "run.json"
+UNFINISHED = ("progress.json", KEPT, "*.bin")
+"""Other files of an embedding that is not finished."""
 TEXTS = ("text", "pair")
 """The names under which texts are kept, whatever their columns are called."""
 ROWS, CHARACTERS = 2**13, 2**19
@@ -46,9 +49,16 @@ def run(model: Path, file: Path, out: Path, *, vectors: VectorOptions, reading: 
     Raises UserError when the command cannot be, and when the earlier run was another one.
     """
     vectors = _fitting(vectors, out)
-    folder = out.with_name(f"{out.name}.unfinished")
+    written = [out, beside(out)] if out.suffix == ".npy" else [out]
+    for path in written:
+        require_file(path, (file,))
     try:
-        with locked(folder):
+        with ExitStack() as held:
+            out, *_ = [held.enter_context(claimed(path)) for path in written]
+            folder = out.with_name(f"{out.name}.unfinished")
+            if not (folder / FACTS).is_file():
+                refuse_foreign(folder, "an embedding that was begun", UNFINISHED)
+            folder.mkdir(exist_ok=True)
             try:
                 _complete(model, Rows.open(file, reading, folder), out, vectors, folder)
             finally:

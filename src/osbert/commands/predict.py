@@ -17,7 +17,10 @@ from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
 from osbert.data.table import Row
 from osbert.errors import Problems, UserError
+from osbert.files import require_file, writing_output
+from osbert.lock import claimed
 from osbert.tasks import Inputs, Prediction, Task
+from osbert.training.run_folder import FACTS, OURS
 
 if TYPE_CHECKING:
     from osbert.serving.engine import Engine
@@ -64,7 +67,12 @@ def predict(
             raise UserError("The text is empty: there is nothing to predict for it.")
         tell(load(run), texts)
         return
-    predict_file(load(run), file, out, options or FileOptions())
+    if out is None:
+        predict_file(load(run), file, None, options or FileOptions())
+        return
+    require_file(out, (file, *(run / name for name in (*OURS, FACTS))))
+    with claimed(out) as path:
+        predict_file(load(run), file, path, options or FileOptions())
 
 
 def tell(engine: Engine, texts: tuple[str, ...]) -> None:
@@ -226,15 +234,9 @@ def writing(out: Path | None) -> Iterator[TextIO]:
     if out is None:
         yield sys.stdout
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f".{out.name}.part")
-    try:
-        # A lone half of a pair, which JSON can hold, is written as JSON spells it.
-        with aside.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-            yield stream
-        aside.replace(out)
-    finally:
-        aside.unlink(missing_ok=True)
+    # A lone half of a pair, which JSON can hold, is written as JSON spells it.
+    with writing_output(out) as path, path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+        yield stream
 
 
 def _free(names: Sequence[str], taken: Sequence[str]) -> list[str]:

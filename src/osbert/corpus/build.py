@@ -27,7 +27,7 @@ from osbert.corpus.state import STATE, BuildSettings, Position, State, identity,
 from osbert.corpus.workers import encode_in_order
 from osbert.corpus.writer import ShardWriter, read_counts, read_lines, shard_name
 from osbert.errors import UserError
-from osbert.files import disk_full, write_json
+from osbert.files import disk_full, foreign, refuse_foreign, write_json
 from osbert.lock import locked
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import check_words
@@ -161,14 +161,9 @@ class Build:
             read = None if state.complete else state.position.input + 1
             refuse_other(self.folder, state.identity, self.identity, inputs_read=read)
             self.state = replace(state, identity=self.identity)
-        elif state is None and self.folder.is_dir() and any(map(self._is_foreign, self.folder.iterdir())):
-            raise UserError(f"{self.folder}: the folder holds something else than a corpus; choose another one.")
-
-    def _is_foreign(self, path: Path) -> bool:
-        """Return whether something in a folder without a state is not what a build leaves before it saves one."""
-        if path == self.building and path.is_dir():
-            return not {inside.name for inside in path.iterdir()} <= {"lock"}
-        return not path.name.startswith(".")
+        elif state is None:
+            # A build that was killed before it saved its state leaves building/ with a lock.
+            refuse_foreign(self.folder, "a corpus", () if foreign(self.building, ("lock",)) else (self.building.name,))
 
     def _encode(self, workers: int, watch: Watcher, began: float) -> None:
         writer = ShardWriter(
