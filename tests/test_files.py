@@ -14,12 +14,14 @@ from osbert.errors import UserError
 from osbert.files import (
     disk_full,
     hidden,
+    read_sealed,
     refuse_foreign,
     replace_file,
     replacing,
     require_file,
     system_error,
     whole_folder,
+    write_sealed,
     write_text,
     writing_output,
 )
@@ -163,3 +165,17 @@ def test_a_folder_is_filled_only_where_nothing_of_others_lies(tmp_path: Path) ->
         refuse_foreign(tmp_path, "a run")
     with pytest.raises(UserError, match="is a file"):
         refuse_foreign(tmp_path / "thesis.doc", "a run")
+
+
+def test_a_sealed_file_gives_what_was_written_or_an_error(tmp_path: Path) -> None:
+    write_sealed(path := tmp_path / "a.json", value := {"steps": (1, 2), "rate": 1e-3, "of": {"ä": None}})
+    assert read_sealed(path) == {**value, "steps": [1, 2]}
+    content = path.read_bytes()
+    for place in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            assert read_sealed(path) == {**value, "steps": [1, 2]}  # 1e-3 may have become 1E-3
+        except ValueError:
+            continue

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -31,6 +31,8 @@ LOGS = ("log*", "*.log", "*.out", "*.err")
 """Names of files that a user's shell may have put into an output folder: `osbert ... --out run > run/log`."""
 PART = ".part"
 """Ending of the name of a private folder, see `_private_folder`."""
+SEAL = "sha256"
+"""The key under which a sealed file keeps its hash."""
 LONGEST = 200
 """Bytes of a name that are kept in the names of hidden files beside it; the system allows 255 in all."""
 
@@ -81,6 +83,24 @@ def write_json(path: Path, value: Any) -> None:
 def as_json(value: Any) -> str:
     """Return a value as the text of a JSON file."""
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object with its own hash, for `read_sealed`: the notes of work that is not finished."""
+    write_json(path, {SEAL: _seal(value), **value})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return a JSON object that `write_sealed` wrote, without the hash. Raises ValueError when a bit has changed."""
+    value = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(value, dict) or value.pop(SEAL, None) != _seal(value):
+        raise ValueError("it is not what was written")
+    return value
+
+
+def _seal(value: Mapping[str, Any]) -> str:
+    read_again = json.loads(json.dumps(value))  # tuples become lists, and keys texts
+    return hashlib.sha256(json.dumps(read_again, sort_keys=True).encode()).hexdigest()
 
 
 def is_stream(path: Path) -> bool:

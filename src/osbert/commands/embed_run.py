@@ -24,9 +24,8 @@ from osbert.commands.file_options import TextOptions
 from osbert.data.example import Example
 from osbert.data.table import Row
 from osbert.errors import UserError
-from osbert.files import disk_full, refuse_foreign, replace_file, require_file, write_json
+from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
 from osbert.interop.google_features import feature_line
-from osbert.interop.weight_files import read_json
 from osbert.lock import claimed
 from osbert.serving.embedder import Embedder, Wanted, weights_fingerprint
 from osbert.serving.engine import Engine, load
@@ -88,7 +87,7 @@ def _fitting(vectors: VectorOptions, out: Path) -> VectorOptions:
 
 
 def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder: Path) -> None:
-    before = read_json(folder / FACTS) if (folder / FACTS).is_file() else {}
+    before = _begun(folder)
     print(rows.describe())
     if not before:
         for line in rows.check():
@@ -104,7 +103,7 @@ def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder
     else:
         if options.long == "error":
             rows.refuse_long(embedder)
-        write_json(folder / FACTS, {"facts": facts, "count": rows.count})
+        write_sealed(folder / FACTS, {"facts": facts, "count": rows.count})
     count = before.get("count", rows.count)
     growing = Growing(folder)
     if growing.tally:
@@ -116,6 +115,15 @@ def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder
     (folder / FACTS).unlink()
     for line in _told(growing.tally, embedder.settings, shape, out):
         print(line)
+
+
+def _begun(folder: Path) -> dict[str, Any]:
+    """Return what the run was begun with, nothing if it was not. Raises UserError when that is damaged."""
+    path = folder / FACTS
+    try:
+        return read_sealed(path) if path.is_file() else {}
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}). Remove {folder} to begin anew.") from error
 
 
 def _embedder(engine: Engine, options: VectorOptions) -> tuple[Embedder, list[str]]:
@@ -261,6 +269,7 @@ def _follow(growing: Growing, rows: Rows, window: Window, count: int) -> None:
 
 def _finish(growing: Growing, embedder: Embedder, out: Path, settings: Mapping[str, Any]) -> tuple[int, ...]:
     """Write the file from the columns; return the shape of all vectors."""
+    growing.check()
     if out.suffix == ".jsonl":
         replace_file(out, lambda aside: _linked(growing.path("features"), aside))
         return (growing.tally["pieces"], *embedder.shape)

@@ -17,7 +17,7 @@ from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
 from osbert.data.table import Row
 from osbert.errors import Problems, UserError
-from osbert.files import require_file, writing_output
+from osbert.files import is_stream, require_file, writing_output
 from osbert.lock import claimed
 from osbert.tasks import Inputs, Prediction, Task
 from osbert.training.run_folder import FACTS, OURS
@@ -212,8 +212,9 @@ class CellWriter:
 
 
 def open_writer(out: Path | None, stream: TextIO, task: Task, inputs: Inputs) -> Writer:
-    """Return the writer for the output's name; on standard output the form is the input's."""
-    suffix = out.suffix.lower() if out else ".jsonl" if inputs.lines else ".csv"
+    """Return the writer for the output's name; on standard output and devices the form is the input's."""
+    named = out is not None and (out.suffix or not is_stream(out))
+    suffix = out.suffix.lower() if out and named else ".jsonl" if inputs.lines else ".csv"
     if _is_official(out, inputs):
         return ObjectWriter(stream, inputs)
     if suffix in (".jsonl", ".ndjson", ".json"):
