@@ -150,7 +150,9 @@ class RunFolder:
     ) -> list[str]:
         """Return the remedies among the differences, allowed when the run has `failed`; refuse all others."""
         harmless, remedies = (tuple(f"{name}:" for name in names) for names in (HARMLESS, REMEDIES if failed else ()))
-        lines = [line for line in recipe.difference(before["settings"], settings) if not line.startswith(harmless)]
+        lines = [
+            line for line in recipe.difference(before.get("settings", {}), settings) if not line.startswith(harmless)
+        ]
         changes = [line for line in lines if line.startswith(remedies)]
         lines = [line for line in lines if line not in changes]
         lines += recipe.difference({name: before.get(name) for name in inputs}, inputs)
