@@ -1,16 +1,46 @@
-"""Errors of the system that libraries tell of in words."""
+"""Files and folders that are there whole or not at all, and errors of the system that libraries tell of in words."""
 
 from __future__ import annotations
 
 import errno
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from osbert.errors import UserError
-from osbert.files import disk_full, system_error, write_json
+from osbert.files import (
+    disk_full,
+    hidden,
+    read_sealed,
+    refuse_foreign,
+    replace_file,
+    replacing,
+    require_file,
+    system_error,
+    whole_folder,
+    write_json,
+    write_sealed,
+    write_text,
+    writing_output,
+)
 from osbert.interop.weight_files import read_file, write_tensors
+
+DIE = """
+import os, sys
+from pathlib import Path
+from osbert.files import replacing, whole_folder
+with (whole_folder if sys.argv[2] == "folder" else replacing)(Path(sys.argv[1])) as aside:
+    (aside / "half" if sys.argv[2] == "folder" else aside).write_text("half")
+    os._exit(9)
+"""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_the_number_in_the_words_is_the_error() -> None:
@@ -38,3 +68,132 @@ def test_weights_in_a_folder_that_is_not_utf_8_are_a_message(tmp_path: Path) -> 
         read_file(path)
     with pytest.raises(UserError, match="UTF-8"):
         write_tensors({}, path)
+
+
+def test_two_writers_of_one_file_never_mix(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with replacing(path) as first:
+        first.write_text("the first")
+        with replacing(path) as second:
+            second.write_text("the second")
+        assert path.read_text() == "the second"
+    assert path.read_text() == "the first" and names(tmp_path) == ["a.txt"]
+
+
+def test_what_went_wrong_leaves_the_file_and_nothing_else(tmp_path: Path) -> None:
+    write_text(path := tmp_path / "a.txt", "before")
+    with pytest.raises(OSError, match="full"), replacing(path) as aside:
+        aside.write_text("half")
+        raise OSError("full")
+    assert path.read_text() == "before" and names(tmp_path) == ["a.txt"]
+
+
+def test_permissions_of_a_replaced_file_stay_and_new_ones_get_the_umasks(tmp_path: Path) -> None:
+    path, before = tmp_path / "a.txt", os.umask(0o027)
+    try:
+        write_text(path, "new")
+        assert path.stat().st_mode & 0o777 == 0o640
+        path.chmod(0o600)
+        write_text(path, "replaced")
+        assert path.stat().st_mode & 0o777 == 0o600
+        with whole_folder(tmp_path / "folder"):
+            pass
+        assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o750
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only the superuser gives files away")
+def test_the_owner_of_a_replaced_file_stays(tmp_path: Path) -> None:
+    write_text(path := tmp_path / "a.txt", "a user's")
+    os.chown(path, 1234, 1234)
+    write_text(path, "written by root")
+    assert (path.stat().st_uid, path.stat().st_gid) == (1234, 1234)
+
+
+@pytest.mark.parametrize("name", ["a.txt", ".a.txt.part"])
+def test_links_are_replaced_and_never_written_through(tmp_path: Path, name: str) -> None:
+    (tmp_path / "other").write_text("somebody's")
+    (tmp_path / name).symlink_to("other")
+    write_text(tmp_path / "a.txt", "ours")
+    assert (tmp_path / "other").read_text() == "somebody's"
+    assert (tmp_path / "a.txt").read_text() == "ours" and not (tmp_path / "a.txt").is_symlink()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "out"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", DIE, str(path), kind], check=False)
+    assert len(names(tmp_path)) == 1  # that of the second, which removed that of the first
+    foreign = tmp_path / ".out.12345678.part"
+    foreign.write_text("somebody's file, no folder of ours")
+    if kind == "folder":
+        with whole_folder(path) as aside:
+            (aside / "a").write_text("whole")
+    else:
+        replace_file(path, lambda aside: aside.write_text("whole"))
+    assert names(tmp_path) == [foreign.name, "out"]
+
+
+def test_what_a_living_process_writes_stays(tmp_path: Path) -> None:
+    with replacing(tmp_path / "a") as aside:
+        aside.write_text("slow")
+        write_text(tmp_path / "a", "fast")
+        assert aside.read_text() == "slow"
+
+
+def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        with writing_output(pipe) as path:
+            path.write_text("through")
+        assert reader.communicate()[0] == "through"
+    assert pipe.is_fifo()
+    with writing_output(Path(os.devnull)) as path:
+        path.write_text("gone")
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_very_long_name_can_be_written(tmp_path: Path) -> None:
+    write_text(path := tmp_path / ("x" * 250), "a")
+    assert path.read_text() == "a" and len(hidden(path, "12345678.part").name) < 100
+
+
+def test_an_output_file_is_no_folder_and_none_of_the_inputs(tmp_path: Path) -> None:
+    (source := tmp_path / "in.csv").write_text("text\na\n")
+    os.link(source, tmp_path / "hard.csv")
+    (tmp_path / "soft.csv").symlink_to(source)
+    for out in (source, tmp_path / "hard.csv", tmp_path / "soft.csv", tmp_path / ".." / tmp_path.name / "in.csv"):
+        with pytest.raises(UserError, match=r"in\.csv"):
+            require_file(out, (source,))
+    with pytest.raises(UserError, match="is a folder"):
+        require_file(tmp_path)
+    require_file(tmp_path / "out.csv", (source, tmp_path / "missing"))
+
+
+def test_a_folder_is_filled_only_where_nothing_of_others_lies(tmp_path: Path) -> None:
+    refuse_foreign(tmp_path / "absent", "a run")
+    for name in (".DS_Store", ".gitkeep", "log", "log.txt", "train.log", "nohup.out", "ours.json"):
+        (tmp_path / name).touch()
+    refuse_foreign(tmp_path, "a run", ("ours*",))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "thesis.doc").touch()
+    with pytest.raises(UserError, match=r"already holds logs, ours\.json, thesis\.doc, which is not of a run"):
+        refuse_foreign(tmp_path, "a run")
+    with pytest.raises(UserError, match="is a file"):
+        refuse_foreign(tmp_path / "thesis.doc", "a run")
+
+
+def test_a_sealed_file_gives_what_was_written_or_an_error(tmp_path: Path) -> None:
+    write_sealed(path := tmp_path / "a.json", value := {"steps": (1, 2), "rate": 1e-3, "of": {"ä": None}})
+    assert read_sealed(path) == {**value, "steps": [1, 2]}
+    content = path.read_bytes()
+    for place in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            assert read_sealed(path) == {**value, "steps": [1, 2]}  # 1e-3 may have become 1E-3
+        except ValueError:
+            continue

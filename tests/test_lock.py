@@ -15,7 +15,7 @@ import pytest
 
 from osbert import lock
 from osbert.errors import UserError
-from osbert.lock import locked
+from osbert.lock import claimed, locked
 
 HOLD = """
 import sys
@@ -73,7 +73,7 @@ def test_the_lock_may_lie_elsewhere(tmp_path) -> None:
         locked(tmp_path / "run", file=file),
     ):
         pass
-    assert [path.name for path in tmp_path.iterdir()] == ["aside"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_holder_that_could_not_write_its_name_still_holds(tmp_path, monkeypatch) -> None:
@@ -98,3 +98,67 @@ def test_a_long_command_is_cut(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(Path("/somewhere/osbert")), "pretrain", "x" * 5000])
     with locked(tmp_path):
         assert (tmp_path / ".lock").read_text().endswith("xxx...),\n")
+
+
+def test_an_output_is_held_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "real.csv").write_text("before")
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    with claimed(Path("link.csv")) as path:
+        assert path == tmp_path / "real.csv"  # the link stays, what it points to is replaced
+        for other in (Path("real.csv"), tmp_path / "link.csv", tmp_path / ".." / tmp_path.name / "real.csv"):
+            with pytest.raises(UserError, match=rf"{other} is in use: process {os.getpid()} "), claimed(other):
+                pass
+        with claimed(tmp_path / "another.csv"):
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "real.csv"]
+
+
+def test_folders_around_an_output_are_made_and_go_when_nothing_was_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no"), claimed(tmp_path / "a" / "b" / "c.csv"):
+        raise UserError("no")
+    assert not list(tmp_path.iterdir())
+    with claimed(tmp_path / "a" / "b" / "c.csv") as path:
+        path.touch()
+    assert path.exists()
+
+
+def test_the_lock_of_a_killed_process_stops_nobody_and_is_removed(tmp_path: Path) -> None:
+    with claimed(tmp_path / "out"):
+        [lock] = tmp_path.iterdir()
+    lock.write_text("process 1 on nowhere,")
+    with claimed(tmp_path / "out"):
+        assert f"process {os.getpid()} " in lock.read_text()
+    assert not lock.exists()
+
+
+def test_a_lock_that_was_removed_while_another_waited_for_it_is_made_anew(tmp_path, monkeypatch) -> None:
+    """The second opens the file, the first removes it and lets go: the second must not hold what nobody can find."""
+    flock, removed = lock.fcntl.flock, []
+
+    def late(handle: int, operation: int) -> None:
+        if not removed:
+            removed.append(handle)
+            (tmp_path / ".lock").unlink()
+        flock(handle, operation)
+
+    monkeypatch.setattr(lock.fcntl, "flock", late)
+    with locked(tmp_path):
+        assert removed
+        monkeypatch.undo()
+        with pytest.raises(UserError, match="is in use"), locked(tmp_path):
+            pass
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("somebody's")
+    (tmp_path / ".lock").symlink_to("other")
+    with pytest.raises(OSError), locked(tmp_path):
+        pass
+    assert (tmp_path / "other").read_text() == "somebody's"
+
+
+def test_streams_are_not_held(tmp_path: Path) -> None:
+    for out in (Path("/dev/stdout"), Path("/dev/null")):
+        with claimed(out) as first, claimed(out) as second:
+            assert first == second == out

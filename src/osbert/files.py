@@ -2,33 +2,73 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from osbert.errors import UserError
+from osbert.guarded import read_json
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows has no fcntl; there, what a killed process left stays
+    fcntl = None  # type: ignore[assignment]
+
+STREAMS = ("/dev/stdout", "/dev/stderr")
+DESCRIPTORS = ("/dev/fd", "/proc/self/fd")
+"""Names that lead to an open file of the process itself: it is written, never replaced."""
+LOGS = ("log*", "*.log", "*.out", "*.err")
+"""Names of files that a user's shell may have put into an output folder: `osbert ... --out run > run/log`."""
+PART = ".part"
+"""Ending of the name of a private folder, see `_private_folder`."""
+SEAL = "sha256"
+"""The key under which a sealed file keeps its hash."""
+LONGEST = 200
+"""Bytes of a name that are kept in the names of hidden files beside it; the system allows 255 in all."""
 
 
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, force it to disk and put it in the place of `path`.
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path for a new file, which takes the name `path` when the block ends without an error.
 
-    Whatever goes wrong (a full disk raises OSError), what stood at `path` before is untouched.
+    The new file is forced to disk first. It gets the permissions of the file that it replaces, and its owner where the
+    system allows that; else the permissions of any new file of this user. Whatever goes wrong (a full disk raises
+    OSError), what stood at `path` stays. A link at `path` is replaced: `lock.claimed` follows links.
     """
-    aside = path.with_name(f".{path.name}.part")
-    try:
-        write(aside)
-        share(aside)
+    with _private_folder(path) as folder:
+        aside = folder / path.name
+        yield aside
+        _inherit(aside, path)
         sync(aside)
         os.replace(aside, path)
         sync(path.parent)
-    finally:
-        aside.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a new file and put it in the place of `path`; see `replacing`."""
+    with replacing(path) as aside:
+        write(aside)
+
+
+@contextmanager
+def writing_output(out: Path) -> Iterator[Path]:
+    """Give the path to write for an output that a user has named: `replacing`, but pipes and devices are written."""
+    if is_stream(out):
+        yield out
+        return
+    with replacing(out) as aside:
+        yield aside
 
 
 def write_text(path: Path, text: str) -> None:
@@ -41,7 +81,58 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """Return a value as the text of a JSON file."""
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object with its own hash, for `read_sealed`: the notes of work that is not finished."""
+    write_json(path, {SEAL: _seal(value), **value})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return a JSON object that `write_sealed` wrote, without the hash. Raises ValueError when a bit has changed."""
+    value = read_json(path)
+    if not isinstance(value, dict) or value.pop(SEAL, None) != _seal(value):
+        raise ValueError("it is not what was written")
+    return value
+
+
+def _seal(value: Mapping[str, Any]) -> str:
+    read_again = json.loads(json.dumps(value))  # tuples become lists, and keys texts
+    return hashlib.sha256(json.dumps(read_again, sort_keys=True).encode()).hexdigest()
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether `path` names a pipe, a device or an open file of this process, which nothing can replace."""
+    absolute = os.path.abspath(path)
+    if absolute in STREAMS or os.path.dirname(absolute) in DESCRIPTORS:
+        return True
+    with contextlib.suppress(OSError):
+        mode = path.stat().st_mode
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return False
+
+
+def hidden(path: Path, ending: str) -> Path:
+    """Return the path of a hidden file or folder beside `path`, ".name.ending"; a very long name is hashed."""
+    name = path.name
+    if len(os.fsencode(name)) > LONGEST:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return path.with_name(f".{name}.{ending}")
+
+
+def require_file(out: Path, inputs: Iterable[Path] = ()) -> None:
+    """Raise UserError when an output file is a folder, or one of the files that the command reads."""
+    if out.is_dir():
+        raise UserError(f"{out} is a folder, and a file is to be written. Give another --out.")
+    for path in inputs:
+        if path.is_file() and out.is_file() and out.samefile(path):
+            raise UserError(f"{out} would replace {path}, which is read. Give another --out.")
 
 
 def require_free(folder: Path) -> None:
@@ -52,17 +143,114 @@ def require_free(folder: Path) -> None:
         raise UserError(f"{folder} is the folder that you are in, which nothing can take the place of: name a new one.")
 
 
+def foreign(folder: Path, ours: Sequence[str] = ()) -> list[str]:
+    """Return the names in a folder that a command which fills it must not find there, sorted; none without a folder.
+
+    Hidden files do not count, nor do logs of the user's (`LOGS`), nor what matches a pattern of `ours`.
+    """
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path.name
+        for path in folder.iterdir()
+        if not any(fnmatch(path.name, pattern) for pattern in (".*", *ours))
+        and not (path.is_file() and any(fnmatch(path.name, pattern) for pattern in LOGS))
+    )
+
+
+def refuse_foreign(folder: Path, what: str, ours: Sequence[str] = ()) -> None:
+    """Raise UserError when a folder to be filled holds something else than `ours`; `what` it is to become, in words."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, and a folder is to be written. Give another --out.")
+    if found := foreign(folder, ours):
+        listed = ", ".join(found[:5]) + (f" and {len(found) - 5:,} more" if len(found) > 5 else "")
+        raise UserError(
+            f"{folder} already holds {listed}, which is not of {what}. Give another --out, or an empty one."
+        )
+
+
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a folder that gets the name `path` when it is complete; what went wrong leaves none."""
-    aside = path.with_name(f".{path.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
+    """Give a folder that gets the name `path` when it is complete; what went wrong leaves none.
+
+    At the end of the block there must be nothing at `path`, or an empty folder. Raises OSError when there is more.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _private_folder(path) as folder:
+        aside = folder / path.name
+        aside.mkdir()
         yield aside
+        if path.is_dir():
+            aside.chmod(stat.S_IMODE(path.stat().st_mode))
+        sync(aside)
         aside.replace(path)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        sync(path.parent)
+
+
+@contextmanager
+def _private_folder(path: Path) -> Iterator[Path]:
+    """Give a folder beside `path` that only this process writes into; it is removed at the end.
+
+    Its name is new, so no link or pipe that somebody has put there is followed. A lock on it says that its process is
+    alive; folders of processes that were killed are removed first.
+    """
+    _remove_abandoned(path)
+    with contextlib.ExitStack() as held:
+        folder = _made(path, held)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _made(path: Path, held: contextlib.ExitStack) -> Path:
+    """Make a private folder and lock it; another process may take it for an abandoned one before that."""
+    while True:
+        folder = hidden(path, f"{secrets.token_hex(4)}{PART}")
+        folder.mkdir(mode=0o700)
+        if _alone(folder, held, otherwise=True):
+            return folder
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the private folders that killed processes have left for `path`."""
+    form = re.compile(re.escape(hidden(path, "").name) + "[0-9a-f]{8}" + re.escape(PART))
+    with os.scandir(path.parent) as entries:
+        found = [Path(entry.path) for entry in entries if form.fullmatch(entry.name)]
+    for folder in found:
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            if _alone(folder, held, otherwise=False):
+                shutil.rmtree(folder)
+
+
+def _alone(folder: Path, held: contextlib.ExitStack, *, otherwise: bool) -> bool:
+    """Lock a folder for as long as `held` lasts; return whether it could be, `otherwise` where there are no locks."""
+    if fcntl is None:  # pragma: no cover
+        return otherwise
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    held.callback(os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return otherwise
+    return bool(os.fstat(handle).st_nlink)  # none are left of a folder that was removed meanwhile
+
+
+def _inherit(aside: Path, path: Path) -> None:
+    """Give a new file the permissions and the owner of the one that it replaces."""
+    before = path.lstat() if path.exists() else None
+    if before is None or not stat.S_ISREG(before.st_mode):
+        share(aside)
+        return
+    if os.name == "posix":
+        with contextlib.suppress(OSError):  # only the superuser may give files away
+            os.chown(aside, before.st_uid, before.st_gid)
+    aside.chmod(stat.S_IMODE(before.st_mode) & 0o777)
 
 
 def require_utf8(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A lock on a folder, so that two processes never write into the same one; who is refused learns who holds it."""
+"""Locks on outputs, so that two processes never write the same one; who is refused learns who holds it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from osbert.errors import UserError
+from osbert.files import hidden, is_stream
 
 try:
     import fcntl
@@ -26,36 +27,98 @@ PATIENCE = 0.5
 
 
 @contextlib.contextmanager
+def claimed(out: Path) -> Iterator[Path]:
+    """Hold an output, a file or a folder, until the block ends; give its path, with links followed.
+
+    A second command that names the same output is refused, however it spells the path. The lock is a hidden file beside
+    the output, or in the output where only that folder can be written. Folders around the output are made; those in
+    which nothing was written are removed again. Pipes and devices are not held. Raises UserError naming the process
+    that holds it.
+    """
+    if is_stream(out):
+        yield out
+        return
+    path = Path(os.path.realpath(out))
+    file = hidden(path, "lock")
+    if path.is_dir() and not os.access(path.parent, os.W_OK):
+        file = path / file.name
+    with locked(out, file=file):
+        yield path if out.is_symlink() else out
+
+
+@contextlib.contextmanager
 def locked(folder: Path, *, file: Path | None = None) -> Iterator[None]:
     """Hold `folder` (made if need be) until the block ends or the process dies, however it dies.
 
-    `file` is the lock itself, `.lock` in the folder by default. It is the system that holds the lock, not the file: one
-    that a dead process left behind stops nobody. Raises UserError naming the process that holds it.
+    `file` is the lock itself, `.lock` in the folder by default; it is removed at the end. It is the system that holds
+    the lock, not the file: one that a dead process left behind stops nobody. Raises UserError naming the process that
+    holds it.
     """
     file = file or folder / NAME
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-    with contextlib.ExitStack() as held:
-        held.callback(os.close, handle)  # which also lets go of the lock
-        _take(handle, folder)
-        if hasattr(os, "register_at_fork"):  # a forked worker that outlives this process must not keep the lock
-            os.register_at_fork(after_in_child=held.close)
-        yield
+    process, made = os.getpid(), _make_folders(file.parent)
+    try:
+        handle = _taken(file, folder)
+        with contextlib.ExitStack() as held:
+            held.callback(os.close, handle)  # which also lets go of the lock
+            if hasattr(os, "register_at_fork"):  # a forked worker that outlives this process must not keep the lock
+                os.register_at_fork(after_in_child=held.close)
+            try:
+                yield
+            finally:
+                if os.getpid() == process and _leads_to(file, handle):
+                    with contextlib.suppress(OSError):  # held still: whoever has opened it by now sees that it is gone
+                        file.unlink()
+    finally:
+        for empty in reversed(made):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
 
 
-def _take(handle: int, folder: Path) -> None:
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those around it; return the ones that were not there, outermost first."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()][::-1]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _taken(file: Path, output: Path) -> int:
+    """Open a lock file and lock it; return its handle. Raises UserError when another process has it."""
+    while True:
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        try:
+            _take(handle, output)
+            if _leads_to(file, handle):
+                _sign(handle)
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # its holder removed it before it let go: what is there now is another file
+
+
+def _leads_to(file: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(file), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _take(handle: int, output: Path) -> None:
     if fcntl is None:  # pragma: no cover
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike lockf, it stops another thread as well
     except (BlockingIOError, PermissionError):
         raise UserError(
-            f"{folder} is in use: {_holder(handle)} is writing into it. Wait for it to end, or choose another folder."
+            f"{output} is in use: {_holder(handle)} is writing it. Wait for it to end, or choose another output."
         ) from None
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
             raise
-        print(f"note: the file system of {folder} has no locks; see to it that one process writes there", flush=True)
+        print(f"note: the file system of {output} has no locks; see to it that one process writes there", flush=True)
+
+
+def _sign(handle: int) -> None:
     with contextlib.suppress(OSError):  # on a full disk the lock still holds, it only bears no name
         os.ftruncate(handle, 0)
         os.write(handle, f"{_myself()}\n".encode("utf-8", "replace"))

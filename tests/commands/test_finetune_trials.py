@@ -20,6 +20,7 @@ from osbert.commands.finetune_run import Epoch
 from osbert.commands.finetune_search import GRIDS, Candidate, Grid, Optuna, Tried
 from osbert.commands.finetune_trials import Result, Trial, chosen
 from osbert.errors import UserError
+from osbert.files import read_sealed, write_sealed
 from osbert.serving.engine import load
 from osbert.tasks.classify import Classify
 from osbert.training.progress import Progress
@@ -330,7 +331,7 @@ def test_optuna_learns_and_goes_on_with_what_it_has_proposed(tmp_path: Path) -> 
         folder.mkdir()
     whole = proposed(folders[0], trials=24)
     proposed(folders[1], trials=24)
-    (folders[1] / "proposals.json").write_text(json.dumps(json.loads((folders[1] / "proposals.json").read_text())[:9]))
+    write_sealed(path := folders[1] / "proposals.json", {"proposals": read_sealed(path)["proposals"][:9]})
     assert proposed(folders[1], trials=24) == whole
     assert proposed(folders[2], trials=24, seed=5) != whole
     away = [abs(math.log(one.settings["optimizer.learning_rate"] / 3e-5)) for one in whole]
@@ -343,5 +344,9 @@ def test_optuna_searches_in_a_comparison(encoder: Path, table: Path, tmp_path: P
     pytest.importorskip("optuna", reason="needs the extra search")
     few = ("--precision", "fp32", "--log-every", "50", "--search", "optuna", "--trials", "2")
     finetune("classify", *few, model=encoder, data=table, out=tmp_path / "run")
-    assert len(json.loads((tmp_path / "run" / "trials" / "proposals.json").read_text())) == 2
+    path = tmp_path / "run" / "trials" / "proposals.json"
+    assert len(read_sealed(path)["proposals"]) == 2
+    path.write_text(path.read_text().replace("batch", "bitch"))
+    with pytest.raises(UserError, match=r"proposals\.json is damaged"):
+        list(Optuna(trials=2, rates=(1e-5, 1e-3), seed=0, folder=path.parent).after([]))
     load(tmp_path / "run").predict(["good"])

@@ -171,7 +171,12 @@ def test_what_is_missing_is_said(runs: Path, encoder: Path, tmp_path: Path, caps
         (tmp_path / "data" / name).unlink()
     shutil.copytree(runs, tmp_path / "runs")
     shutil.rmtree(tmp_path / "runs" / "qqp")
-    submit(tmp_path / "runs", out=tmp_path / "glue.zip", data=tmp_path / "data")
+    with pytest.raises(UserError) as refused:
+        submit(tmp_path / "runs", out=tmp_path / "glue.zip", data=tmp_path / "data")
+    lines = str(refused.value).splitlines()
+    assert [line.split(":")[0].strip() for line in lines[1:]] == ["MNLI-mm.tsv", "QQP.tsv", "RTE.tsv"]
+    assert "--partial" in lines[0] and not (tmp_path / "glue.zip").exists()
+    submit(tmp_path / "runs", out=tmp_path / "glue.zip", data=tmp_path / "data", partial=True)
     told = capsys.readouterr().out
     assert "8 of 11 files" in told and "QQP.tsv: there is no run of qqp" in told
     assert "RTE.tsv: " in told and "MNLI-mm.tsv: " in told and "has no file for test_mismatched" in told
@@ -259,5 +264,5 @@ def test_of_several_runs_the_table_says_that_it_has_the_best(
     assert "The best of several runs, chosen on the same rows: RTE, WNLI." in (out / "glue.txt").read_text()
     runs = {path.name for path in (out / "wnli" / "trials").iterdir()}
     assert runs == {"seed-0", "seed-1"}  # by the majority rule all answers are alike: nothing has collapsed
-    submit(out, out=tmp_path / "glue.zip")
+    submit(out, out=tmp_path / "glue.zip", partial=True)
     assert "2 of 11 files" in capsys.readouterr().out

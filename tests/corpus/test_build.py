@@ -228,7 +228,7 @@ def test_a_finished_corpus_is_left_alone_and_another_one_refused(make, write, pr
 def test_a_folder_with_other_things_is_refused(make, write, tmp_path):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "thesis.doc").write_text("x")
-    with pytest.raises(UserError, match="holds something else"):
+    with pytest.raises(UserError, match="already holds thesis"):
         make(write(["One."]))
 
 
@@ -331,7 +331,7 @@ def test_a_build_stopped_before_its_first_word_may_be_given_again(make, write, t
     assert make(write(["One."])).documents == 1
     (tmp_path / "other" / "building").mkdir(parents=True)
     (tmp_path / "other" / "building" / "plan.txt").write_text("x")
-    with pytest.raises(UserError, match="holds something else"):
+    with pytest.raises(UserError, match="already holds building"):
         make(tmp_path / "a.txt", out="other")
 
 

@@ -89,7 +89,7 @@ def test_a_build_killed_again_and_again_ends_in_the_same_bytes(command, tmp_path
 def test_a_build_stopped_at_any_write_ends_in_the_same_bytes(tmp_path, tokenizer, prose, monkeypatch):
     """Stop before each single rename of a run, one after the other, in one process."""
     from osbert import files
-    from osbert.corpus import arrays, build
+    from osbert.corpus import build
     from osbert.corpus.state import BuildSettings
 
     monkeypatch.setattr(build, "PORTION", 800)
@@ -108,8 +108,7 @@ def test_a_build_stopped_at_any_write_ends_in_the_same_bytes(tmp_path, tokenizer
                 if left[0] < 0:
                     raise Stopped
 
-        for module in (files, arrays):
-            monkeypatch.setattr(module, "sync", sync)
+        monkeypatch.setattr(files, "sync", sync)
         settings = BuildSettings(shard_tokens=800, deduplicate=True)
         try:
             build.Build.prepare([path], tokenizer=tokenizer, folder=tmp_path / out, settings=settings).run()

@@ -90,7 +90,7 @@ def test_what_is_kept_is_the_same_to_the_last_bit_and_costs_no_encoder(
     backbone = encoder()
     fresh, kept = Frozen(backbone, range(2, 5)), Frozen(backbone, range(2, 5))
     path = kept.keep(tmp_path, [*examples(), *examples()])
-    assert path.stat().st_size == (5 + 9 + 3 + 9) * 3 * 8 * 2  # each sequence once
+    assert path.stat().st_size == (5 + 9 + 3 + 9) * 3 * 8 * 2 + 64  # each sequence once, and a hash
     batch = collate(examples())
     expected = fresh(batch).hidden
     calls = []
@@ -104,6 +104,15 @@ def test_what_is_kept_is_the_same_to_the_last_bit_and_costs_no_encoder(
     with torch.no_grad():
         backbone.embeddings.pieces.weight.add_(1)
     assert len({path, other, Frozen(backbone, range(2, 5)).keep(tmp_path, examples())}) == 3
+
+
+def test_damaged_vectors_are_worked_out_anew(tmp_path: Path) -> None:
+    backbone = encoder()
+    content = (path := Frozen(backbone, range(2, 5)).keep(tmp_path, examples())).read_bytes()
+    for damaged in (content[:100] + bytes([content[100] ^ 1]) + content[101:], content[:50], b""):
+        path.write_bytes(damaged)
+        assert Frozen(backbone, range(2, 5)).keep(tmp_path, examples()) == path
+        assert path.read_bytes() == content
 
 
 def test_what_is_not_kept_is_encoded(tmp_path: Path) -> None:

@@ -139,9 +139,11 @@ def test_what_is_asked_for_goes_before_what_the_model_was_trained_for(engine: En
     assert len(remarks(OPEN, engine)) == 1 and "was trained for sentence vectors: pooling" in remarks(OPEN, engine)[0]
 
 
-def test_damaged_and_foreign_files_beside_a_model(engine: Engine, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(engine, "folder", tmp_path)
-    assert "was not trained for sentence vectors" in remarks(OPEN, engine)[0]
+def test_damaged_and_foreign_files_beside_a_model(engine: Engine, tmp_path: Path) -> None:
+    def opened() -> Engine:
+        return Engine(engine.backend, engine.tokenizer, folder=tmp_path)
+
+    assert "was not trained for sentence vectors" in remarks(OPEN, opened())[0]
     modules, pooling = tmp_path / "modules.json", tmp_path / "1_Pooling" / "config.json"
     pooling.parent.mkdir()
     dense = '[{"type": "a.Transformer"}, {"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.Dense"}]'
@@ -155,12 +157,12 @@ def test_damaged_and_foreign_files_beside_a_model(engine: Engine, tmp_path: Path
         modules.write_text(modules_say)
         pooling.write_text(pooling_says)
         with pytest.raises(UserError, match=message):
-            settled(OPEN, engine)
-        assert settled(EmbeddingOptions(pooling="max"), engine).pooling == "max"
+            settled(OPEN, opened())
+        assert settled(EmbeddingOptions(pooling="max"), opened()).pooling == "max"
     pooling.write_text('{"pooling_mode": "weightedmean"}')
-    settings = settled(OPEN, engine)
+    settings = settled(OPEN, opened())
     assert settings.pooling == "weighted" and not settings.normalize
-    assert "has a part Dense, which osbert does not apply" in remarks(OPEN, engine)[0]
+    assert "has a part Dense, which osbert does not apply" in remarks(OPEN, opened())[0]
 
 
 def test_what_is_not_applied_is_a_warning_in_the_library(runs: dict[str, Path], tmp_path: Path) -> None:

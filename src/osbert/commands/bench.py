@@ -47,27 +47,30 @@ def bench(
         A file to write the figures into as well.
     """
     import tempfile
+    from contextlib import nullcontext
 
     from osbert.commands.bench_corpus import synthetic_corpus
     from osbert.commands.pretrain_settings import read_plan, read_settings, split_recipe
-    from osbert.files import write_json
+    from osbert.files import as_json, writing_output
+    from osbert.lock import claimed
     from osbert.training.processor import choose
 
     if seconds <= 0:
         raise UserError(f"--seconds must be above 0, not {seconds:g}.")
     if json is not None and json.is_dir():
         raise UserError(f"{json}: this is a folder, and a file is to be written. Give another --json.")
-    name, settings = split_recipe(recipe, otherwise=RECIPES[choose().device.type])
-    vocabulary = read_settings(name, settings).model.vocabulary or VOCABULARY
-    with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:
-        if corpus is None:
-            corpus = synthetic_corpus(Path(folder) / "text", vocabulary=vocabulary).folder
-        plan = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run")
-        figures = measure(plan, Path(folder) / "run", seconds=seconds)
-    show(figures, open_console())
-    if json is not None:
-        json.parent.mkdir(parents=True, exist_ok=True)
-        write_json(json, figures)
+    with nullcontext() if json is None else claimed(json) as place:
+        name, settings = split_recipe(recipe, otherwise=RECIPES[choose().device.type])
+        vocabulary = read_settings(name, settings).model.vocabulary or VOCABULARY
+        with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:
+            if corpus is None:
+                corpus = synthetic_corpus(Path(folder) / "text", vocabulary=vocabulary).folder
+            plan = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run")
+            figures = measure(plan, Path(folder) / "run", seconds=seconds)
+        show(figures, open_console())
+        if place is not None:
+            with writing_output(place) as path:
+                path.write_text(as_json(figures), encoding="utf-8")
 
 
 def measure(plan: Plan, scratch: Path, *, seconds: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
+from osbert.lock import claimed
 
 if TYPE_CHECKING:
     from osbert.interop.conversion import Form, Model
@@ -57,33 +58,34 @@ def convert(
     from osbert.interop.conversion import notes, open_model, write_model_as
     from osbert.interop.task_files import Asked
 
-    check_target(source, target)
-    asked = Asked(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
-    model = open_model(source, asked)
-    if model.task is None and (task or labels):
-        raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
-    print(f"{source}: {described(model)}", flush=True)
-    for remark in model.sentences.remarks if model.sentences else ():
-        print(remark)
-    tell_rows(model)
-    problems = list(model.report.problems)
-    if problems and not anyway:
-        raise UserError(f"{count(problems)} above; nothing was written. --anyway writes {target} without them.")
-    if to == "onnx":
-        from osbert.commands import convert_onnx
-
-        convert_onnx.refuse(model)
-    with whole_folder(target) as folder:
+    with claimed(target) as place:
+        check_target(source, place)
+        asked = Asked(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
+        model = open_model(source, asked)
+        if model.task is None and (task or labels):
+            raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
+        print(f"{source}: {described(model)}", flush=True)
+        for remark in model.sentences.remarks if model.sentences else ():
+            print(remark)
+        tell_rows(model)
+        problems = list(model.report.problems)
+        if problems and not anyway:
+            raise UserError(f"{count(problems)} above; nothing was written. --anyway writes {target} without them.")
         if to == "onnx":
-            convert_onnx.write_exported(model, source, folder, asked)
-        else:
-            write_model_as(model, folder, to)
-            compare(source, folder, asked)
-    print(f"{target}: written as {to}")
-    for note in notes(model, to):
-        print(note)
-    if problems:
-        raise UserError(f"{count(problems)} above.")
+            from osbert.commands import convert_onnx
+
+            convert_onnx.refuse(model)
+        with whole_folder(place) as folder:
+            if to == "onnx":
+                convert_onnx.write_exported(model, source, folder, asked)
+            else:
+                write_model_as(model, folder, to)
+                compare(source, folder, asked)
+        print(f"{target}: written as {to}")
+        for note in notes(model, to):
+            print(note)
+        if problems:
+            raise UserError(f"{count(problems)} above.")
 
 
 def check_target(source: Path, target: Path) -> None:

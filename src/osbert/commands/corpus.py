@@ -33,6 +33,7 @@ from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.lock import claimed
 from osbert.terminal import open_console
 from osbert.text.document import Document
 from osbert.text.tokenizer import Tokenizer
@@ -145,25 +146,26 @@ def build(
         filters=spread.filters,
         shard_tokens=shard_tokens,
     )
-    work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings)
-    console = open_console()
-    if work.report is not None:
-        console.print(Text(f"{out} is finished already: these files, this tokenizer and these settings made it."))
-    else:
-        if work.state.shards:
-            done = sum(shard["tokens"] for shard in work.state.shards)
-            console.print(Text(f"Going on after {len(work.state.shards)} finished shards ({done:,} tokens)."))
-        with _watching() as watch:
-            encode = None if plan is None else partial(encode_in_tasks, work, plan, watch)
-            begin = partial(write_tokenizer, cutter, out)
-            try:
-                work.run(workers=workers or _cores(), watch=watch, begin=begin, encode=encode)
-            except Submitted:
-                console.print(
-                    Text(f"The tasks are with {spread.executor}. Give the same command again when they have ended.")
-                )
-                return
-    _print_report(console, out, Corpus.open(out).report)
+    with claimed(out):
+        work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings)
+        console = open_console()
+        if work.report is not None:
+            console.print(Text(f"{out} is finished already: these files, this tokenizer and these settings made it."))
+        else:
+            if work.state.shards:
+                done = sum(shard["tokens"] for shard in work.state.shards)
+                console.print(Text(f"Going on after {len(work.state.shards)} finished shards ({done:,} tokens)."))
+            with _watching() as watch:
+                encode = None if plan is None else partial(encode_in_tasks, work, plan, watch)
+                begin = partial(write_tokenizer, cutter, out)
+                try:
+                    work.run(workers=workers or _cores(), watch=watch, begin=begin, encode=encode)
+                except Submitted:
+                    console.print(
+                        Text(f"The tasks are with {spread.executor}. Give the same command again when they have ended.")
+                    )
+                    return
+        _print_report(console, out, Corpus.open(out).report)
 
 
 def show(

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from osbert.errors import UserError
-from osbert.files import write_json
+from osbert.files import refuse_foreign, write_json
+from osbert.lock import claimed
 from osbert.recipe import difference
 
 COLLECT = "collecting the docstrings"
@@ -94,20 +95,21 @@ def demo(
         Folders to take docstrings from, one folder inside them a library, instead of the installed ones.
     """
     plan = Plan(out=out, source=source, vocabulary=vocabulary, steps=steps, epochs=epochs, rows=rows)
-    record = _Record(out / "demo.json", _settings(plan))
-    print(f"osbert demo: everything goes into {out}/\n", flush=True)
-    if COLLECT not in record.seconds:
-        record.do(COLLECT, partial(prepare, plan))
-    for stage in stages(plan):
-        if stage.command in record.seconds:
-            print(f"$ {stage.command}\n  done before, in {record.seconds[stage.command]:.0f} s\n", flush=True)
-            continue
-        print(f"# {stage.title}\n$ {stage.command}", flush=True)
-        record.do(stage.command, partial(run, stage))
-        print(flush=True)
-    from osbert.commands.demo_report import write_demo_report
+    with claimed(out):
+        record = _Record(out / "demo.json", _settings(plan))
+        print(f"osbert demo: everything goes into {out}/\n", flush=True)
+        if COLLECT not in record.seconds:
+            record.do(COLLECT, partial(prepare, plan))
+        for stage in stages(plan):
+            if stage.command in record.seconds:
+                print(f"$ {stage.command}\n  done before, in {record.seconds[stage.command]:.0f} s\n", flush=True)
+                continue
+            print(f"# {stage.title}\n$ {stage.command}", flush=True)
+            record.do(stage.command, partial(run, stage))
+            print(flush=True)
+        from osbert.commands.demo_report import write_demo_report
 
-    write_demo_report(out, seconds=record.seconds, scores=record.outputs)
+        write_demo_report(out, seconds=record.seconds, scores=record.outputs)
 
 
 def stages(plan: Plan) -> list[Stage]:
@@ -235,7 +237,9 @@ class _Record:
         self.settings = settings
         self.seconds: dict[str, float] = {}
         self.outputs: dict[str, str] = {}
-        if path.is_file():
+        if not path.is_file():
+            refuse_foreign(path.parent, "a demo", ("text", "task", "new.csv"))
+        else:
             before = json.loads(path.read_text(encoding="utf-8"))
             if changes := difference(before["settings"], settings):
                 raise UserError(

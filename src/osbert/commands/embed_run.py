@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,23 +18,24 @@ from rich.progress import Progress
 
 from osbert import __version__, recipe
 from osbert.commands.embed import VectorOptions
-from osbert.commands.embed_rows import Rows
+from osbert.commands.embed_rows import KEPT, Rows
 from osbert.commands.file_options import TextOptions
 from osbert.data.example import Example
 from osbert.data.table import Row
 from osbert.errors import UserError
-from osbert.files import disk_full, replace_file, write_json
+from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
 from osbert.interop.google_features import feature_line
-from osbert.interop.weight_files import read_json
-from osbert.lock import locked
+from osbert.lock import claimed
 from osbert.serving.embedder import Embedder, remarks, weights_fingerprint
 from osbert.serving.engine import Engine, load
 from osbert.serving.growing import Growing
-from osbert.serving.vector_files import ENDS, Column, write_vectors
+from osbert.serving.vector_files import ENDS, Column, beside, write_vectors
 from osbert.serving.vector_settings import NAMED, VectorSettings
 from osbert.terminal import open_console
 
 FACTS = "run.json"
+UNFINISHED = ("progress.json", KEPT, "*.bin")
+"""Other files of an embedding that is not finished."""
 TEXTS = ("text", "pair")
 """The names under which texts are kept, whatever their columns are called."""
 ROWS, CHARACTERS = 2**13, 2**19
@@ -46,9 +48,16 @@ def run(model: Path, file: Path, out: Path, *, vectors: VectorOptions, reading: 
     Raises UserError when the command cannot be, and when the earlier run was another one.
     """
     vectors = _fitting(vectors, out)
-    folder = out.with_name(f"{out.name}.unfinished")
+    written = [out, beside(out)] if out.suffix == ".npy" else [out]
+    for path in written:
+        require_file(path, (file,))
     try:
-        with locked(folder):
+        with ExitStack() as held:
+            out, *_ = [held.enter_context(claimed(path)) for path in written]
+            folder = out.with_name(f"{out.name}.unfinished")
+            if not (folder / FACTS).is_file():
+                refuse_foreign(folder, "an embedding that was begun", UNFINISHED)
+            folder.mkdir(exist_ok=True)
             try:
                 _complete(model, Rows.open(file, reading, folder), out, vectors, folder)
             finally:
@@ -78,7 +87,7 @@ def _fitting(vectors: VectorOptions, out: Path) -> VectorOptions:
 
 
 def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder: Path) -> None:
-    before = read_json(folder / FACTS) if (folder / FACTS).is_file() else {}
+    before = _begun(folder)
     print(rows.describe())
     if not before:
         for line in rows.check():
@@ -94,7 +103,7 @@ def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder
     else:
         if options.long == "error":
             rows.refuse_long(embedder)
-        write_json(folder / FACTS, {"facts": facts, "count": rows.count})
+        write_sealed(folder / FACTS, {"facts": facts, "count": rows.count})
     count = before.get("count", rows.count)
     growing = Growing(folder)
     if growing.tally:
@@ -106,6 +115,15 @@ def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder
     (folder / FACTS).unlink()
     for line in _told(growing.tally, embedder.settings, shape, out):
         print(line)
+
+
+def _begun(folder: Path) -> dict[str, Any]:
+    """Return what the run was begun with, nothing if it was not. Raises UserError when that is damaged."""
+    path = folder / FACTS
+    try:
+        return read_sealed(path) if path.is_file() else {}
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}). Remove {folder} to begin anew.") from error
 
 
 def _embedder(engine: Engine, options: VectorOptions) -> Embedder:
@@ -248,6 +266,7 @@ def _follow(growing: Growing, rows: Rows, window: Window, count: int) -> None:
 
 def _finish(growing: Growing, embedder: Embedder, out: Path, settings: Mapping[str, Any]) -> tuple[int, ...]:
     """Write the file from the columns; return the shape of all vectors."""
+    growing.check()
     if out.suffix == ".jsonl":
         replace_file(out, lambda aside: _linked(growing.path("features"), aside))
         return (growing.tally["pieces"], *embedder.shape)

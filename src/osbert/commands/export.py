@@ -14,6 +14,7 @@ from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
+from osbert.lock import claimed
 from osbert.tasks import Record, Task, load
 
 if TYPE_CHECKING:
@@ -70,25 +71,26 @@ def export(
     require_writers()
     named = run if run.name not in ("", "..") else run.resolve()
     out = out or named.with_name(f"{named.name}-{'int8' if int8 else to}")
-    require_free(out)
-    engine = load_engine(run, device="cpu")
-    for remark in engine.remarks:
-        print(f"{run}: {remark}")
-    sentences = read_sentence_model(run)
-    for remark in sentences.remarks if sentences else ():
-        print(remark)
-    rows = None if unchecked else development(engine, run, data, file or FileOptions(), label)
-    with whole_folder(out) as folder:
-        write(engine, run, folder, int8=int8)
-        if unchecked:
-            print(f"nothing was compared -> {out}")
-            return
-        exported = load_engine(folder)
-        trial = tried(engine, exported, *rows) if rows else states_tried(engine, exported)
-        for line in trial.told(int8=int8):
-            print(line)
-        refuse(trial, tolerance)
-    print(f"-> {out}")
+    with claimed(out) as place:
+        require_free(place)
+        engine = load_engine(run, device="cpu")
+        for remark in engine.remarks:
+            print(f"{run}: {remark}")
+        sentences = read_sentence_model(run)
+        for remark in sentences.remarks if sentences else ():
+            print(remark)
+        rows = None if unchecked else development(engine, run, data, file or FileOptions(), label)
+        with whole_folder(place) as folder:
+            write(engine, run, folder, int8=int8)
+            if unchecked:
+                print(f"nothing was compared -> {out}")
+                return
+            exported = load_engine(folder)
+            trial = tried(engine, exported, *rows) if rows else states_tried(engine, exported)
+            for line in trial.told(int8=int8):
+                print(line)
+            refuse(trial, tolerance)
+        print(f"-> {out}")
 
 
 def development(

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from osbert.commands.finetune_plan import Plan, read_plan, schema
+from osbert.lock import claimed
 from osbert.tasks import Record, Task, load
+from osbert.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from osbert.commands.finetune_run import Epoch
@@ -63,30 +65,33 @@ def finetune(
     from_scratch
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """
-    if task == "glue":
-        from osbert.commands.finetune_glue import Glue
-        from osbert.commands.finetune_long import Reader
+    with claimed(out):
+        if task != "glue":
+            RunFolder(out).refuse_foreign()
+        if task == "glue":
+            from osbert.commands.finetune_glue import Glue
+            from osbert.commands.finetune_long import Reader
 
-        reader = Reader.of(model)
+            reader = Reader.of(model)
 
-        def checked(one: str, data: Path) -> None:
-            plan = read_plan(one, settings, model=model, data=data, from_scratch=from_scratch)
-            reader.check(*load(plan.task, SPLITS))
+            def checked(one: str, data: Path) -> None:
+                plan = read_plan(one, settings, model=model, data=data, from_scratch=from_scratch)
+                reader.check(*load(plan.task, SPLITS))
 
-        def tuned(one: str, data: Path, out: Path) -> None:
-            finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch)
+            def tuned(one: str, data: Path, out: Path) -> None:
+                finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch)
 
-        Glue(check=checked, tune=tuned).run(data, out)
-        return
-    if task == "multi":
-        from osbert.commands.finetune_multi import finetune_multi
+            Glue(check=checked, tune=tuned).run(data, out)
+            return
+        if task == "multi":
+            from osbert.commands.finetune_multi import finetune_multi
 
-        finetune_multi(settings, model=model, data=data, out=out, from_scratch=from_scratch)
-        return
-    plan = read_plan(task, settings, model=model, data=data, from_scratch=from_scratch)
-    fitted, records = load(plan.task, SPLITS)
-    tell_data(fitted, records)
-    train(dataclasses.replace(plan, task=fitted), records, out)
+            finetune_multi(settings, model=model, data=data, out=out, from_scratch=from_scratch)
+            return
+        plan = read_plan(task, settings, model=model, data=data, from_scratch=from_scratch)
+        fitted, records = load(plan.task, SPLITS)
+        tell_data(fitted, records)
+        train(dataclasses.replace(plan, task=fitted), records, out)
 
 
 def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from osbert import components
 from osbert.errors import Problems, UserError
 from osbert.evaluation.glue import COLUMNS, SETS, GlueSet, average
-from osbert.files import write_json, write_text
+from osbert.files import refuse_foreign, write_json, write_text
 from osbert.tasks import Task
 
 RESULTS, TABLE = "glue.json", "glue.txt"
@@ -41,6 +41,7 @@ class Glue:
 
         Raises UserError when no set is there, when data cannot be used, and when a set has failed.
         """
+        refuse_foreign(out, "GLUE's runs", (RESULTS, TABLE, *(glue.task for glue in SETS)))
         found = self.found(data)
         for one in found:
             if one.alone:

@@ -17,7 +17,7 @@ from osbert.interop.families_tokenizer import write_any_tokenizer
 from osbert.interop.huggingface import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tuned_files import keep_tuned
-from osbert.interop.weight_files import read_file, write_tensors
+from osbert.interop.weight_files import fingerprint, read_file, write_tensors
 from osbert.models.contrastive import ContrastiveHead
 from osbert.models.features import VECTORS
 from osbert.models.heads import Head, Learner
@@ -72,7 +72,7 @@ class Finetuning:
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
-        self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}, "before": {}}
+        self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}, "before": {}, "weights": ""}
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -123,7 +123,12 @@ class Finetuning:
     def finish(self) -> None:
         """Write the best epoch's weights as the run's model; what it takes to do so again stays until `tidy`."""
         path = self._weights(self.best.epoch)
-        self.learner.load_state_dict(read_file(path))
+        weights = read_file(path)
+        noted = self.trainer.memory.get("weights")  # a checkpoint of an earlier version has none
+        if noted and fingerprint(weights) != noted:
+            again = f"Remove {self.folder} and give the same command again"
+            raise UserError(f"{path} is damaged: it is not what was written after the best epoch. {again}.")
+        self.learner.load_state_dict(weights)
         self.learner.to("cpu")
         backbone = self.learner.backbone
         low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
@@ -154,7 +159,9 @@ class Finetuning:
         best = not before or self._merit(metrics, collapsed) >= self._merit(before[-1].metrics, before[-1].collapsed)
         if best:
             self.trainer.memory["learnt"] = self.rows.learnt(result.predictions)
-            write_tensors(self.learner.state_dict(), self._weights(number))
+            weights = {name: weight.detach().cpu() for name, weight in self.learner.state_dict().items()}
+            write_tensors(weights, self._weights(number))
+            self.trainer.memory["weights"] = fingerprint(weights)
             # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.
             saved = max(self.trainer.checkpoints.steps(), default=0)
             needed = [epoch for epoch in before if epoch.step <= saved][-1:]

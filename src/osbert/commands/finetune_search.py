@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from osbert.errors import Problems, UserError
-from osbert.files import write_json
+from osbert.files import read_sealed, write_sealed
 
 GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "paper": {
@@ -144,13 +143,20 @@ class Optuna:
 
     def after(self, tried: Sequence[Tried]) -> Iterator[Candidate]:
         """Yield what was proposed before a stop, then new proposals."""
-        written = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else []
+        written = self._written()
         for number in range(self.trials):
             if number == len(written):
                 written.append(self.proposed(number, tried))
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                write_json(self.path, written)
+                write_sealed(self.path, {"proposals": written})
             yield _named(written[number], f"{number:03}")
+
+    def _written(self) -> list[dict[str, float]]:
+        try:
+            return list(read_sealed(self.path)["proposals"]) if self.path.exists() else []
+        except ValueError as error:
+            again = "Remove it and give the same command again: the same settings are proposed"
+            raise UserError(f"{self.path} is damaged ({error}). {again}.") from error
 
     def proposed(self, number: int, tried: Sequence[Tried]) -> dict[str, float]:
         """Return the settings that optuna proposes as the `number`th, counted from 0."""

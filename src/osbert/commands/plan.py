@@ -64,36 +64,40 @@ def plan(
 
     from osbert.commands.plan_sizes import Limits, candidates, loader_ceiling, measure, row
     from osbert.commands.pretrain_settings import read_plan, split_recipe
+    from osbert.lock import claimed
     from osbert.training.probe import resident_memory
 
     for name, value in (("minutes", minutes), ("seconds", seconds)):
         if not 0 < value < float("inf"):
             raise UserError(f"--{name} must be above 0, not {value:g}.")
-    check_out(out)
-    name, settings = split_recipe(recipe, otherwise=RECIPES["cuda" if gpu else "cpu"])
-    console = open_console()
-    with tempfile.TemporaryDirectory(prefix="osbert-plan-") as folder:
-        base = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run")
-        device, absent = planned_device(base.settings.training.device, gpu=gpu)
-        base = replace(base, settings=replace(base.settings, training=replace(base.settings.training, device=device)))
-        kind = device.partition(":")[0]
-        sizes = candidates(base, kind)
-        process = resident_memory() if kind == "cpu" else 0
-        ceiling = loader_ceiling(base, seconds=seconds * LOADING)
-        limits = Limits(seconds=60 * minutes, loader=ceiling, process=process)
-        if absent:
-            samples = assumed(sizes)
-        else:
-            _say(console, f"Training a few sizes for {seconds:g} s in all, to see how fast this machine is.")
-            samples = measure(to_measure(sizes, kind), Path(folder) / "run", seconds=seconds * (1 - LOADING))
-    rows = [row(size, samples, limits) for size in sizes]
-    best = choose(rows, available_memory(kind, absent=absent))
-    show(rows, best, console, minutes=minutes)
-    for remark in remarks(best, base, absent=absent):
-        _say(console, remark)
-    write_recipe(best, out, base=(name, settings), minutes=minutes)
-    command = shlex.join(["osbert", "pretrain", str(out), "--corpus", str(corpus), "--out", "run"])
-    _say(console, f"The recipe is in {out}:\n  {command}")
+    with claimed(out) as place:
+        check_out(place)
+        name, settings = split_recipe(recipe, otherwise=RECIPES["cuda" if gpu else "cpu"])
+        console = open_console()
+        with tempfile.TemporaryDirectory(prefix="osbert-plan-") as folder:
+            base = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run")
+            device, absent = planned_device(base.settings.training.device, gpu=gpu)
+            base = replace(
+                base, settings=replace(base.settings, training=replace(base.settings.training, device=device))
+            )
+            kind = device.partition(":")[0]
+            sizes = candidates(base, kind)
+            process = resident_memory() if kind == "cpu" else 0
+            ceiling = loader_ceiling(base, seconds=seconds * LOADING)
+            limits = Limits(seconds=60 * minutes, loader=ceiling, process=process)
+            if absent:
+                samples = assumed(sizes)
+            else:
+                _say(console, f"Training a few sizes for {seconds:g} s in all, to see how fast this machine is.")
+                samples = measure(to_measure(sizes, kind), Path(folder) / "run", seconds=seconds * (1 - LOADING))
+        rows = [row(size, samples, limits) for size in sizes]
+        best = choose(rows, available_memory(kind, absent=absent))
+        show(rows, best, console, minutes=minutes)
+        for remark in remarks(best, base, absent=absent):
+            _say(console, remark)
+        write_recipe(best, place, base=(name, settings), minutes=minutes)
+        command = shlex.join(["osbert", "pretrain", str(out), "--corpus", str(corpus), "--out", "run"])
+        _say(console, f"The recipe is in {out}:\n  {command}")
 
 
 def planned_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
@@ -229,7 +233,7 @@ def remarks(best: Row, plan: Plan, *, absent: bool) -> Iterator[str]:
 def write_recipe(best: Row, out: Path, *, base: tuple[str, Sequence[str]], minutes: float) -> None:
     """Write the recipe of a row: the base, a recipe and settings, its size and device, a time for steps."""
     from osbert import recipe
-    from osbert.files import write_text
+    from osbert.files import writing_output
 
     name, settings = base
     chosen = best.size.plan.settings
@@ -244,15 +248,17 @@ def write_recipe(best: Row, out: Path, *, base: tuple[str, Sequence[str]], minut
     table["training"]["device"] = chosen.training.device
     text = f"# {Path(name).stem} as {best.size.name}, which `osbert plan` found best for {minutes:g} minutes.\n"
     text += recipe.dump(table)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, f"{OURS.format(_seal(text))}\n{text}")
+    with writing_output(out) as path:
+        path.write_text(f"{OURS.format(_seal(text))}\n{text}", encoding="utf-8", newline="")
 
 
 def check_out(out: Path) -> None:
     """Raise UserError when what is at `out` is not a recipe that `write_recipe` wrote and nobody changed."""
+    from osbert.files import is_stream
+
     if out.is_dir():
         raise UserError(f"{out}: this is a folder, and a file is to be written. Give another --out.")
-    if out.exists():
+    if out.exists() and not is_stream(out):
         first, _, text = out.read_text(encoding="utf-8", errors="replace").partition("\n")
         if first != OURS.format(_seal(text)):
             raise UserError(f"{out} is there already, and is not as `osbert plan` wrote it. Give another --out.")

@@ -18,7 +18,10 @@ from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
 from osbert.data.table import CellStyle, Row
 from osbert.errors import Problems, UserError
+from osbert.files import is_stream, require_file, writing_output
+from osbert.lock import claimed
 from osbert.tasks import Inputs, Prediction, Task
+from osbert.training.run_folder import FACTS, OURS
 
 if TYPE_CHECKING:
     from osbert.serving.engine import Engine
@@ -72,7 +75,13 @@ def predict(
             raise UserError("The text is empty: there is nothing to predict for it.")
         tell(load(run), texts)
         return
-    predict_file(load(run), file, out, options or FileOptions(), spreadsheet_safe=spreadsheet_safe)
+    options = options or FileOptions()
+    if out is None:
+        predict_file(load(run), file, None, options, spreadsheet_safe=spreadsheet_safe)
+        return
+    require_file(out, (file, *(run / name for name in (*OURS, FACTS))))
+    with claimed(out) as path:
+        predict_file(load(run), file, path, options, spreadsheet_safe=spreadsheet_safe)
 
 
 def tell(engine: Engine, texts: tuple[str, ...]) -> None:
@@ -243,8 +252,9 @@ def is_formula(cell: str) -> bool:
 def open_writer(
     out: Path | None, stream: TextIO, task: Task, inputs: Inputs, *, spreadsheet_safe: bool = False
 ) -> Writer:
-    """Return the writer for the output's name; on standard output the form is the input's."""
-    suffix = out.suffix.lower() if out else ".jsonl" if inputs.lines else ".csv"
+    """Return the writer for the output's name; on standard output and devices the form is the input's."""
+    named = out is not None and (out.suffix or not is_stream(out))
+    suffix = out.suffix.lower() if out and named else ".jsonl" if inputs.lines else ".csv"
     if spreadsheet_safe and suffix not in (".csv", ".tsv"):
         raise UserError("--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes no JSON for a formula.")
     if _is_official(out, inputs):
@@ -269,15 +279,9 @@ def writing(out: Path | None) -> Iterator[TextIO]:
     if out is None:
         yield sys.stdout
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f".{out.name}.part")
-    try:
-        # A lone half of a pair, which JSON can hold, is written as JSON spells it.
-        with aside.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-            yield stream
-        aside.replace(out)
-    finally:
-        aside.unlink(missing_ok=True)
+    # A lone half of a pair, which JSON can hold, is written as JSON spells it.
+    with writing_output(out) as path, path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+        yield stream
 
 
 def _free(names: Sequence[str], taken: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -53,13 +54,12 @@ def pretrain(
         recipe is named its own serves, or the recipe further; the learning rate is at most 5e-5 unless you give one.
         The held-out text of a run is measured beside the new one.
     """
-    from contextlib import ExitStack, nullcontext
+    from contextlib import nullcontext
     from functools import partial
 
     from osbert.commands.pretrain_budget import time_taken, within_minutes
     from osbert.commands.pretrain_run import Run
     from osbert.commands.pretrain_settings import read_plan, split_recipe
-    from osbert.lock import locked
     from osbert.training.distributed import joined
     from osbert.training.interruption import Interruption, Stopped
 
@@ -70,7 +70,7 @@ def pretrain(
         try:
             with nullcontext() if group.size > 1 else wish.at_once():
                 plan = group.each(lambda: read_plan(name, chosen, corpus=corpus, out=out, origin=origin))
-                fresh = group.first(lambda: held.enter_context(locked(out)) or not (out / "run.json").exists())
+                fresh = group.first(partial(_hold, out, held))
                 plan = within_minutes(plan, out, say, group)
         except Stopped:
             say("Stopped before the first step.")
@@ -80,3 +80,14 @@ def pretrain(
             say(told)
     if status:
         raise SystemExit(status)
+
+
+def _hold(out: Path, held: ExitStack) -> bool:
+    """Hold the run folder; return whether no run has begun there. Raises UserError when it holds something else."""
+    from osbert.lock import claimed, locked
+    from osbert.training.run_folder import RunFolder
+
+    held.enter_context(claimed(out))
+    held.enter_context(locked(out))
+    RunFolder(out).refuse_foreign()
+    return not RunFolder(out).begun

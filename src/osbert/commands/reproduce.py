@@ -88,6 +88,7 @@ def reproduce(
     from osbert.commands.reproduce_encoders import choose
     from osbert.commands.reproduce_jobs import Jobs
     from osbert.commands.reproduce_tables import TABLES
+    from osbert.lock import claimed
 
     for name, value, least in (
         ("seeds", seeds, 1),
@@ -110,14 +111,15 @@ def reproduce(
         dev_rows=dev_rows,
         finetuning=tuple(shlex.split(finetuning or (wanted.finetuning if model else FINETUNING))),
     )
-    plan.begin()
-    if absent := [dataset.column for dataset in plan.table.datasets if dataset not in plan.datasets]:
-        print(f"No data for {', '.join(absent)} in {data}: left out.", flush=True)
-    runner = Jobs(together=jobs, tell=lambda line: print(line, flush=True))
-    runner.run(list(plan.jobs()))
-    runner.run(list(plan.restarts()))
-    plan.vote()
-    print(plan.report(), end="")
+    with claimed(out):
+        plan.begin()
+        if absent := [dataset.column for dataset in plan.table.datasets if dataset not in plan.datasets]:
+            print(f"No data for {', '.join(absent)} in {data}: left out.", flush=True)
+        runner = Jobs(together=jobs, tell=lambda line: print(line, flush=True))
+        runner.run(list(plan.jobs()))
+        runner.run(list(plan.restarts()))
+        plan.vote()
+        print(plan.report(), end="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +141,10 @@ class Plan:
 
         Nothing is written into a folder that holds runs with another protocol.
         """
-        from osbert.files import write_json
+        from osbert.files import refuse_foreign, write_json
 
+        if not (self.out / PROTOCOL).is_file():
+            refuse_foreign(self.out, "a reproduced table", ("data",))
         protocol = self._protocol()
         for dataset in self.datasets:
             dataset.prepare(self.data, self._data(dataset), rows=self.rows, dev_rows=self.dev_rows)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from osbert.errors import UserError
-from osbert.files import write_json
+from osbert.files import read_sealed, write_sealed
 from osbert.serving.engine import load as load_engine
 from osbert.tasks import Prediction, load
 from osbert.tasks.spans import Answer
@@ -25,7 +24,10 @@ class Ensemble:
     @property
     def metrics(self) -> dict[str, float]:
         """Return the scores, once `run` has measured them."""
-        return json.loads(self.out.read_text("utf-8"))
+        try:
+            return read_sealed(self.out)
+        except ValueError as error:
+            raise UserError(f"{self.out} is damaged ({error}). Remove it and give the same command again.") from error
 
     def run(self, tell: Callable[[str], object]) -> None:
         """Measure the scores of the runs together on the development rows, unless they are there.
@@ -41,7 +43,7 @@ class Ensemble:
             task, records = load(engine.fine_tuned, ("dev",), fit=False)
             said.append(engine.predict_records(records["dev"]))
         joined = [together(_answers(answers)) for answers in zip(*said)]
-        write_json(self.out, task.metrics(joined, records["dev"]))
+        write_sealed(self.out, task.metrics(joined, records["dev"]))
 
 
 def _answers(predictions: Sequence[Prediction]) -> list[Answer]:

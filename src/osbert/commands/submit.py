@@ -6,12 +6,16 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from cyclopts import Parameter
 
 from osbert import components
 from osbert.errors import Problems, UserError
 from osbert.evaluation.glue import SETS, SUBMISSION, Submitted
-from osbert.files import replace_file
+from osbert.files import replace_file, require_file
+from osbert.lock import claimed
 from osbert.tasks import Record, Task
 from osbert.tasks.tables import TableTask
 
@@ -19,11 +23,19 @@ AX = ("ax", "diagnostic")
 """What the folder of the diagnostic set is called, in small letters."""
 
 
-def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
+def submit(
+    runs: Path,
+    /,
+    *,
+    out: Path,
+    data: Path | None = None,
+    partial: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
     """Predict GLUE's test sets with fine-tuned runs, and write the file that the evaluation server takes.
 
     Each set is predicted with the run of its task, the diagnostic set (AX) with that of mnli. Labels are spelt as the
-    server wants them, scores of STS-B are kept between 0 and 5. Files that cannot be made are named with the reason.
+    server wants them, scores of STS-B are kept between 0 and 5. The server wants all files: where some cannot be made,
+    they are named with the reason, and nothing is written without --partial.
 
     Parameters
     ----------
@@ -33,9 +45,12 @@ def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
         The zip file to write.
     data
         The folder with GLUE's sets; left open, each run's own data.
+    partial
+        Write the files that can be made, although the server wants all.
     """
     if out.suffix.lower() != ".zip":
         raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.")
+    require_file(out)
     found = find_runs(runs)
 
     from osbert.commands.finetune_long import Reader  # late: it takes seconds, which a folder that is missing need not
@@ -55,9 +70,12 @@ def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
     problems.stop_if_any()
     if not rows:
         raise UserError("\n".join(["Not one of the server's files can be made:", *missing]))
-    pages = {one.file: page(one, found[one.task].folder, rows[one.file]) for one in SUBMISSION if one.file in rows}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out, lambda aside: write_zip(aside, pages))
+    if missing and not partial:
+        told = f"{len(missing)} of the server's {len(SUBMISSION)} files cannot be made. Nothing was written; --partial"
+        raise UserError("\n".join([f"{told} writes the others:", *missing]))
+    with claimed(out) as place:
+        pages = {one.file: page(one, found[one.task].folder, rows[one.file]) for one in SUBMISSION if one.file in rows}
+        replace_file(place, lambda aside: write_zip(aside, pages))
     print(f"{len(pages)} of {len(SUBMISSION)} files -> {out}")
     if missing:
         print("\n".join(["Missing, and the server wants all:", *missing]))

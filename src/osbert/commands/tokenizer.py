@@ -23,8 +23,10 @@ from rich.text import Text
 from osbert.corpus.inputs import Input, OpenInput, Repairs, find_inputs
 from osbert.corpus.readers import Reading, probe, read_input
 from osbert.errors import UserError
+from osbert.files import refuse_foreign
 from osbert.interop.families_tokenizer import read_any_tokenizer
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokenizer
+from osbert.lock import claimed
 from osbert.terminal import open_console
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
@@ -78,27 +80,28 @@ def train(
         Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted.
     """
     begin = time.monotonic()
-    _check_out(out)
-    check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
-    inputs = find_inputs(files, without=out)
-    reading = Reading(field=field, encoding=encoding, errors=errors)
-    counter, repairs = WordCounter(lowercase=lowercase), Repairs()
-    with _progress() as progress:
-        task = _count(counter, inputs, reading, repairs, progress)
-        words = counter.words()
-        progress.update(task, description="learning pieces")
-        pieces = learn(words, vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
-    tokenizer = Tokenizer(pieces, lowercase=lowercase)
-    write_tokenizer(tokenizer, out, length=LENGTH)
-    if len(pieces) < vocabulary:
-        print(f"{vocabulary:,} pieces were asked for, but no further pair of pieces occurs {minimum:,} times.")
-    for remark in _remarks(repairs, counter):
-        print(remark)
-    print(f"fingerprint {tokenizer.fingerprint}")
-    print(
-        f"{out}: {len(pieces):,} pieces learnt from {words.total() + counter.forgotten:,} words "
-        f"({len(words):,} different) in {time.monotonic() - begin:.1f} s"
-    )
+    with claimed(out):
+        _check_out(out)
+        check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
+        inputs = find_inputs(files, without=out)
+        reading = Reading(field=field, encoding=encoding, errors=errors)
+        counter, repairs = WordCounter(lowercase=lowercase), Repairs()
+        with _progress() as progress:
+            task = _count(counter, inputs, reading, repairs, progress)
+            words = counter.words()
+            progress.update(task, description="learning pieces")
+            pieces = learn(words, vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
+        tokenizer = Tokenizer(pieces, lowercase=lowercase)
+        write_tokenizer(tokenizer, out, length=LENGTH)
+        if len(pieces) < vocabulary:
+            print(f"{vocabulary:,} pieces were asked for, but no further pair of pieces occurs {minimum:,} times.")
+        for remark in _remarks(repairs, counter):
+            print(remark)
+        print(f"fingerprint {tokenizer.fingerprint}")
+        print(
+            f"{out}: {len(pieces):,} pieces learnt from {words.total() + counter.forgotten:,} words "
+            f"({len(words):,} different) in {time.monotonic() - begin:.1f} s"
+        )
 
 
 def extend(
@@ -137,24 +140,25 @@ def extend(
     errors
         Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted.
     """
-    _check_out(out)
-    if out.resolve() in (folder.resolve(), folder.resolve().parent if folder.is_file() else None):
-        raise UserError(f"{out} holds the vocabulary to extend, which stays as it is. Give another --out.")
-    old = read_tokenizer(folder)
-    inputs = find_inputs(files, without=out)
-    reading = Reading(field=field, encoding=encoding, errors=errors)
-    counter, repairs = WordCounter(lowercase=old.lowercase, strip_accents=old.strip_accents), Repairs()
-    with _progress() as progress:
-        _count(counter, inputs, reading, repairs, progress)
-        words = counter.words()
-        new = extended(old, words, pieces=pieces, minimum=minimum)
-    write_tokenizer(new, out, length=LENGTH)
-    for remark in _remarks(repairs, counter):
-        print(remark)
-    added = new.vocabulary[len(old) :]
-    before, after = (_tokens(tokenizer, words) for tokenizer in (old, new))
-    print(f"{_many(len(added), 'piece')} added to {len(old):,}, among them: {', '.join(added[:10])}")
-    print(f"{out}: these texts had {before:,} tokens and have {after:,} now ({1 - after / before:.1%} fewer)")
+    with claimed(out):
+        _check_out(out)
+        if out.resolve() in (folder.resolve(), folder.resolve().parent if folder.is_file() else None):
+            raise UserError(f"{out} holds the vocabulary to extend, which stays as it is. Give another --out.")
+        old = read_tokenizer(folder)
+        inputs = find_inputs(files, without=out)
+        reading = Reading(field=field, encoding=encoding, errors=errors)
+        counter, repairs = WordCounter(lowercase=old.lowercase, strip_accents=old.strip_accents), Repairs()
+        with _progress() as progress:
+            _count(counter, inputs, reading, repairs, progress)
+            words = counter.words()
+            new = extended(old, words, pieces=pieces, minimum=minimum)
+        write_tokenizer(new, out, length=LENGTH)
+        for remark in _remarks(repairs, counter):
+            print(remark)
+        added = new.vocabulary[len(old) :]
+        before, after = (_tokens(tokenizer, words) for tokenizer in (old, new))
+        print(f"{_many(len(added), 'piece')} added to {len(old):,}, among them: {', '.join(added[:10])}")
+        print(f"{out}: these texts had {before:,} tokens and have {after:,} now ({1 - after / before:.1%} fewer)")
 
 
 def encode(folder: Path, text: Annotated[str, Parameter(allow_leading_hyphen=True)], /) -> None:
@@ -186,13 +190,12 @@ def encode(folder: Path, text: Annotated[str, Parameter(allow_leading_hyphen=Tru
 
 def _check_out(out: Path) -> None:
     """Refuse a folder that a vocabulary must not be written into."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: this is a file, and a folder is to be written. Give another --out.")
     for name, what in OTHERS.items():
         if (out / name).is_file():
             raise UserError(
                 f"{out}: {name} says that this folder is {what}, which has its tokenizer. Give another --out."
             )
+    refuse_foreign(out, "a tokenizer", WRITTEN)
 
 
 def _count(

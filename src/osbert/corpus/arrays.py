@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from osbert.files import replace_file, sync
+from osbert.files import replace_file, whole_folder
 
 Written = dict[str, dict[str, Any]]
 """File name -> {"bytes": its size, "sha256": the hash of its content}."""
@@ -37,14 +37,9 @@ def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> Written:
 
     Returns each file's size and hash, as the manifest keeps them.
     """
-    temporary = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    written = {f"{name}.npy": _write_array(temporary / f"{name}.npy", array) for name, array in arrays.items()}
-    sync(temporary)
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary.rename(folder)
-    sync(folder.parent)
+    with whole_folder(folder) as aside:
+        written = {f"{name}.npy": _write_array(aside / f"{name}.npy", array) for name, array in arrays.items()}
+        shutil.rmtree(folder, ignore_errors=True)
     return written
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from osbert.corpus.arrays import write_array, write_arrays
+from osbert.corpus.damage import wrong_content
 from osbert.corpus.duplicates import Lines, Thinning, document_hashes, first_occurrences
 from osbert.corpus.encode import PORTION, Portion
 from osbert.corpus.inputs import Input, OpenInput, Repairs, find_inputs
@@ -25,9 +26,9 @@ from osbert.corpus.report import make_report
 from osbert.corpus.shards import COUNTS, FORMAT, MANIFEST, Shard, read_manifest
 from osbert.corpus.state import STATE, BuildSettings, Position, State, identity, refuse_other
 from osbert.corpus.workers import encode_in_order
-from osbert.corpus.writer import ShardWriter, read_counts, read_lines, shard_name
-from osbert.errors import UserError
-from osbert.files import disk_full, write_json
+from osbert.corpus.writer import ShardWriter, lines_folder, read_counts, read_lines, shard_name
+from osbert.errors import Problems, UserError
+from osbert.files import disk_full, foreign, refuse_foreign, write_json
 from osbert.lock import locked
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import check_words
@@ -114,6 +115,7 @@ class Build:
                 began = min(began, time.monotonic() - self.state.seconds)
             elif not self.state.complete:
                 self._remove_unfinished()
+                self._verify()
                 self._encode(workers, watch, began)
             if not self.state.shards:
                 raise UserError(self._no_text())
@@ -161,14 +163,9 @@ class Build:
             read = None if state.complete else state.position.input + 1
             refuse_other(self.folder, state.identity, self.identity, inputs_read=read)
             self.state = replace(state, identity=self.identity)
-        elif state is None and self.folder.is_dir() and any(map(self._is_foreign, self.folder.iterdir())):
-            raise UserError(f"{self.folder}: the folder holds something else than a corpus; choose another one.")
-
-    def _is_foreign(self, path: Path) -> bool:
-        """Return whether something in a folder without a state is not what a build leaves before it saves one."""
-        if path == self.building and path.is_dir():
-            return not {inside.name for inside in path.iterdir()} <= {"lock"}
-        return not path.name.startswith(".")
+        elif state is None:
+            # A build that was killed before it saved its state leaves building/ with a lock.
+            refuse_foreign(self.folder, "a corpus", () if foreign(self.building, ("lock",)) else (self.building.name,))
 
     def _encode(self, workers: int, watch: Watcher, began: float) -> None:
         writer = ShardWriter(
@@ -234,6 +231,7 @@ class Build:
 
     def _finish(self, watch: Watcher, began: float) -> dict[str, Any]:
         """Settle duplicates, drop them if asked to, and write counts and manifest."""
+        self._verify()
         entries = self.state.shards
         watch(Progress(phase="duplicates", done=0, total=2))
         lines = sum(entry["lines"] for entry in entries)
@@ -276,6 +274,21 @@ class Build:
         }
         write_json(self.folder / MANIFEST, manifest)
         return report
+
+    def _verify(self) -> None:
+        """Compare all that was written so far with its hashes; UserError that names each file with another content.
+
+        What comes of the shards has hashes of its own, which a bit that has changed here would not contradict.
+        """
+        again = f"remove {self.folder} and give the same command again"
+        problems = Problems(heading=f"{self.folder}: the unfinished corpus is damaged; {again}")
+        for number, entry in enumerate(self.state.shards):
+            lines = lines_folder(self.building, number)
+            for folder, files in ((self._shards / entry["name"], "files"), (lines, "line_files")):
+                for name, written in entry[files].items():
+                    if wrong := wrong_content(folder / name, written["sha256"]):
+                        problems.add(wrong)
+        problems.stop_if_any()
 
     def _without_duplicates(self, keep: np.ndarray, watch: Watcher) -> tuple[list[dict[str, Any]], np.ndarray]:
         """Write the final shards without the lines whose `keep` is False; return their entries and the counts (V,)."""

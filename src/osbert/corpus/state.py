@@ -11,8 +11,7 @@ from osbert.corpus.filters import Filters
 from osbert.corpus.inputs import Input
 from osbert.corpus.readers import Reading
 from osbert.errors import UserError
-from osbert.files import write_json
-from osbert.guarded import read_json
+from osbert.files import read_sealed, write_sealed
 from osbert.recipe import difference
 from osbert.text.words import Words
 
@@ -64,7 +63,7 @@ class State:
 
     def save(self, folder: Path) -> None:
         """Write building.json, whole or not at all."""
-        write_json(folder / STATE, asdict(self))
+        write_sealed(folder / STATE, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> State | None:
@@ -76,7 +75,7 @@ class State:
         if not path.is_file():
             return None
         try:
-            table = read_json(path)
+            table = read_sealed(path)
             return cls(**{**table, "position": Position(**table["position"])})
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(f"{path}: damaged ({error}); remove {folder} and build again.") from error

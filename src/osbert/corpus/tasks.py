@@ -26,7 +26,7 @@ from osbert.corpus.readers import Reading, read_input
 from osbert.corpus.state import BuildSettings, Position
 from osbert.corpus.writer import ShardWriter, lines_folder
 from osbert.errors import UserError
-from osbert.files import write_json
+from osbert.files import read_sealed, write_json, write_sealed
 from osbert.guarded import read_json
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import segmenter
@@ -138,7 +138,7 @@ class Encode:
         for path in folder.glob(LEFT_OUT.format("*")):
             left_out.update(read_json(path))
         span = [began, time.time()]
-        write_json(folder / NOTE, {"shards": entries, "repairs": repairs, "left_out": left_out, "span": span})
+        write_sealed(folder / NOTE, {"shards": entries, "repairs": repairs, "left_out": left_out, "span": span})
 
 
 def shares(inputs: Sequence[Input], tasks: int) -> list[list[Input]]:
@@ -200,10 +200,13 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 def _note(folder: Path) -> dict[str, Any]:
     try:
-        note: dict[str, Any] = read_json(folder / NOTE)
-    except (OSError, ValueError) as error:
+        return read_sealed(folder / NOTE)
+    except ValueError as error:
+        raise UserError(
+            f"{folder / NOTE} is damaged ({error}); remove {folder} and give the same command again."
+        ) from error
+    except OSError as error:
         raise UserError(f"{folder}: the task is not finished; give the same command again.") from error
-    return note
 
 
 def _move(source: Path, target: Path) -> None:

@@ -95,7 +95,7 @@ class ShardWriter:
         documents = documents[: len(documents) - int(self.opened)]
         hashes = np.concatenate(found.hashes)
         lines = {"hashes": hashes, "starts": np.concatenate(found.lines), "counts": found.counts}
-        write_arrays(lines_folder(self.building, number), lines)
+        line_files = write_arrays(lines_folder(self.building, number), lines)
         ids = np.frombuffer(b"".join(found.ids), self.id_type)
         found.ids.clear()
         words = np.concatenate([np.unpackbits(bits, count=n) for bits, n in found.words])
@@ -115,4 +115,5 @@ class ShardWriter:
             "text_bytes": found.text_bytes,
             "sentence_ends": found.sentence_ends,
             "files": write_arrays(self.shards / shard_name(number), arrays),
+            "line_files": line_files,
         }

@@ -86,6 +86,10 @@ def read_tokenizer(folder: Path | str) -> Tokenizer:
         raise UserError(f"{path}: {error}") from error
 
 
+WRITTEN = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+"""The files of a tokenizer."""
+
+
 def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
     """Write tokenizer.json, vocab.txt, tokenizer_config.json and special_tokens_map.json; each whole or not at all.
 

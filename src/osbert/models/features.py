@@ -59,11 +59,12 @@ class Frozen:
     def keep(self, folder: Path, examples: Iterable[Example]) -> Path:
         """Work out the vectors of some sequences and write them to a file in `folder`, unless it is there already.
 
-        From then on they are read from it, by a memory map. Raises OSError when the disk is full.
+        Damaged vectors are worked out anew. From then on they are read by a memory map. Raises OSError when the disk is
+        full.
         """
         ordered = list({_key(example.ids, example.segments): example for example in examples}.items())
         path = folder / VECTORS.replace("*", self._fingerprint([key for key, _ in ordered]))
-        if not path.is_file():
+        if not _is_whole(path):
             folder.mkdir(parents=True, exist_ok=True)
             # By ordinary writes: to write into a map of a file for which the disk has no room ends the process.
             replace_file(path, lambda aside: self._write(aside, [example for _, example in ordered]))
@@ -75,6 +76,7 @@ class Frozen:
 
     def _write(self, path: Path, examples: Sequence[Example]) -> None:
         device = next(self.backbone.parameters()).device
+        digest = hashlib.blake2b()
         with path.open("wb") as file:
             for part in _parts(examples):
                 numbered = [replace(example, record=place, targets={}) for place, example in enumerate(part)]
@@ -83,7 +85,10 @@ class Frozen:
                     rows = self._encoded(batch.to(device)).cpu().split(list(batch.lengths))
                     for place, row in zip(batch.records.tolist(), rows, strict=True):
                         found[place] = row
-                file.write(torch.cat(found).numpy().tobytes())
+                content = torch.cat(found).numpy().tobytes()
+                digest.update(content)
+                file.write(content)
+            file.write(digest.digest())
 
     def _encoded(self, batch: Batch) -> Tensor:
         """Return the layers (N, layers * D) as the encoder gives them, in float16."""
@@ -129,6 +134,19 @@ class FeatureLSTM(nn.Module):
             stacked = layers.unflatten(1, (self.count, -1))  # (N, layers, D)
             layers = torch.einsum("nld,l->nd", stacked, self.weights.softmax(0))
         return layers if self.gamma is None else self.gamma * layers
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether there is a file of vectors whose last 64 bytes are the hash of the others."""
+    if not path.is_file():
+        return False
+    digest = hashlib.blake2b()
+    left = path.stat().st_size - digest.digest_size
+    with path.open("rb") as file:
+        while content := file.read(min(max(left, 0), 2**20)):
+            digest.update(content)
+            left -= len(content)
+        return file.read() == digest.digest()
 
 
 def _parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.files import require_utf8, write_json, write_text
+from osbert.files import refuse_foreign, require_utf8, write_json, write_text
 from osbert.guarded import read_json
 
 RECIPE = "recipe.toml"
@@ -17,6 +17,8 @@ OURS = (
     *("config.json", "model.safetensors", "tuned.safetensors", "tokenizer.json", "vocab.txt", "metrics.jsonl"),
     *("corpus.json", RECIPE),
 )
+SCRATCH = ("speed-test",)
+"""What may lie in a folder before its run begins: a killed command has left it."""
 HARMLESS = (
     "training.log_every",
     "training.checkpoint_every",
@@ -54,6 +56,11 @@ class RunFolder:
                 f"{path} is damaged ({error}). It says what the run was begun with: put it back from a copy of the "
                 "folder, or choose another folder for --out."
             ) from error
+
+    @property
+    def begun(self) -> bool:
+        """Return whether a run was begun here."""
+        return (self.folder / FACTS).exists()
 
     @property
     def finished(self) -> bool:
@@ -135,20 +142,18 @@ class RunFolder:
         write_json(self.folder / FACTS, {**facts, "finished": dict(results)})
 
     def refuse_foreign(self) -> None:
-        """Raise UserError when the folder holds what a run would write, but no run."""
-        found = [name for name in OURS if (self.folder / name).exists()]
-        if found:
-            raise UserError(
-                f"{self.folder} already holds {', '.join(found)}, but no run was begun there ({FACTS} is missing). "
-                "Choose another folder for --out."
-            )
+        """Raise UserError when the folder holds files but no run; hidden ones and logs do not count."""
+        if not self.begun:
+            refuse_foreign(self.folder, f"a run ({FACTS} is missing)", SCRATCH)
 
     def _differences(
         self, before: Mapping[str, Any], settings: recipe.Table, inputs: Mapping[str, Any], *, failed: bool
     ) -> list[str]:
         """Return the remedies among the differences, allowed when the run has `failed`; refuse all others."""
         harmless, remedies = (tuple(f"{name}:" for name in names) for names in (HARMLESS, REMEDIES if failed else ()))
-        lines = [line for line in recipe.difference(before["settings"], settings) if not line.startswith(harmless)]
+        lines = [
+            line for line in recipe.difference(before.get("settings", {}), settings) if not line.startswith(harmless)
+        ]
         changes = [line for line in lines if line.startswith(remedies)]
         lines = [line for line in lines if line not in changes]
         lines += recipe.difference({name: before.get(name) for name in inputs}, inputs)

@@ -1,0 +1,164 @@
+"""Outputs of commands: never an input, never a folder of others' files; what was damaged while it was unfinished."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from osbert import cli
+from osbert.commands import embed_run
+from osbert.commands.embed import embed
+from osbert.commands.finetune import finetune
+from osbert.errors import UserError
+from osbert.lock import claimed
+
+
+def main(words: Sequence[str]) -> int:
+    """Return the exit status of a command."""
+    try:
+        return cli.main(words)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing is written after it."""
+
+
+def killed(*arguments: object, **more: object) -> None:
+    raise Killed
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) * 3 // 4] ^= 4
+    path.write_bytes(content)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def place(tmp_path: Path, run: Path, encoder: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder, the current one, with a table, links to it and to models, and a folder of somebody's files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_bytes(table.read_bytes())
+    (tmp_path / "in.jsonl").write_text('{"text": "a good film"}\n')
+    os.link(tmp_path / "in.csv", tmp_path / "hard.csv")
+    for name, target in (("soft.csv", "in.csv"), ("soft.jsonl", "in.jsonl"), ("run", run), ("encoder", encoder)):
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("a good film\n")
+    return tmp_path
+
+
+FOLDERS = (
+    "pretrain cpu --corpus absent --steps 1",
+    "finetune classify --model encoder --data in.csv",
+    "finetune glue --model encoder --data thesis",
+    "tokenizer train in.jsonl --vocabulary 30",
+    "tokenizer extend encoder in.jsonl",
+    "corpus build in.jsonl --tokenizer encoder",
+    "reproduce table1 --model encoder --data thesis",
+    "demo",
+    "export run --to onnx --unchecked",
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(f"predict run --file in.csv --out {name}" for name in ("in.csv", "hard.csv", "soft.csv", "thesis/../in.csv")),
+        "predict run --file in.jsonl --out run/tokenizer.json",
+        "predict run --file in.csv --out thesis",
+        *(f"embed encoder in.jsonl --out {name}" for name in ("in.jsonl", "soft.jsonl")),
+        *(f"{words} --out thesis" for words in FOLDERS if "absent" not in words),
+        "convert encoder encoder --to huggingface",
+        "convert encoder thesis --to google",
+        "tokenizer train thesis/chapter.txt --vocabulary 30 --out thesis/chapter.txt",
+        "corpus build thesis --tokenizer encoder --out thesis",
+        "submit run --out thesis",
+    ],
+)
+def test_inputs_and_others_files_are_never_written(place: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    if " onnx" in words:
+        pytest.importorskip("onnx", reason="needs the extra onnx")
+    before = files(place)
+    assert main(words.split()) == 1
+    assert "Traceback" not in capsys.readouterr().err and files(place) == before
+
+
+@pytest.mark.parametrize("words", [*FOLDERS[1:6], "demo", "convert encoder"])
+def test_a_held_folder_is_refused_before_any_work(place: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    target = "out --to huggingface" if words.startswith("convert") else "--out out"
+    with claimed(Path("out")):
+        assert main(f"{words} {target}".split()) == 1
+    error = capsys.readouterr().err
+    assert f"out is in use: process {os.getpid()} on " in error
+    assert not (place / "out").exists() and not list(place.glob(".*"))
+
+
+def test_a_log_in_the_run_folder_does_no_harm(place: Path, settings: Sequence[str]) -> None:
+    (place / "out").mkdir()
+    (place / "out" / "log.txt").write_text("redirected")
+    (place / "out" / ".DS_Store").touch()
+    finetune("classify", *settings, "--epochs", "1", model=place / "encoder", data=place / "in.csv", out=place / "out")
+    assert (place / "out" / "log.txt").read_text() == "redirected" and (place / "out" / "config.json").is_file()
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(place: Path) -> None:
+    (place / "real.csv").write_text("before")
+    (place / "real.csv").chmod(0o600)
+    (place / "link.csv").symlink_to("real.csv")
+    assert main(["predict", "run", "--file", "in.csv", "--out", "link.csv"]) == 0
+    assert (place / "link.csv").is_symlink() and (place / "real.csv").stat().st_mode & 0o777 == 0o600
+    assert main(["predict", "run", "--file", "in.csv", "--out", "plain.csv"]) == 0
+    assert (place / "real.csv").read_bytes() == (place / "plain.csv").read_bytes()
+    assert not list(place.glob(".*"))
+
+
+def test_predictions_go_to_a_stream(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "run", "--file", "in.csv", "--out", "/dev/stdout"]) == 0
+    assert capfd.readouterr().out.startswith("text,label,")
+    assert main(["predict", "run", "--file", "in.csv", "--out", os.devnull]) == 0
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_folder_of_others_that_is_called_as_unfinished_work_stays(place: Path) -> None:
+    (place / "v.npz.unfinished").mkdir()
+    (place / "v.npz.unfinished" / "notes.txt").write_text("somebody's")
+    with pytest.raises(UserError, match=r"already holds notes\.txt"):
+        embed(place / "encoder", place / "in.jsonl", out=place / "v.npz")
+    assert (place / "v.npz.unfinished" / "notes.txt").read_text() == "somebody's"
+
+
+@pytest.mark.parametrize("name", ["vectors.bin", "lines.bin", "text.bin", "progress.json", "run.json"])
+def test_a_flip_in_an_unfinished_embedding_is_found(place: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(embed_run, "write_vectors", killed)
+    with pytest.raises(Killed):
+        embed(place / "encoder", place / "in.csv", out=place / "v.npz")
+    monkeypatch.undo()
+    flip(place / "v.npz.unfinished" / name)
+    with pytest.raises(UserError, match=rf"{name} is damaged.*Remove .*v\.npz\.unfinished"):
+        embed(place / "encoder", place / "in.csv", out=place / "v.npz")
+    assert not (place / "v.npz").exists()
+
+
+def test_a_flip_in_the_best_epochs_weights_is_found(
+    encoder: Path, table: Path, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again() -> None:
+        finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "r")
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr("osbert.commands.finetune_run.write_model", killed)
+        again()
+    [path] = (tmp_path / "r").glob("best-epoch-*.safetensors")
+    flip(path)
+    with pytest.raises(UserError, match=rf"{path.name} is damaged"):
+        again()
+    assert not (tmp_path / "r" / "model.safetensors").exists()
