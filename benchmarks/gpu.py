@@ -18,6 +18,7 @@ processes said. The exit status is 1 when something failed, 3 when time ran out 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -176,10 +177,11 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
+    """Return the commit, where git and the history travelled along."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return ""
 
 
 def run_tests(account: Account, chosen: argparse.Namespace) -> None:
@@ -189,7 +191,7 @@ def run_tests(account: Account, chosen: argparse.Namespace) -> None:
             account.leave_out(name)
             continue
         # Another machine's packages may warn of other things: that is seen in the log, and fails nothing.
-        options = ["-rA", "--tb=short", "-o", "filterwarnings=default", "-p", "no:cacheprovider"]
+        options = ["-vv", "--tb=short", "-o", "filterwarnings=default", "-p", "no:cacheprovider"]
         started = account.clock.spent
         with account.log.open("a", encoding="utf-8") as log:
             process = subprocess.Popen(
@@ -197,6 +199,7 @@ def run_tests(account: Account, chosen: argparse.Namespace) -> None:
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
                 text=True,
             )
             lines = list(_lines(process, account.clock, log))
@@ -222,11 +225,11 @@ def _lines(process: subprocess.Popen[str], clock: Clock, log: Any) -> Iterator[s
 
 
 def _counts(lines: Sequence[str]) -> dict[str, int]:
-    """Return how many tests passed, failed and so on, by pytest's short summary, which has skipped ones in groups."""
+    """Return how many tests passed, failed and so on, by the line that pytest writes when each ends."""
     counts = dict.fromkeys(("PASSED", "FAILED", "ERROR", "SKIPPED"), 0)
     for line in lines:
-        if found := re.match(rf"({'|'.join(counts)}) (?:\[(\d+)\] )?\S+\.py\b", line):
-            counts[found[1]] += int(found[2] or 1)
+        if found := re.search(rf"\.py::\S+ ({'|'.join(counts)})\b", line):
+            counts[found[1]] += 1
     return counts
 
 

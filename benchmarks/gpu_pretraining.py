@@ -15,7 +15,9 @@ from pretraining_speed import THEIRS, Case, Side, flops_a_token
 if TYPE_CHECKING:
     from gpu import Account
 
-TOKENS, SECONDS, ROUNDS = 32_768, 3.0, 5
+TOKENS = {"base": 32_768, "large": 16_384}
+"""About how many make a step, so that transformers in fp32, which keeps every score, fits beside the others."""
+SECONDS, ROUNDS = 3.0, 5
 TOGETHER = ("osbert", "sdpa bf16 compiled")
 """Sides that warm up beside each other: both compile, mostly on the CPU. The others follow one after the other."""
 OTHERS = ("sdpa bf16", "default")
@@ -25,7 +27,7 @@ LEAST = 25.0
 
 def measure(account: Account, chosen: argparse.Namespace) -> None:
     """Measure a size at each length; each length has an equal share of the time that is left."""
-    size, lengths, tokens = (chosen.stage, (128, 512), TOKENS) if not chosen.small else ("L1H64", (16,), 128)
+    size, lengths, tokens = ("L1H64", (16,), 128) if chosen.small else (chosen.stage, (128, 512), TOKENS[chosen.stage])
     for number, length in enumerate(lengths):
         case = Case(size=size, length=length, device=chosen.device, tokens=tokens)
         until = account.clock.spent + account.clock.left / (len(lengths) - number)

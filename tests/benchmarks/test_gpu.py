@@ -112,7 +112,6 @@ def test_sides_that_fail_cost_no_other(stage, script, tmp_path: Path, monkeypatc
     pretraining = script("gpu_pretraining")
     made: list[FakeSide] = []
     monkeypatch.setattr(pretraining, "Side", lambda *a, **b: made.append(FakeSide(*a, **b)) or made[-1])
-    monkeypatch.setattr(pretraining, "TOKENS", 1024)
     monkeypatch.setattr(pretraining.Comparison, "run", _whole(pretraining))
     monkeypatch.setattr(pretraining, "published_peak", lambda name: 1e12)
     status, found = stage("base", "--seconds", "1000")
