@@ -1,12 +1,14 @@
-# make install | demo | test | faults | check | map | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | faults | check | map | gpu-ready | gpu | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
+GPU_PYTHON ?= python3
+GPU_OUT ?= build/gpu/results
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip -qq
 PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
-.PHONY: help install demo test faults check map clean browser
+.PHONY: help install demo test faults check map gpu-ready gpu clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it"
@@ -15,6 +17,8 @@ help:
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
 	@echo "make map       write the code map, docs/map.md, anew"
+	@echo "make gpu-ready download what make gpu needs into build/gpu, for a machine without network"
+	@echo "make gpu       test and measure on one H100 or H200 (22 minutes); results in build/gpu/results; GPU_PYTHON=python3"
 	@echo "make clean     remove $(VENV), caches and build outputs (demo/ stays)"
 
 install: $(VENV)/.installed
@@ -36,6 +40,15 @@ check: $(VENV)/.installed-test
 
 map: $(VENV)/.installed
 	@$(BIN)/python tools/code_map.py
+
+gpu-ready: $(VENV)/.made
+	@$(BIN)/python tools/gpu_ready.py
+
+# With the Python that has torch for CUDA: nothing is installed. A stage that fails or runs out of time stops no other.
+gpu:
+	@status=0; for stage in tests base large encoding; do \
+		echo "$$stage:"; $(GPU_PYTHON) benchmarks/gpu.py $$stage --out $(GPU_OUT) || status=$$?; \
+	done; exit $$status
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

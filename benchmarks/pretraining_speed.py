@@ -20,6 +20,7 @@ that one step.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -28,11 +29,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -250,10 +253,22 @@ def serve(case: Case, side: str, options: dict[str, Any]) -> None:
 
 
 class Side:
-    """A process that trains when asked."""
+    """A process that trains when asked; it begins to warm up at once.
 
-    def __init__(self, case: Case, name: str, options: dict[str, Any]) -> None:
+    `left`: how many seconds an answer may take; the process is killed when it takes longer. `log`: for its errors.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        name: str,
+        options: dict[str, Any],
+        *,
+        left: Callable[[], float] | None = None,
+        log: IO[str] | None = None,
+    ) -> None:
         self.name = name
+        self.left = left
         self.cache = tempfile.TemporaryDirectory()  # what another run compiled, or half compiled, is no help
         order = json.dumps({"case": asdict(case), "side": name, "options": options})
         self.process = subprocess.Popen(
@@ -261,11 +276,15 @@ class Side:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": self.cache.name},
-            stderr=None if os.environ.get("SHOW_ERRORS") else subprocess.DEVNULL,
+            stderr=log or (None if os.environ.get("SHOW_ERRORS") else subprocess.DEVNULL),
             text=True,
         )
-        self.warm = self._answer()
         self.rounds: list[dict[str, float]] = []
+
+    @cached_property
+    def warm(self) -> dict[str, float]:
+        """Wait until every shape has been trained on once; return the seconds this and a single step took."""
+        return self._answer()
 
     def run(self, seconds: float) -> None:
         assert self.process.stdin
@@ -276,15 +295,21 @@ class Side:
         return statistics.median(found[name] for found in self.rounds)
 
     def end(self) -> None:
-        self.process.stdin.close()  # type: ignore[union-attr]
-        self.process.wait()
+        with contextlib.suppress(BrokenPipeError), self.process:
+            pass  # closes its pipes, at which it ends, and waits for it
         self.cache.cleanup()
 
     def _answer(self) -> dict[str, float]:
         assert self.process.stdout
+        timer = threading.Timer(self.left(), self.process.kill) if self.left else None
+        if timer:
+            timer.start()
         line = self.process.stdout.readline()
+        if timer:
+            timer.cancel()
         if not line:
-            raise RuntimeError(f"{self.name} failed; SHOW_ERRORS=1 shows how")
+            status = self.process.wait()
+            raise RuntimeError(f"{self.name} failed (status {status}); SHOW_ERRORS=1 shows how")
         return json.loads(line)
 
 
@@ -293,10 +318,13 @@ def measure(case: Case, chosen: argparse.Namespace) -> None:
     sides = []
     for name, options in {"osbert": json.loads(chosen.osbert), **THEIRS}.items():
         if not chosen.sides or name in chosen.sides.split(","):
+            side = Side(case, name, options)
             try:
-                sides.append(Side(case, name, options))
+                assert side.warm
+                sides.append(side)
             except RuntimeError as error:
                 print(f"  {error}")
+                side.end()
     fastest = min((side.warm["single"] for side in sides if side.name != "osbert"), default=0.0)
     running = [side for side in sides if side.name == "osbert" or side.warm["single"] <= PATIENCE * fastest]
     for _ in range(chosen.rounds):

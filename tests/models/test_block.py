@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
+from osbert.models.heads import Learner
+from osbert.models.predictions import MaskedLanguageHead
 from osbert.models.transformer import Transformer
 
 
@@ -73,3 +77,24 @@ def test_attention_weights_are_taken_behind_the_norm(make_backbone, make_batch) 
     (first, *_) = backbone.weights(batch)
     seen = block.attention.weights(block.attention_norm(backbone.embeddings(batch)), layout)
     torch.testing.assert_close(first, seen)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch.compile looks at it itself
+def test_blocks_are_compiled_once_for_all_batches(make_backbone, make_batch) -> None:
+    """Whatever the lengths and their number: on a GPU each compilation takes half a minute."""
+    backbone = make_backbone(layers=3).train()
+    learner = Learner(backbone, {"mlm": MaskedLanguageHead(backbone)})
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    for block in backbone.blocks:
+        block.compile(dynamic=True, backend=backend)
+    counts = []
+    for lengths in ([9, 8], [8, 8, 7], [9, 8, 8, 7, 5, 3], [6, 5, 4, 4], [12, 11, 10, 9, 8, 7, 6, 5, 4], [30, 2]):
+        learner(make_batch(lengths, masked=1))["mlm"].total.backward()
+        counts.append(len(graphs))
+    assert counts[0] and len(set(counts)) == 1, counts

@@ -1,14 +1,19 @@
 """The kernel for GPUs: flash attention over flat tokens, all sequences of a batch in one call, with dropout or without.
 
-torch offers it as `torch.nn.attention.varlen.varlen_attn`, which knows no dropout; the operator beneath it does.
+torch's `torch.nn.attention.varlen.varlen_attn` knows no dropout, and the gradient of its queries is summed in an order
+that changes from run to run where a sequence is longer than one of its tiles (128 tokens). So the operator beneath it
+is called here, with torch's deterministic gradient: a run that is resumed ends in the same weights.
 """
 
 from __future__ import annotations
 
-from typing import cast
+import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from osbert.models.layout import Layout
 
@@ -28,15 +33,39 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout
     bounds, longest = layout.bounds, max(layout.lengths)
     starts, most = bounds, longest
     if layout.read is not None:
-        starts = torch.searchsorted(layout.read, bounds).int()
+        starts = torch.searchsorted(layout.read, bounds, out_int32=True)
         most = max(layout.queries)
-    if not dropout:
-        from torch.nn.attention.varlen import varlen_attn
+    mixed: Tensor = _Attention.apply(query, key, value, starts, bounds, (most, longest, dropout, layout.causal))
+    return mixed
 
-        window = (-1, 0) if layout.causal else (-1, -1)  # tokens seen before and after a query; -1 for all
-        mixed = varlen_attn(query, key, value, starts, bounds, most, longest, window_size=window)
-    else:
-        mixed, *_ = torch.ops.aten._flash_attention_forward(
-            query, key, value, starts, bounds, most, longest, dropout, layout.causal, False
-        )
-    return cast(Tensor, mixed)
+
+class _Attention(torch.autograd.Function):
+    """Flash attention whose gradient is the same in every run."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        *columns, sizes = given
+        mixed, normalizers, random, unused, _ = torch.ops.aten._flash_attention_forward(*columns, *sizes, False)
+        ctx.save_for_backward(*columns, mixed, normalizers, random, unused)
+        ctx.sizes = sizes
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *towards: Any) -> Any:
+        query, key, value, starts, bounds, mixed, normalizers, random, unused = ctx.saved_tensors
+        columns = (query, key, value, mixed, normalizers, starts, bounds)
+        with _deterministic():
+            gradients = torch.ops.aten._flash_attention_backward(towards[0], *columns, *ctx.sizes, random, unused)
+        return *gradients, None, None, None
+
+
+@contextlib.contextmanager
+def _deterministic() -> Iterator[None]:
+    """Have torch take the deterministic way of the operators called inside, of those that have one."""
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)

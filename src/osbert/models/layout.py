@@ -36,7 +36,7 @@ class Run:
         return self.count * self.length
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Layout:
     """How a batch's sequences lie in memory and who sees whom, worked out once and read by every layer.
 
@@ -44,6 +44,9 @@ class Layout:
     then None). `bounds` (B + 1,), int32: where sequences begin, and where the last one ends. `turns` (N, K/2, 2): the
     rotary positions, None for learned ones. `read` (R,): the only tokens, in ascending order, that are asked for what
     they see, so that there are R queries; None for all N.
+
+    Not frozen: torch.compile (2.11) reads every field of a frozen dataclass, and would compile the layers again for
+    every number of runs, up to its limit, and then no longer.
     """
 
     lengths: tuple[int, ...]
