@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TextIO
 
 from cyclopts import Parameter
 
@@ -157,7 +158,7 @@ class LineWriter:
         """Write one row as an object."""
         said = (prediction or Prediction(value=None)).as_dict()
         line = {**(row.source or row.values), **dict(zip(_free(list(said), self.columns), said.values()))}
-        self.stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self.stream.write(_json(line) + "\n")
 
     def finish(self) -> None:
         """Write nothing more."""
@@ -174,9 +175,8 @@ class ObjectWriter:
 
     def write(self, row: Row, prediction: Prediction | None) -> None:
         """Write one entry."""
-        entry = f"{json.dumps(self.inputs.called(row), ensure_ascii=False)}: "
         value = "" if prediction is None else prediction.value
-        self.stream.write(f"{self.before}{entry}{json.dumps(value, ensure_ascii=False)}")
+        self.stream.write(f"{self.before}{_json(self.inputs.called(row))}: {_json(value)}")
         self.before = ",\n"
 
     def finish(self) -> None:
@@ -235,6 +235,22 @@ def writing(out: Path | None) -> Iterator[TextIO]:
         aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON, in which the user's own NaN and infinity become null: JSON has no such numbers."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _free(names: Sequence[str], taken: Sequence[str]) -> list[str]:

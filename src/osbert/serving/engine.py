@@ -22,7 +22,7 @@ from osbert.interop.task_files import read_task
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import read_json
 from osbert.models.heads import Learner
-from osbert.serving.backend import Backend, Pooling
+from osbert.serving.backend import Backend, Pooling, Vectors
 from osbert.serving.onnx_backend import OnnxBackend
 from osbert.serving.torch_backend import TorchBackend
 from osbert.tasks import Prediction, Record, Task
@@ -156,8 +156,17 @@ class Engine:
         return self._decoded(task, encoded(task, records, self.packer), tokens)
 
     def _decoded(self, task: Task, records: Iterable[Encoded], tokens: int) -> list[Prediction]:
-        outputs = partial(self.backend.outputs, task, tokens=tokens)
+        outputs = partial(self._outputs, task, tokens)
         return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
+
+    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> list[Vectors]:
+        found = self.backend.outputs(task, examples, tokens=tokens)
+        if not all(np.isfinite(row).all() for row in found):
+            raise UserError(
+                f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
+                "training has failed. Copy it again, or train it again."
+            )
+        return found
 
     def _layers(self, layers: Sequence[int]) -> list[int]:
         top = self.backend.architecture.layers
