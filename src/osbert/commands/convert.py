@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
+from osbert.interop.opening import CAREFUL, Opening
 
 if TYPE_CHECKING:
     from osbert.interop.conversion import Form, Model
@@ -30,6 +32,7 @@ def convert(
     task: Literal["classify", "regress", "tag", "span", "choose"] | None = None,
     labels: str = "",
     anyway: Annotated[bool, Parameter(negative=())] = False,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's (TensorFlow).
 
@@ -59,7 +62,7 @@ def convert(
 
     check_target(source, target)
     asked = Asked(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
-    model = open_model(source, asked)
+    model = open_model(source, asked, opening)
     if model.task is None and (task or labels):
         raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
     print(f"{source}: {described(model)}", flush=True)
@@ -73,12 +76,13 @@ def convert(
         from osbert.commands import convert_onnx
 
         convert_onnx.refuse(model)
+    again = opening.again
     with whole_folder(target) as folder:
         if to == "onnx":
-            convert_onnx.write_exported(model, source, folder, asked)
+            convert_onnx.write_exported(model, source, folder, asked, again)
         else:
             write_model_as(model, folder, to)
-            compare(source, folder, asked)
+            compare(source, folder, asked, again)
     print(f"{target}: written as {to}")
     for note in notes(model, to):
         print(note)
@@ -93,12 +97,12 @@ def check_target(source: Path, target: Path) -> None:
         raise UserError(f"{source} is not there.")
 
 
-def compare(source: Path, written: Path, asked: Asked) -> None:
+def compare(source: Path, written: Path, asked: Asked, opening: Opening) -> None:
     """Load both anew and compare what they say; raises UserError at a difference above the bound."""
     from osbert.interop.conversion import open_model
     from osbert.interop.conversion_check import differences, sequences
 
-    first, second = open_model(source, asked), open_model(written)
+    first, second = open_model(source, asked, opening), open_model(written, opening=opening)
     try:
         found = differences(first, second)
     except ValueError as error:

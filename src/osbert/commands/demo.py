@@ -204,7 +204,7 @@ def run(stage: Stage) -> str:
     """Run a command in a process of its own, its output going where ours goes; return the output if it is kept."""
     lines = []
     with subprocess.Popen(
-        [sys.executable, "-m", "osbert", *stage.words], text=True, stdout=subprocess.PIPE if stage.kept else None
+        [sys.executable, "-P", "-m", "osbert", *stage.words], text=True, stdout=subprocess.PIPE if stage.kept else None
     ) as process:
         for line in process.stdout or ():
             print(line, end="", flush=True)

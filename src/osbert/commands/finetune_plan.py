@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from osbert import components, recipe
 from osbert.commands.finetune_search import GRIDS, Comparison
 from osbert.errors import Problems
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.tasks import Task
 
 FEW = 5e-4
@@ -44,6 +45,11 @@ class Settings(Protocol):
         """Return how gradients become weights."""
         ...
 
+    @property
+    def opening(self) -> Opening:
+        """Return how the encoder's folder is opened."""
+        ...
+
     def of(self, task: Task) -> Plan:
         """Return the settings of one task, which has learnt something by now."""
         ...
@@ -55,7 +61,7 @@ class Settings(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All settings of a run. `task` goes into the recipe under its own name."""
+    """All settings of a run. `task` goes into the recipe under its own name; `opening`, of the encoder, does not."""
 
     task: Task
     path: str
@@ -64,6 +70,7 @@ class Plan:
     training: Any
     optimizer: Any
     comparison: Comparison
+    opening: Opening = CAREFUL
 
     def of(self, task: Task) -> Plan:
         """Return the settings of the task, which has learnt something by now."""
@@ -129,7 +136,7 @@ def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
     from osbert.commands.finetune_settings import FinetuneOptimizer, FinetuneSettings
 
-    kind = components.find("tasks", task, base=Task)
+    kind = components.find("tasks", task, base=Task, trust=True)  # the user has typed the name
     parts: list[Any] = [
         ("training", FinetuneSettings),
         ("optimizer", FinetuneOptimizer),

@@ -16,8 +16,10 @@ from cyclopts import Parameter
 
 from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
+from osbert.commands.opening_options import OpeningOptions
 from osbert.data.table import Row
 from osbert.errors import Problems, UserError
+from osbert.interop.opening import CAREFUL
 from osbert.tasks import Inputs, Prediction, Task
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def predict(
     file: Path | None = None,
     out: Path | None = None,
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Predict with a fine-tuned run: one text (or a pair, or all that it reads together), or every row of a file.
 
@@ -63,9 +66,9 @@ def predict(
             raise UserError("--out and how to read a file (--text, ...) go with --file, not with a single text.")
         if not any(text.strip() for text in texts):
             raise UserError("The text is empty: there is nothing to predict for it.")
-        tell(load(run), texts)
+        tell(load(run, opening=opening), texts)
         return
-    predict_file(load(run), file, out, options or FileOptions())
+    predict_file(load(run, opening=opening), file, out, options or FileOptions())
 
 
 def tell(engine: Engine, texts: tuple[str, ...]) -> None:

@@ -8,6 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.commands.opening_options import OpeningOptions
+from osbert.interop.opening import CAREFUL
+
 
 @functools.cache
 def settings_help() -> str:
@@ -30,6 +33,7 @@ def pretrain(
     corpus: Path,
     out: Path,
     origin: Annotated[Path | None, Parameter(name="--from")] = None,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Pretrain an encoder on a corpus, by a recipe.
 
@@ -68,7 +72,8 @@ def pretrain(
         say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
         try:
             with nullcontext() if group.size > 1 else wish.at_once():
-                plan = group.each(lambda: read_plan(name, chosen, corpus=corpus, out=out, origin=origin))
+                read = partial(read_plan, name, chosen, corpus=corpus, out=out, origin=origin, opening=opening)
+                plan = group.each(read)
                 fresh = group.first(lambda: held.enter_context(locked(out)) or not (out / "run.json").exists())
                 plan = within_minutes(plan, out, say, group)
         except Stopped:

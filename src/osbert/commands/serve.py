@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL
 from osbert.serving.limits import Limits
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ def serve(
     keys: Path | None = None,
     cors: list[str] | None = None,
     limits: Annotated[Limits | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Serve runs over HTTP: predictions, vectors, filled masks, answers to questions, entities.
 
@@ -66,7 +70,7 @@ def serve(
     if workers < 1 or threads < 0:
         raise UserError(f"--workers {workers} --threads {threads}: at least 1 worker, and 0 threads or more.")
     address = Address(host=host, port=port, origins=tuple(cors or ()), keys=read_keys(keys))
-    orders = _orders(runs, device, chosen, threads or _share(workers))
+    orders = replace(_orders(runs, device, chosen, threads or _share(workers)), opening=opening)
     if keys is None and not host.startswith("127.") and host not in ("localhost", "::1"):
         print(f"Whoever reaches {host} may ask: --keys FILE lets in only those who have a key.")
     run(orders, chosen, address, workers=workers)

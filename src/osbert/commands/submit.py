@@ -9,9 +9,11 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from osbert import components
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import Problems, UserError
 from osbert.evaluation.glue import SETS, SUBMISSION, Submitted
 from osbert.files import replace_file
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.tasks import Record, Task
 from osbert.tasks.tables import TableTask
 
@@ -19,7 +21,7 @@ AX = ("ax", "diagnostic")
 """What the folder of the diagnostic set is called, in small letters."""
 
 
-def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
+def submit(runs: Path, /, *, out: Path, data: Path | None = None, opening: OpeningOptions = CAREFUL) -> None:
     """Predict GLUE's test sets with fine-tuned runs, and write the file that the evaluation server takes.
 
     Each set is predicted with the run of its task, the diagnostic set (AX) with that of mnli. Labels are spelt as the
@@ -36,7 +38,7 @@ def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
     """
     if out.suffix.lower() != ".zip":
         raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.")
-    found = find_runs(runs)
+    found = find_runs(runs, opening)
 
     from osbert.commands.finetune_long import Reader  # late: it takes seconds, which a folder that is missing need not
 
@@ -55,7 +57,8 @@ def submit(runs: Path, /, *, out: Path, data: Path | None = None) -> None:
     problems.stop_if_any()
     if not rows:
         raise UserError("\n".join(["Not one of the server's files can be made:", *missing]))
-    pages = {one.file: page(one, found[one.task].folder, rows[one.file]) for one in SUBMISSION if one.file in rows}
+    possible = [one for one in SUBMISSION if one.file in rows]
+    pages = {one.file: page(one, found[one.task].folder, rows[one.file], opening) for one in possible}
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, lambda aside: write_zip(aside, pages))
     print(f"{len(pages)} of {len(SUBMISSION)} files -> {out}")
@@ -75,7 +78,7 @@ class Missing(Exception):
     """A file of the submission cannot be made, for its run or its test rows are not there."""
 
 
-def find_runs(runs: Path) -> dict[str, Run]:
+def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, Run]:
     """Return the finished runs in a folder, or the folder itself if it is one, by the name of their task.
 
     Raises UserError when there is none, or when two are of one task.
@@ -88,7 +91,7 @@ def find_runs(runs: Path) -> dict[str, Run]:
 
     found: dict[str, Run] = {}
     for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
-        task = read_task(folder) if RunFolder(folder).finished else None
+        task = read_task(folder, opening) if RunFolder(folder).finished else None
         if task is None:
             continue
         if task.name in found:
@@ -99,11 +102,11 @@ def find_runs(runs: Path) -> dict[str, Run]:
     return found
 
 
-def page(wanted: Submitted, folder: Path, records: Sequence[Record]) -> str:
+def page(wanted: Submitted, folder: Path, records: Sequence[Record], opening: Opening = CAREFUL) -> str:
     """Return a file of the submission: the predictions of the run in `folder` for its rows."""
     from osbert.serving.engine import load
 
-    engine = load(folder)
+    engine = load(folder, opening=opening)
     labels = getattr(engine.fine_tuned, "labels", ())
     lines = ["index\tprediction"]
     for record, prediction in zip(records, engine.predict_records(records), strict=True):

@@ -17,6 +17,7 @@ from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.interop import huggingface_names as names
 from osbert.interop.families import canonical, of_type
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.weight_files import (
     PICKLED,
     SAFE,
@@ -39,11 +40,13 @@ def has_weights(folder: Path) -> bool:
     return any((folder / name).is_file() for name in whole)
 
 
-def read_whole(folder: Path) -> dict[str, Tensor]:
+def read_whole(folder: Path, opening: Opening = CAREFUL) -> dict[str, Tensor]:
     """Return all tensors of a model's folder, of a tuned one with those of its base; a family's by BERT's names.
 
-    Raises UserError as `read_tensors`, and when the base is not where it was or is another model by now.
+    Raises UserError as `Opening.check` and `read_tensors`, and when the base is not where it was or is another model by
+    now.
     """
+    opening.check(folder)
     if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
         return _canonical(read_tensors(folder), folder)
     whole = {name: tensor for name, tensor in _base(folder).items() if not name.startswith(names.HEAD_PREFIXES)}
@@ -100,7 +103,7 @@ def _base(folder: Path) -> dict[str, Tensor]:
             f"{folder} holds only what was tuned; the model that it belongs to, {path}, is not there. Put it back, or "
             f'write where it is now as "path" in {folder / BASE}.'
         )
-    tensors = read_whole(path)
+    tensors = read_whole(path, CAREFUL.again)  # the fingerprint covers more than the hashes would
     if fingerprint(tensors) != facts["fingerprint"]:
         raise UserError(
             f"{path} holds another model than the one that {folder} was tuned on. Put that one back, or write where it "

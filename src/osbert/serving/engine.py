@@ -17,6 +17,7 @@ from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_lon
 from osbert.interop.huggingface import read_encoder, read_fitting_tokenizer, read_heads, require_config
 from osbert.interop.huggingface_names import PIECES, architecture
 from osbert.interop.onnx_files import ONNX
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.task_files import read_task
 from osbert.interop.tuned_files import has_weights
@@ -191,22 +192,23 @@ class Engine:
         raise UserError(f"A text or a pair can be embedded, not {len(runs)} texts at once.")
 
 
-def load(folder: str | Path, *, device: str = "auto") -> Engine:
+def load(folder: str | Path, *, device: str = "auto", opening: Opening = CAREFUL) -> Engine:
     """Load a run folder of ours or a Hugging Face folder, onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
 
     Where there are no weights but an ONNX file, as `osbert export` writes it, onnxruntime computes, on the CPU. Raises
-    UserError when it is no model, or when a fine-tuned run lacks weights.
+    UserError when it is no model, when a fine-tuned run lacks weights, and where `opening` does not let it pass.
     """
     folder = Path(folder)
     require_config(folder)
-    task = read_task(folder)
+    opening.check(folder)
+    task = read_task(folder, opening)
     if (folder / ONNX).is_file() and not has_weights(folder):
         return _load_exported(folder, task, device)
-    encoder = read_encoder(folder)
+    encoder = read_encoder(folder, opening.again)
     learner = Learner(encoder.backbone, {task.name: task.head(encoder.backbone)} if task else {})
     if task:
         encoder.report.require_complete(str(folder), but="pooler." if task.per_token else "")
-        read_heads(folder, learner).require_complete(str(folder))
+        read_heads(folder, learner, opening.again).require_complete(str(folder))
     learner.eval().to(choose(device).device)
     pooler = not any(name.startswith("pooler.") for name in encoder.report.named("new"))
     backend = TorchBackend(learner, pooler=pooler)

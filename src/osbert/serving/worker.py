@@ -44,7 +44,8 @@ class Worker:
 
         self.calls = CALLS
         self.find = find
-        self.models = {run.name: Model(run.name, load(run.folder, device=orders.device)) for run in orders.runs}
+        opened = {run.name: load(run.folder, device=orders.device, opening=orders.opening) for run in orders.runs}
+        self.models = {name: Model(name, engine) for name, engine in opened.items()}
         self.queue = Queue(tokens=orders.batch_tokens, wait=orders.wait)
 
     def ready(self) -> Ready:
