@@ -71,7 +71,7 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
 
     `changes`: those of low rank by the name of the tensor that they were added to.
     """
-    before = read_whole(base)
+    before = read_whole(base, CAREFUL.again)  # it was opened when the training began
     known = {names.plain(name): tensor for name, tensor in before.items()}
     whole = {names.plain(name): tensor for name, tensor in _canonical(read_file(folder / SAFE), folder).items()}
     tuned = {
