@@ -76,7 +76,7 @@ class Worker:
         except Refused as refusal:
             return [refused(message.number, refusal)]
         except Exception as error:
-            return [self._broken(message.number, message.asked.get("model") or next(iter(self.models)), error)]
+            return [self._broken(message.number, message.asked.get("model"), error)]
         self.queue.add(
             Job(
                 number=message.number,
@@ -133,13 +133,14 @@ class Worker:
         body = json.dumps({"model": group.model, **told}, ensure_ascii=False, allow_nan=False)
         return Answered(job.number, 200, body.encode())
 
-    def _broken(self, number: int, model: str, error: Exception) -> Answered:
+    def _broken(self, number: int, model: str | None, error: Exception) -> Answered:
         """Return the answer to a request over which something broke that should not, and tell the log."""
+        who = f"The model {model}" if model else "The server"
         if isinstance(error, UserError):
-            print(f"{model}: {error}", file=sys.stderr)
+            print(f"{who}: {error}", file=sys.stderr)
         else:
             traceback.print_exception(error)
-        return refused(number, Refused(500, f"The model {model} failed over this request; the server's log says more."))
+        return refused(number, Refused(500, f"{who} failed over this request; the server's log says more."))
 
 
 def _group(job: Job) -> Group:
