@@ -45,36 +45,43 @@ HEAD = "from osbert.objectives import Objective\n"
 
 def test_a_dotted_name_reaches_ones_own_code(module) -> None:
     name = module("good", f"{HEAD}class Mine(Objective): pass\nclass _Hidden(Objective): pass\n")
-    assert components.find("objectives", name, base=Objective).__name__ == "Mine"
+    assert components.find("objectives", name, base=Objective, trust=True).__name__ == "Mine"
 
 
 def test_what_is_imported_into_a_module_does_not_count(module) -> None:
     name = module("both", f"{HEAD}from osbert.objectives.mlm import *\nclass Mine(Objective): pass\n")
-    assert components.find("objectives", name, base=Objective).__name__ == "Mine"
+    assert components.find("objectives", name, base=Objective, trust=True).__name__ == "Mine"
 
 
 @pytest.mark.parametrize(("text", "count"), [("", 0), ("class A(Objective): pass\nclass B(Objective): pass\n", 2)])
 def test_a_file_defines_exactly_one(module, text, count) -> None:
     name = module(f"with{count}", HEAD + text)
     with pytest.raises(UserError, match=f"must define exactly one public Objective; it defines {count}"):
-        components.find("objectives", name, base=Objective)
+        components.find("objectives", name, base=Objective, trust=True)
 
 
 def test_a_module_that_is_not_there() -> None:
     with pytest.raises(UserError, match="no module named 'nowhere'"):
-        components.find("objectives", "nowhere.at_all", base=Objective)
+        components.find("objectives", "nowhere.at_all", base=Objective, trust=True)
 
 
 def test_a_module_missing_in_its_package(module) -> None:
     module("good", "")
     with pytest.raises(UserError, match=r"no module named 'own_pieces\.bad'"):
-        components.find("objectives", "own_pieces.bad", base=Objective)
+        components.find("objectives", "own_pieces.bad", base=Objective, trust=True)
 
 
 def test_what_a_module_itself_fails_to_import_is_not_hidden(module) -> None:
     name = module("broken", "import something_that_is_not_there\n")
     with pytest.raises(ModuleNotFoundError, match="something_that_is_not_there"):
+        components.find("objectives", name, base=Objective, trust=True)
+
+
+def test_a_dotted_name_is_not_imported_without_trust(module) -> None:
+    name = module("good", f"{HEAD}class Mine(Objective): pass\n")
+    with pytest.raises(UserError, match=f"'{name}' is code outside osbert.*--trust"):
         components.find("objectives", name, base=Objective)
+    assert name not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["", "mlm.", ".mlm"])

@@ -12,12 +12,15 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
 
 
-def load(folder: str | Path) -> Engine:
+def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Engine:
     """Load a run folder, or a Hugging Face BERT folder, and return an Engine with `.embed(texts)` and
     `.predict(texts)`.
 
-    Raises osbert.errors.UserError when the folder is not a model.
+    `trust`: import the code that the folder's recipe.toml names. `verify`: compare a run's files with their hashes in
+    run.json. Raises osbert.errors.UserError when the folder is not a model, when a file is damaged, and when it names
+    code without `trust`.
     """
+    from osbert.interop.opening import Opening
     from osbert.serving.engine import load as load_engine  # torch takes seconds to import: only when a model is wanted
 
-    return load_engine(folder)
+    return load_engine(folder, opening=Opening(trust=trust, verify=verify))

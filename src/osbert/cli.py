@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -78,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     guard_streams()
     app = application()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        # Processes that are started from here on import no module of the current directory: it may be a stranger's.
+        os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
         app(words, exit_on_error=False)
     except cyclopts.CycloptsError as error:  # which it has told

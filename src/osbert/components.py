@@ -18,14 +18,26 @@ def names(folder: str) -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg)
 
 
-def find(folder: str, name: str, *, base: type) -> type:
+def is_dotted(name: str) -> bool:
+    """Return whether a name reaches code outside osbert: "mypackage.span_masking"."""
+    return "." in name and all(part.isidentifier() for part in name.split("."))
+
+
+def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
     """Return the one public subclass of `base` defined in osbert/<folder>/<name>.py.
 
-    A dotted name ("mypackage.span_masking") is imported as it stands, so a user's own code needs no registration.
+    A dotted name ("mypackage.span_masking") is imported as it stands, so a user's own code needs no registration. It is
+    imported only with `trust`: importing runs code, and a name that comes from a file is the choice of its author.
 
-    Raises UserError when there is no such file, naming the nearest one, or when the file does not define exactly one.
+    Raises UserError when there is no such file, naming the nearest one, when the file does not define exactly one, and
+    at a dotted name without `trust`.
     """
-    if "." in name and all(part.isidentifier() for part in name.split(".")):
+    if is_dotted(name):
+        if not trust:
+            raise UserError(
+                f"'{name}' is code outside osbert, and a file that names it does not get it imported. If you trust the "
+                "author of the file and of that code, give --trust (in Python: trust=True)."
+            )
         path = name
     elif name in names(folder):
         path = f"osbert.{folder}.{name}"

@@ -60,6 +60,13 @@ def test_json_lines_keep_their_objects_halves_of_signs_included(run: Path, tmp_p
     assert sum(found[0]["probabilities"].values()) == pytest.approx(1) and found[2]["probabilities"] is None
 
 
+def test_numbers_that_json_has_not_are_null(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a good film", "weight": 1e999, "more": {"of": [NaN, 1]}}\n')
+    predict(run, file=tmp_path / "in.jsonl", out=tmp_path / "out.jsonl")
+    found = json.loads((tmp_path / "out.jsonl").read_text(), parse_constant=pytest.fail)
+    assert (found["weight"], found["more"]) == (None, {"of": [None, 1]}) and found["prediction"] in ("pos", "neg")
+
+
 def test_plain_lines_and_standard_output(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.txt").write_text("good film\nbad, film\n")
     predict(run, file=tmp_path / "in.txt")

@@ -115,7 +115,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_objective_on_its_page(module) -> None:
-    objective = components.find("objectives", module("add-an-objective.md", "one_run"), base=Objective)()
+    objective = components.find("objectives", module("add-an-objective.md", "one_run"), base=Objective, trust=True)()
     packer = Packer(tokenizer=TOKENIZER, length=32)
     ids = TOKENIZER.encode(TEXT)
     example = packer.single(ids, ~TOKENIZER.continuation[ids])
@@ -134,6 +134,6 @@ def test_the_task_on_its_page(module, tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("text\tlabel\nbuy dinner\t1\n")
     from osbert.tasks import load
 
-    task = components.find("tasks", module("add-a-task.md", "spam"), base=Task)(data=str(tmp_path))
+    task = components.find("tasks", module("add-a-task.md", "spam"), base=Task, trust=True)(data=str(tmp_path))
     _, records = load(task, ("train", "dev"))
     assert [record.label for record in records["train"]] == ["wanted", "spam"]

@@ -119,6 +119,18 @@ def test_a_request_that_kills_its_workers_takes_no_other_with_it(pool_of: Callab
     assert not pool.pending
 
 
+def test_the_files_of_a_run_are_hashed_at_the_first_start_alone(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of(IDLE.format(read=framed(Read([]))))
+    assert pool.orders.opening.verify
+
+    async def started() -> None:
+        await pool.start()
+        await pool.close()
+
+    asyncio.run(started())
+    assert not pool.orders.opening.verify
+
+
 def test_workers_that_hang_are_killed(pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]) -> None:
     answered = asyncio.run(asked(pool_of(HANGING, patience=0.2)))
     assert answered.status == 503

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from osbert.serving import worker as module
@@ -59,9 +60,21 @@ def test_a_broken_request_costs_the_others_nothing(
     assert worker.take_in([asking(1, "a"), asking(2, "good film"), asking(3, "film"), asking(4, "a good film")]) == []
     answers = {answer.number: answer for answer in worker.work().answers}
     assert {number: answer.status for number, answer in answers.items()} == {1: 200, 2: 500, 3: 200, 4: 500}
-    assert "the server failed" in json.loads(answers[2].body)["error"]["message"].lower()
+    assert "model classifier failed" in json.loads(answers[2].body)["error"]["message"].lower()
     assert "four tokens are too many" in capfd.readouterr().err
     assert not worker.queue.jobs
+
+
+def test_scores_that_are_no_numbers_are_never_answered(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    backend = worker.models["classifier"].engine.backend
+    monkeypatch.setattr(backend, "outputs", lambda task, examples, tokens: [np.array([math.inf, 0.0])] * len(examples))
+    assert worker.take_in([asking(1, "a")._replace(call="predict", asked={"texts": ["a"]})]) == []
+    (answer,) = worker.work().answers
+    assert answer.status == 500 and "model classifier failed" in json.loads(answer.body)["error"]["message"]
+    told = capfd.readouterr().err
+    assert str(worker.models["classifier"].engine.folder) in told and "Traceback" not in told
 
 
 def test_a_pass_is_named_before_it_begins_and_what_is_to_be_alone_is(worker: Worker) -> None:

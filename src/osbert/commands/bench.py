@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL
 from osbert.terminal import open_console
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def bench(
     corpus: Path | None = None,
     seconds: float = 20.0,
     json: Path | None = None,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Measure the speed of pretraining by a recipe.
 
@@ -61,11 +64,11 @@ def bench(
         raise UserError(f"{json}: this is a folder, and a file is to be written. Give another --json.")
     with nullcontext() if json is None else claimed(json) as place:
         name, settings = split_recipe(recipe, otherwise=RECIPES[choose().device.type])
-        vocabulary = read_settings(name, settings).model.vocabulary or VOCABULARY
+        vocabulary = read_settings(name, settings, opening=opening).model.vocabulary or VOCABULARY
         with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:
             if corpus is None:
                 corpus = synthetic_corpus(Path(folder) / "text", vocabulary=vocabulary).folder
-            plan = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run")
+            plan = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run", opening=opening)
             figures = measure(plan, Path(folder) / "run", seconds=seconds)
         show(figures, open_console())
         if place is not None:

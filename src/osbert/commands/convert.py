@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claimed
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def convert(
     task: Literal["classify", "regress", "tag", "span", "choose"] | None = None,
     labels: str = "",
     anyway: Annotated[bool, Parameter(negative=())] = False,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's (TensorFlow).
 
@@ -61,7 +64,7 @@ def convert(
     with claimed(target) as place:
         check_target(source, place)
         asked = Asked(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
-        model = open_model(source, asked)
+        model = open_model(source, asked, opening)
         if model.task is None and (task or labels):
             raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
         print(f"{source}: {described(model)}", flush=True)
@@ -77,10 +80,10 @@ def convert(
             convert_onnx.refuse(model)
         with whole_folder(place) as folder:
             if to == "onnx":
-                convert_onnx.write_exported(model, source, folder, asked)
+                convert_onnx.write_exported(model, source, folder, asked, opening.again)
             else:
                 write_model_as(model, folder, to)
-                compare(source, folder, asked)
+                compare(source, folder, asked, opening.again)
         print(f"{target}: written as {to}")
         for note in notes(model, to):
             print(note)
@@ -95,12 +98,12 @@ def check_target(source: Path, target: Path) -> None:
         raise UserError(f"{source} is not there.")
 
 
-def compare(source: Path, written: Path, asked: Asked) -> None:
+def compare(source: Path, written: Path, asked: Asked, opening: Opening) -> None:
     """Load both anew and compare what they say; raises UserError at a difference above the bound."""
     from osbert.interop.conversion import open_model
     from osbert.interop.conversion_check import differences, sequences
 
-    first, second = open_model(source, asked), open_model(written)
+    first, second = open_model(source, asked, opening), open_model(written, opening=opening)
     try:
         found = differences(first, second)
     except ValueError as error:

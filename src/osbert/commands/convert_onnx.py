@@ -15,6 +15,7 @@ from osbert.evaluation.forward import TOKENS
 from osbert.interop.conversion import Model, write_model_as
 from osbert.interop.conversion_check import HIDDEN, Difference, sequences
 from osbert.interop.onnx_files import require_writers
+from osbert.interop.opening import Opening
 from osbert.interop.padded import objections, scored
 from osbert.interop.task_files import Asked
 from osbert.serving.backend import Vectors
@@ -32,7 +33,7 @@ def refuse(model: Model) -> None:
         raise UserError(f"{model.folder} cannot be exported: {' and '.join(reasons)}.")
 
 
-def write_exported(model: Model, source: Path, folder: Path, asked: Asked) -> None:
+def write_exported(model: Model, source: Path, folder: Path, asked: Asked, opening: Opening) -> None:
     """Write a model as `osbert export` does, by way of a run folder that is compared with the source.
 
     Raises UserError when either step changes what the model says.
@@ -40,10 +41,10 @@ def write_exported(model: Model, source: Path, folder: Path, asked: Asked) -> No
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".run-") as scratch:
         run = Path(scratch) / "run"
         write_model_as(model, run, "osbert")
-        compare(source, run, asked)
-        engine = load(run, device="cpu")
+        compare(source, run, asked, opening)
+        engine = load(run, device="cpu", opening=opening)
         write(engine, run, folder, int8=False)
-    tell_differences(_differences(engine, load(folder), model), of="In onnxruntime")
+    tell_differences(_differences(engine, load(folder, opening=opening), model), of="In onnxruntime")
 
 
 def _differences(run: Engine, exported: Engine, model: Model) -> list[Difference]:

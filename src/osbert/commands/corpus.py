@@ -32,6 +32,7 @@ from osbert.corpus.readers import Reading
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
+from osbert.interop.opening import Opening
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.lock import claimed
 from osbert.terminal import open_console
@@ -176,6 +177,7 @@ def show(
     masks: int = 0,
     recipe: str = "bert-base",
     verify: bool = False,
+    trust: bool = False,
 ) -> None:
     """Show a corpus: its report and a sample, or sequences as a recipe would mask them.
 
@@ -194,6 +196,8 @@ def show(
     verify
         Read all of it first and compare it with the hashes it was written with. `osbert pretrain` does so by itself up
         to 1 GiB.
+    trust
+        With --masks: import the code that the recipe names as an objective.
     """
     console = open_console()
     for name, value in (("masks", masks), ("sample", sample or 0)):
@@ -204,7 +208,7 @@ def show(
     if masks:
         from osbert.commands.corpus_masks import show_masks
 
-        show_masks(console, folder, recipe, settings, count=masks)
+        show_masks(console, folder, recipe, settings, count=masks, opening=Opening(trust=trust))
         return
     if settings or recipe != "bert-base":
         raise UserError("Recipes and settings say how text is masked: give --masks 5 with them.")

@@ -17,6 +17,7 @@ from osbert.data.corrupt import word_bounds
 from osbert.data.example import Example
 from osbert.data.step import Cursor
 from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import ELSEWHERE, NextSentence
 from osbert.text.tokenizer import Tokenizer
@@ -48,14 +49,16 @@ class Rates:
     """Second texts that come from elsewhere, share of all sequences; None without next sentences."""
 
 
-def show_masks(console: Console, folder: Path, recipe: str, settings: Sequence[str], *, count: int) -> None:
+def show_masks(
+    console: Console, folder: Path, recipe: str, settings: Sequence[str], *, count: int, opening: Opening = CAREFUL
+) -> None:
     """Print `count` sequences of a corpus as the recipe and settings would mask them, and the rates over many more.
 
     Raises UserError for settings that pretraining would refuse, and for objectives without masks.
     """
     from osbert.commands.pretrain_settings import read_plan
 
-    plan = read_plan(recipe, settings, corpus=folder)
+    plan = read_plan(recipe, settings, corpus=folder, opening=opening)
     masked = next((part for part in plan.objectives.values() if isinstance(part, MaskedLanguage)), None)
     if masked is None:
         raise UserError(f"--masks shows what mlm does, and objectives = {list(plan.objectives)} leaves it out.")

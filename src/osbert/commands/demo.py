@@ -210,7 +210,9 @@ def run(stage: Stage) -> str:
     with (
         sigterm_raised(),
         subprocess.Popen(
-            [sys.executable, "-m", "osbert", *stage.words], text=True, stdout=subprocess.PIPE if stage.kept else None
+            [sys.executable, "-P", "-m", "osbert", *stage.words],
+            text=True,
+            stdout=subprocess.PIPE if stage.kept else None,
         ) as process,
     ):
         try:

@@ -9,8 +9,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.commands.file_options import TextOptions
+from osbert.commands.opening_options import OpeningOptions
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL
 from osbert.serving.vector_settings import EmbeddingOptions, Pooling  # noqa: F401
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
@@ -35,6 +37,7 @@ def embed(
     out: Path,
     vectors: Annotated[VectorOptions | None, Parameter(name="*")] = None,
     reading: Annotated[TextOptions | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Write the vectors of a file's texts, in the file's order, with the texts, their lines and what made them.
 
@@ -61,4 +64,4 @@ def embed(
 
     if out.suffix not in SUFFIXES:
         raise UserError(f"{out}: vectors are written as {', '.join(SUFFIXES)}.")
-    run(model, file, out, vectors=vectors or VectorOptions(), reading=reading or TextOptions())
+    run(model, file, out, vectors=vectors or VectorOptions(), reading=reading or TextOptions(), opening=opening)

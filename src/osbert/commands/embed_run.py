@@ -25,6 +25,7 @@ from osbert.data.table import Row
 from osbert.errors import UserError
 from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
 from osbert.interop.google_features import feature_line
+from osbert.interop.opening import Opening
 from osbert.lock import claimed
 from osbert.serving.embedder import Embedder, remarks, weights_fingerprint
 from osbert.serving.engine import Engine, load
@@ -42,7 +43,7 @@ ROWS, CHARACTERS = 2**13, 2**19
 """Most texts of a window, and about the most characters: enough to find many of nearly one length."""
 
 
-def run(model: Path, file: Path, out: Path, *, vectors: VectorOptions, reading: TextOptions) -> None:
+def run(model: Path, file: Path, out: Path, *, vectors: VectorOptions, reading: TextOptions, opening: Opening) -> None:
     """Embed a file from where an earlier run of the same command has come, and write `out` when all is done.
 
     Raises UserError when the command cannot be, and when the earlier run was another one.
@@ -59,7 +60,7 @@ def run(model: Path, file: Path, out: Path, *, vectors: VectorOptions, reading: 
                 refuse_foreign(folder, "an embedding that was begun", UNFINISHED)
             folder.mkdir(exist_ok=True)
             try:
-                _complete(model, Rows.open(file, reading, folder), out, vectors, folder)
+                _complete(model, Rows.open(file, reading, folder), out, vectors, folder, opening)
             finally:
                 if not (folder / FACTS).is_file():  # nothing was begun, or all is done
                     shutil.rmtree(folder)
@@ -86,13 +87,13 @@ def _fitting(vectors: VectorOptions, out: Path) -> VectorOptions:
     return vectors
 
 
-def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder: Path) -> None:
+def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder: Path, opening: Opening) -> None:
     before = _begun(folder)
     print(rows.describe())
     if not before:
         for line in rows.check():
             print(line)
-    engine = load(model, device=options.device)
+    engine = load(model, device=options.device, opening=opening)
     rows.fit(engine)
     embedder = _embedder(engine, options)
     for line in (*(f"{model}: {remark}" for remark in engine.remarks), *remarks(options, engine)):

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from osbert.commands.file_options import FileOptions
+from osbert.commands.opening_options import OpeningOptions
+from osbert.interop.opening import CAREFUL
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, expected_error
 from osbert.terminal import open_console
@@ -22,6 +24,7 @@ def evaluate(
     split: Literal["train", "dev", "test"] = "dev",
     label: str = "",
     file: Annotated[FileOptions | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Score a fine-tuned run on a file with labels.
 
@@ -41,7 +44,7 @@ def evaluate(
     """
     from osbert.serving.engine import load as load_engine
 
-    engine = load_engine(run)
+    engine = load_engine(run, opening=opening)
     task = moved_task(engine.fine_tuned, data, file or FileOptions(), label=label)
     for remark in engine.remarks:
         print(f"{run}: {remark}")

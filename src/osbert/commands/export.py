@@ -12,8 +12,10 @@ from cyclopts import Parameter
 
 from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
+from osbert.interop.opening import CAREFUL
 from osbert.lock import claimed
 from osbert.tasks import Record, Task, load
 
@@ -37,6 +39,7 @@ def export(
     label: str = "",
     file: Annotated[FileOptions | None, Parameter(name="*")] = None,
     unchecked: bool = False,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Write a run as ONNX, with any batch and length, into a folder that needs nothing else.
 
@@ -73,7 +76,7 @@ def export(
     out = out or named.with_name(f"{named.name}-{'int8' if int8 else to}")
     with claimed(out) as place:
         require_free(place)
-        engine = load_engine(run, device="cpu")
+        engine = load_engine(run, device="cpu", opening=opening)
         for remark in engine.remarks:
             print(f"{run}: {remark}")
         sentences = read_sentence_model(run)
@@ -85,7 +88,7 @@ def export(
             if unchecked:
                 print(f"nothing was compared -> {out}")
                 return
-            exported = load_engine(folder)
+            exported = load_engine(folder, opening=opening)
             trial = tried(engine, exported, *rows) if rows else states_tried(engine, exported)
             for line in trial.told(int8=int8):
                 print(line)
@@ -132,6 +135,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     from osbert.interop.sentence_files import read_sentence_model, write_sentence_model
     from osbert.interop.task_files import RECIPE
     from osbert.models.heads import Head
+    from osbert.training.run_folder import RunFolder
 
     learner, task = engine.learner, scored(engine.task)
     if reasons := list(objections(learner, task.name if task else "")):
@@ -150,6 +154,8 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     for name in (*KEPT, *([RECIPE] if task is engine.task else [])):
         if (run / name).is_file():
             shutil.copyfile(run / name, folder / name)
+    if (copied := RunFolder(folder)).finished:
+        copied.finish(copied.facts["finished"])  # its hashes are those of the new files
 
 
 def refuse(trial: Trial, tolerance: float) -> None:

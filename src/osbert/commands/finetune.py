@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from osbert.commands.finetune_plan import Plan, read_plan, schema
+from osbert.commands.opening_options import OpeningOptions
+from osbert.interop.opening import CAREFUL
 from osbert.lock import claimed
 from osbert.tasks import Record, Task, load
 from osbert.training.run_folder import RunFolder
@@ -40,6 +42,7 @@ def finetune(
     data: Path,
     out: Path,
     from_scratch: Annotated[bool, Parameter(negative=())] = False,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Fine-tune an encoder on a task of your own, or a published one.
 
@@ -79,19 +82,19 @@ def finetune(
                 reader.check(*load(plan.task, SPLITS))
 
             def tuned(one: str, data: Path, out: Path) -> None:
-                finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch)
+                finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
 
             Glue(check=checked, tune=tuned).run(data, out)
             return
         if task == "multi":
             from osbert.commands.finetune_multi import finetune_multi
 
-            finetune_multi(settings, model=model, data=data, out=out, from_scratch=from_scratch)
+            finetune_multi(settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
             return
         plan = read_plan(task, settings, model=model, data=data, from_scratch=from_scratch)
         fitted, records = load(plan.task, SPLITS)
         tell_data(fitted, records)
-        train(dataclasses.replace(plan, task=fitted), records, out)
+        train(dataclasses.replace(plan, task=fitted, opening=opening), records, out)
 
 
 def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:

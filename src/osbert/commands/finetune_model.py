@@ -11,6 +11,7 @@ import torch
 
 from osbert.errors import UserError
 from osbert.interop.huggingface import read_encoder
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapters import Adapter
 from osbert.models.recurrent import Recurrent
 from osbert.models.transformer import Transformer
@@ -28,7 +29,14 @@ class Model:
 
 
 def read_model(
-    folder: Path, *, from_scratch: bool, seed: int, dropout: float, recurrent: int = 0, adapters: int = 0
+    folder: Path,
+    *,
+    from_scratch: bool,
+    seed: int,
+    dropout: float,
+    recurrent: int = 0,
+    adapters: int = 0,
+    opening: Opening = CAREFUL,
 ) -> Model:
     """Return the encoder in a folder, with this dropout; `from_scratch` keeps its sizes and draws fresh weights.
 
@@ -37,7 +45,7 @@ def read_model(
     fit, or it cannot bear such layers.
     """
     with seeded(seed + 1):  # a pooler that has to be new must not have the first numbers of the head, drawn from `seed`
-        encoder = read_encoder(folder)
+        encoder = read_encoder(folder, opening)
     own = encoder.backbone.architecture
     sizes = replace(
         own,

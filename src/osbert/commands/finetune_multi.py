@@ -26,6 +26,7 @@ from osbert.commands.finetune_run import Epoch
 from osbert.data.mixed_loader import MixedLoader
 from osbert.errors import Problems, UserError
 from osbert.evaluation.score import Score
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.heads import Head, Learner
 from osbert.models.transformer import Transformer
 from osbert.tasks import Prediction, Record, Task, load
@@ -53,6 +54,11 @@ class SharedPlan:
     def from_scratch(self) -> bool:
         """Return whether the encoder starts from fresh weights."""
         return self.plans[0].from_scratch
+
+    @property
+    def opening(self) -> Opening:
+        """Return how the encoder's folder is opened."""
+        return self.plans[0].opening
 
     @property
     def training(self) -> Any:
@@ -166,7 +172,9 @@ class Together:
             first += len(rows.development)
 
 
-def finetune_multi(settings: Sequence[str], *, model: Path, data: Path, out: Path, from_scratch: bool) -> Epoch:
+def finetune_multi(
+    settings: Sequence[str], *, model: Path, data: Path, out: Path, from_scratch: bool, opening: Opening = CAREFUL
+) -> Epoch:
     """Fine-tune an encoder on several tasks at once, and write a run folder for each below `out`.
 
     Raises UserError that tells what is wrong with the tasks' names, their data and the settings, of all at once.
@@ -185,7 +193,7 @@ def finetune_multi(settings: Sequence[str], *, model: Path, data: Path, out: Pat
         except UserError as error:
             problems.add(f"{name}: {error}")
             continue
-        plans.append(dataclasses.replace(plan, task=task))
+        plans.append(dataclasses.replace(plan, task=task, opening=opening))
         found.append(records)
     problems.stop_if_any()
     shared = SharedPlan(plans=with_defaults(plans, found, out))

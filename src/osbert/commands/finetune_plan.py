@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from osbert import components, recipe
 from osbert.commands.finetune_search import GRIDS, Comparison
 from osbert.errors import Problems
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.tasks import Task
 
 FEW = 5e-4
@@ -48,6 +49,11 @@ class Settings(Protocol):
         """Return how gradients become weights."""
         ...
 
+    @property
+    def opening(self) -> Opening:
+        """Return how the encoder's folder is opened."""
+        ...
+
     def of(self, task: Task) -> Plan:
         """Return the settings of one task, which has learnt something by now."""
         ...
@@ -59,7 +65,7 @@ class Settings(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All settings of a run. `task` goes into the recipe under its own name."""
+    """All settings of a run. `task` goes into the recipe under its own name; `opening`, of the encoder, does not."""
 
     task: Task
     path: str
@@ -70,6 +76,7 @@ class Plan:
     comparison: Comparison
     open: frozenset[str] = frozenset()
     """The settings that were left to osbert, by their dotted names: some of `LEFT_OPEN`."""
+    opening: Opening = CAREFUL
 
     def of(self, task: Task) -> Plan:
         """Return the settings of the task, which has learnt something by now."""
@@ -140,7 +147,7 @@ def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
     from osbert.commands.finetune_settings import Defaults, FinetuneOptimizer, FinetuneSettings
 
-    kind = components.find("tasks", task, base=Task)
+    kind = components.find("tasks", task, base=Task, trust=True)  # the user has typed the name
     parts: list[Any] = [
         ("training", FinetuneSettings),
         ("optimizer", FinetuneOptimizer),

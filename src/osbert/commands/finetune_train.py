@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from osbert import __version__, recipe
+from osbert import __version__, components, recipe
 from osbert.commands.finetune_collapse import advice
 from osbert.commands.finetune_model import Model, read_model
 from osbert.commands.finetune_plan import Plan, Settings
@@ -48,6 +48,7 @@ def start(plan: Settings) -> Model:
         dropout=wanted.dropout,
         recurrent=wanted.recurrent,
         adapters=wanted.adapters,
+        opening=plan.opening,
     )
 
 
@@ -223,4 +224,5 @@ def tell_end(best: Epoch, out: Path, task: Task) -> None:
     if (out / TUNED).is_file():
         size, base = (out / TUNED).stat().st_size / 1e6, read_json(out / BASE)["path"]
         print(f"{out} holds only what was tuned ({size:.1f} MB) and needs {base}; --merge writes a whole model")
-    print(f"try: osbert predict {out} {task.sample}", flush=True)
+    trust = " --trust" if components.is_dotted(stage_before(out)) else ""
+    print(f"try: osbert predict {out} {task.sample}{trust}", flush=True)

@@ -165,6 +165,7 @@ def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> E
     training = plan.training
     settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
     model = finetune_train.start(plan)
+    plan = dataclasses.replace(plan, opening=plan.opening.again)
     finetune_train.tell_model(plan, model)
     rows = finetune_train.lay_out(plan, records, model)
     del model  # every trial reads its own

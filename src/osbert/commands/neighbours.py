@@ -6,13 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL, Opening
 
 if TYPE_CHECKING:
     from osbert.serving.embedder import Embedder
 
 
-def neighbours(vectors: Path, /, *texts: str, count: int = 10, model: Path | None = None, device: str = "auto") -> None:
+def neighbours(
+    vectors: Path,
+    /,
+    *texts: str,
+    count: int = 10,
+    model: Path | None = None,
+    device: str = "auto",
+    opening: OpeningOptions = CAREFUL,
+) -> None:
     """Show the texts whose vectors are nearest to that of a text, with their cosines and the lines they stand on.
 
     The text is embedded as those of the file were, by the same model. Every vector is compared, in blocks, so the
@@ -41,7 +51,7 @@ def neighbours(vectors: Path, /, *texts: str, count: int = 10, model: Path | Non
         raise UserError(f"{vectors} holds vectors of {kind} after the file, not {len(texts)}.")
     if count < 1:
         raise UserError(f"--count must be at least 1, not {count}.")
-    embedder = _embedder(opened.settings, vectors, model, device)
+    embedder = _embedder(opened.settings, vectors, model or Path(opened.settings["model"]), device, opening)
     sequences = embedder.sequences(texts, 0)
     if cut := sum(example.truncated for example in sequences):
         print(f"{cut:,} pieces of the text were not read: it is longer than {embedder.packer.length} tokens.")
@@ -51,7 +61,7 @@ def neighbours(vectors: Path, /, *texts: str, count: int = 10, model: Path | Non
         print(f"{score:7.4f}  line {row.line:,}  {' | '.join(row.texts)}")
 
 
-def _embedder(settings: Mapping[str, Any], vectors: Path, model: Path | None, device: str) -> Embedder:
+def _embedder(settings: Mapping[str, Any], vectors: Path, folder: Path, device: str, opening: Opening) -> Embedder:
     """Return what made the file; UserError when its model is not there, is another, or its vectors are not single."""
     from osbert.serving.embedder import Embedder, weights_fingerprint
     from osbert.serving.engine import load
@@ -61,12 +71,11 @@ def _embedder(settings: Mapping[str, Any], vectors: Path, model: Path | None, de
         made = VectorSettings(**settings["vectors"])
     except TypeError as error:
         raise UserError(f"{vectors} was made with settings that this osbert does not know ({error}).") from error
-    folder = model or Path(settings["model"])
     if not folder.is_dir():
         raise UserError(
             f"{vectors} was made with the model in {folder}, which is not there. Say where: --model FOLDER."
         )
-    embedder = Embedder(load(folder, device=device), made)
+    embedder = Embedder(load(folder, device=device, opening=opening), made)
     if made.pooling == "tokens" or len(embedder.shape) > 1:
         what = "a vector for each token" if made.pooling == "tokens" else f"the layers {made.layers} side by side"
         raise UserError(f"{vectors} holds {what}: make one with a single vector a text.")

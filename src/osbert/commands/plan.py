@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.evaluation.expected import AS_NEW, USELESS
+from osbert.interop.opening import CAREFUL
 from osbert.terminal import open_console
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def plan(
     gpu: Annotated[bool, Parameter(negative=())] = False,
     out: Path = Path("plan.toml"),
     seconds: float = 20.0,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Say what a time budget can buy: a table of model sizes, and a recipe for the best of them.
 
@@ -75,7 +78,7 @@ def plan(
         name, settings = split_recipe(recipe, otherwise=RECIPES["cuda" if gpu else "cpu"])
         console = open_console()
         with tempfile.TemporaryDirectory(prefix="osbert-plan-") as folder:
-            base = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run")
+            base = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run", opening=opening)
             device, absent = planned_device(base.settings.training.device, gpu=gpu)
             base = replace(
                 base, settings=replace(base.settings, training=replace(base.settings.training, device=device))
@@ -96,7 +99,7 @@ def plan(
         for remark in remarks(best, base, absent=absent):
             _say(console, remark)
         write_recipe(best, place, base=(name, settings), minutes=minutes)
-        command = shlex.join(["osbert", "pretrain", str(out), "--corpus", str(corpus), "--out", "run"])
+        command = shlex.join(["osbert", "pretrain", str(out), "--corpus", str(corpus), "--out", "run", *opening.words])
         _say(console, f"The recipe is in {out}:\n  {command}")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -16,9 +17,11 @@ from cyclopts import Parameter
 
 from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
+from osbert.commands.opening_options import OpeningOptions
 from osbert.data.table import CellStyle, Row
 from osbert.errors import Problems, UserError
 from osbert.files import is_stream, require_file, writing_output
+from osbert.interop.opening import CAREFUL
 from osbert.lock import claimed
 from osbert.tasks import Inputs, Prediction, Task
 from osbert.training.run_folder import FACTS, OURS
@@ -40,6 +43,7 @@ def predict(
     out: Path | None = None,
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
     spreadsheet_safe: bool = False,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Predict with a fine-tuned run: one text (or a pair, or all that it reads together), or every row of a file.
 
@@ -73,15 +77,15 @@ def predict(
             raise UserError("--out and how to read a file (--text, ...) go with --file, not with a single text.")
         if not any(text.strip() for text in texts):
             raise UserError("The text is empty: there is nothing to predict for it.")
-        tell(load(run), texts)
+        tell(load(run, opening=opening), texts)
         return
     options = options or FileOptions()
     if out is None:
-        predict_file(load(run), file, None, options, spreadsheet_safe=spreadsheet_safe)
+        predict_file(load(run, opening=opening), file, None, options, spreadsheet_safe=spreadsheet_safe)
         return
     require_file(out, (file, *(run / name for name in (*OURS, FACTS))))
     with claimed(out) as path:
-        predict_file(load(run), file, path, options, spreadsheet_safe=spreadsheet_safe)
+        predict_file(load(run, opening=opening), file, path, options, spreadsheet_safe=spreadsheet_safe)
 
 
 def tell(engine: Engine, texts: tuple[str, ...]) -> None:
@@ -176,7 +180,7 @@ class LineWriter:
         """Write one row as an object."""
         said = (prediction or Prediction(value=None)).as_dict()
         line = {**(row.source or row.values), **dict(zip(_free(list(said), self.columns), said.values()))}
-        self.stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self.stream.write(_json(line) + "\n")
 
     def finish(self) -> None:
         """Write nothing more."""
@@ -193,9 +197,8 @@ class ObjectWriter:
 
     def write(self, row: Row, prediction: Prediction | None) -> None:
         """Write one entry."""
-        entry = f"{json.dumps(self.inputs.called(row), ensure_ascii=False)}: "
         value = "" if prediction is None else prediction.value
-        self.stream.write(f"{self.before}{entry}{json.dumps(value, ensure_ascii=False)}")
+        self.stream.write(f"{self.before}{_json(self.inputs.called(row))}: {_json(value)}")
         self.before = ",\n"
 
     def finish(self) -> None:
@@ -282,6 +285,22 @@ def writing(out: Path | None) -> Iterator[TextIO]:
     # A lone half of a pair, which JSON can hold, is written as JSON spells it.
     with writing_output(out) as path, path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
         yield stream
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON, in which the user's own NaN and infinity become null: JSON has no such numbers."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _free(names: Sequence[str], taken: Sequence[str]) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.commands.opening_options import OpeningOptions
+from osbert.interop.opening import CAREFUL
 from osbert.terminal import open_console
 
 
@@ -33,6 +35,7 @@ def pretrain(
     corpus: Path,
     out: Path,
     origin: Annotated[Path | None, Parameter(name="--from")] = None,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Pretrain an encoder on a corpus, by a recipe.
 
@@ -69,7 +72,8 @@ def pretrain(
         say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
         try:
             with nullcontext() if group.size > 1 else wish.at_once():
-                plan = group.each(lambda: read_plan(name, chosen, corpus=corpus, out=out, origin=origin))
+                read = partial(read_plan, name, chosen, corpus=corpus, out=out, origin=origin, opening=opening)
+                plan = group.each(read)
                 fresh = group.first(partial(_hold, out, held))
                 plan = within_minutes(plan, out, say, group)
         except Stopped:

@@ -15,6 +15,7 @@ from osbert.data.batch_files import read_batches
 from osbert.errors import UserError
 from osbert.interop.huggingface import read_learner_weights
 from osbert.interop.huggingface_names import architecture
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import fingerprint, read_json
@@ -46,20 +47,21 @@ class Origin:
     tokenizer: Tokenizer
 
     @classmethod
-    def open(cls, folder: Path) -> Origin:
-        """Read the config and the tokenizer of a folder. Raises UserError when it is no encoder's."""
+    def open(cls, folder: Path, opening: Opening = CAREFUL) -> Origin:
+        """Read the config and the tokenizer of a folder. Raises UserError when it is no encoder's, or is damaged."""
         path = folder / "config.json"
         if not path.is_file():
             raise UserError(
                 f"{folder} holds no encoder (config.json is missing): --from takes a finished run's folder."
             )
+        opening.check(folder)
         sizes = architecture(read_json(path), where=str(path))
         return cls(folder=folder, architecture=sizes, tokenizer=read_tokenizer(folder))
 
     @property
     def fingerprint(self) -> str:
         """Return a hash of the weights, in whichever files they are."""
-        return fingerprint(read_whole(self.folder))
+        return fingerprint(read_whole(self.folder, CAREFUL.again))
 
     def recipe(self) -> str:
         """Return the path of the recipe that the encoder was pretrained by, else the name of one for such encoders."""
@@ -113,7 +115,7 @@ class Origin:
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
         fresh = []
         for name, head in heads.items():
-            report = read_learner_weights(self.folder, Learner(backbone, {name: head}))
+            report = read_learner_weights(self.folder, Learner(backbone, {name: head}), CAREFUL.again)
             if any(row.status == "new" and not row.name.startswith("pooler") for row in report.rows):
                 fresh.append(name)
         learner = Learner(backbone, heads)

@@ -16,6 +16,7 @@ from osbert.corpus.shards import Corpus
 from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.transformer import Architecture
 from osbert.objectives import Objective
@@ -69,15 +70,15 @@ class Recipe:
             raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
 
 
-def schema(objectives: Sequence[str]) -> type:
+def schema(objectives: Sequence[str], *, trust: bool = False) -> type:
     """Return the dataclass of a recipe's settings, with one table for each objective, under its name.
 
-    Raises UserError when there is no such objective.
+    Raises UserError when there is no such objective, and at code outside osbert without `trust`.
     """
     parts: list[Any] = [
         ("model", Architecture),
         ("data", DataSettings),
-        *((table_of(name), components.find("objectives", name, base=Objective)) for name in objectives),
+        *((table_of(name), components.find("objectives", name, base=Objective, trust=trust)) for name in objectives),
         ("optimizer", OptimizerSettings),
         ("training", TrainingSettings),
     ]
@@ -138,7 +139,13 @@ class Plan:
 
 
 def read_plan(
-    name: str, tokens: Sequence[str], *, corpus: Path, out: Path | None = None, origin: Path | None = None
+    name: str,
+    tokens: Sequence[str],
+    *,
+    corpus: Path,
+    out: Path | None = None,
+    origin: Path | None = None,
+    opening: Opening = CAREFUL,
 ) -> Plan:
     """Return the plan of a run: a recipe's name or path, the settings on the command line, the corpus.
 
@@ -147,12 +154,12 @@ def read_plan(
 
     Raises UserError that tells all that is wrong with them.
     """
-    before = None if origin is None else Origin.open(origin)
+    before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:
         raise UserError("Name a recipe, such as cpu, or go on from a run with --from.")
     own = "" if name in recipe.packaged() else name  # a recipe that the user wrote, or chose by its path
     name = name or before.recipe()  # type: ignore[union-attr]
-    settings = read_settings(name, tokens, model=None if before is None else before.table())
+    settings = read_settings(name, tokens, model=None if before is None else before.table(), opening=opening)
     given = recipe.given(tokens, schema=type(settings))
     remarks: list[str] = []
     if before is not None:
@@ -209,17 +216,22 @@ def split_recipe(words: Sequence[str], *, otherwise: str = "") -> tuple[str, Seq
     return otherwise, [word for word in words if word]
 
 
-def read_settings(name: str, tokens: Sequence[str] = (), *, model: Mapping[str, Any] | None = None) -> Any:
+def read_settings(
+    name: str, tokens: Sequence[str] = (), *, model: Mapping[str, Any] | None = None, opening: Opening = CAREFUL
+) -> Any:
     """Return a recipe's settings with those on the command line laid over them, as an instance of its `schema`.
 
-    `model`: the table of the model, in place of the recipe's.
+    `model`: the table of the model, in place of the recipe's. Objectives of the user's own are imported if they stand
+    on the command line, or if `opening` trusts the recipe's file.
     """
     table = recipe.read(name)
     if model is not None:
         table = {**table, "model": dict(model)}
-    chosen = _chosen(table, tokens)
+    chosen, typed = _chosen(table, tokens)
     try:
-        kind = schema(chosen)
+        kind = schema(chosen, trust=typed or opening.trust)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
     except (TypeError, ValueError) as error:
         raise UserError(f"objectives = {list(chosen)} cannot be: {error}") from error
     # Tables of packaged objectives that the command line has deselected are no mistake.
@@ -228,8 +240,8 @@ def read_settings(name: str, tokens: Sequence[str] = (), *, model: Mapping[str, 
     return recipe.build(kind, recipe.override(kept, tokens, schema=kind), where=name)
 
 
-def _chosen(table: Mapping[str, Any], tokens: Sequence[str]) -> tuple[str, ...]:
-    """Return the objectives, which decide what further settings there are."""
+def _chosen(table: Mapping[str, Any], tokens: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """Return the objectives, which decide what further settings there are, and whether the command line names them."""
     given = [
         part
         for place, token in enumerate(tokens)
@@ -240,7 +252,7 @@ def _chosen(table: Mapping[str, Any], tokens: Sequence[str]) -> tuple[str, ...]:
     chosen = recipe.build(Recipe, recipe.override(base, given, schema=Recipe), where="The recipe").objectives
     if not chosen:
         raise UserError('objectives is empty: name at least one, such as objectives = ["mlm"].')
-    return chosen
+    return chosen, bool(given)
 
 
 def _problems(plan: Plan) -> Iterator[str]:

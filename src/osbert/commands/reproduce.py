@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL, Opening
 
 if TYPE_CHECKING:
     from osbert.commands.reproduce_encoders import Encoders
@@ -43,6 +45,7 @@ def reproduce(
     dev_rows: int = 0,
     finetuning: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     jobs: int = 1,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Run a table of the BERT paper at a size of your choosing, and print your figures beside the published ones.
 
@@ -103,13 +106,14 @@ def reproduce(
     plan = Plan(
         table=wanted,
         datasets=wanted.present(data),
-        encoders=choose(wanted, recipe, corpus=corpus, model=model, settings=settings),
+        encoders=choose(wanted, recipe, corpus=corpus, model=model, settings=settings, opening=opening),
         data=data,
         out=out,
         seeds=seeds,
         rows=rows,
         dev_rows=dev_rows,
         finetuning=tuple(shlex.split(finetuning or (wanted.finetuning if model else FINETUNING))),
+        opening=opening,
     )
     with claimed(out):
         plan.begin()
@@ -135,6 +139,7 @@ class Plan:
     rows: int
     finetuning: tuple[str, ...]
     dev_rows: int = 0
+    opening: Opening = CAREFUL
 
     def begin(self) -> None:
         """Check inputs and settings, and write the data sets' rows. Raises UserError at all that is wrong.
@@ -249,7 +254,7 @@ class Plan:
         words = ("finetune", dataset.task, "--settings", "paper", *self.finetuning, *dataset.settings, *row.finetuning)
         words += ("--training.seed", str(seed + RESTART * again))
         words += ("--model", str(self.encoders.folder(encoder, seed, self.out)))
-        words += ("--data", str(self._data(dataset)), "--out", str(out))
+        words += ("--data", str(self._data(dataset)), "--out", str(out), *self.opening.words)
         name = f"{run.name}, again with seed {seed + RESTART}, for it had collapsed" if again else run.name
         return Job(name=name, words=words, folder=out, after=f"{encoder}, seed {seed}")
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from osbert.commands.reproduce_jobs import Job
 from osbert.commands.reproduce_tables import Row, Table
 from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL, Opening
 
 
 class Encoders(Protocol):
@@ -40,6 +41,7 @@ class Pretrained:
     recipe: str
     corpus: Path
     settings: tuple[str, ...] = ()
+    opening: Opening = CAREFUL
 
     def jobs(self, rows: Sequence[Row], seed: int, out: Path) -> Iterator[Job]:
         """Yield the pretraining of every row that does not take another's encoder."""
@@ -49,7 +51,7 @@ class Pretrained:
             folder = self.folder(row.name, seed, out)
             seeded = ("--training.seed", str(seed), "--data.seed", str(seed))
             words = ("pretrain", self.recipe, *self.settings, *row.pretraining, *seeded)
-            words += ("--corpus", str(self.corpus), "--out", str(folder))
+            words += ("--corpus", str(self.corpus), "--out", str(folder), *self.opening.words)
             yield Job(name=f"{row.name}, seed {seed}", words=words, folder=folder)
 
     def folder(self, row: str, seed: int, out: Path) -> Path:
@@ -62,7 +64,13 @@ class Pretrained:
         from osbert.recipe import as_table
 
         plans = {
-            row.name: read_plan(self.recipe, [*self.settings, *row.pretraining], corpus=self.corpus, out=out / "any")
+            row.name: read_plan(
+                self.recipe,
+                [*self.settings, *row.pretraining],
+                corpus=self.corpus,
+                out=out / "any",
+                opening=self.opening,
+            )
             for row in rows
             if not row.encoder
         }
@@ -112,7 +120,13 @@ class Given:
 
 
 def choose(
-    table: Table, recipe: str, *, corpus: Path | None, model: Path | None, settings: tuple[str, ...]
+    table: Table,
+    recipe: str,
+    *,
+    corpus: Path | None,
+    model: Path | None,
+    settings: tuple[str, ...],
+    opening: Opening = CAREFUL,
 ) -> Encoders:
     """Return what the options say. Raises UserError when there is neither corpus nor model, or what does not fit."""
     if model is None and corpus is None:
@@ -120,7 +134,7 @@ def choose(
         raise UserError(f"Give {either}--corpus C to pretrain on.")
     if model is None:
         assert corpus is not None
-        return Pretrained(recipe=recipe, corpus=corpus, settings=settings)
+        return Pretrained(recipe=recipe, corpus=corpus, settings=settings, opening=opening)
     if table.varied:
         raise UserError("The rows of this table are encoders that differ: give --corpus to pretrain them, not --model.")
     if corpus or settings:

@@ -75,7 +75,7 @@ class Jobs:
                 if self.stopping:
                     return False
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "osbert", *job.words],
+                    [sys.executable, "-P", "-m", "osbert", *job.words],
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, "OMP_NUM_THREADS": threads},

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL
 from osbert.serving.limits import Limits
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ def serve(
     host_names: list[str] | None = None,
     cors: list[str] | None = None,
     limits: Annotated[Limits | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Serve runs over HTTP: predictions, vectors, filled masks, answers to questions, entities.
 
@@ -72,7 +76,7 @@ def serve(
         host=host, port=port, names=tuple(host_names or ()), origins=tuple(cors or ()), keys=read_keys(keys)
     )
     address.hosts.check_names()
-    orders = _orders(runs, device, chosen, threads or _share(workers))
+    orders = replace(_orders(runs, device, chosen, threads or _share(workers)), opening=opening)
     run(orders, chosen, address, workers=workers)
 
 

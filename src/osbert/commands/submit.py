@@ -12,9 +12,11 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from cyclopts import Parameter
 
 from osbert import components
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import Problems, UserError
 from osbert.evaluation.glue import SETS, SUBMISSION, Submitted
 from osbert.files import replace_file, require_file
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claimed
 from osbert.tasks import Record, Task
 from osbert.tasks.tables import TableTask
@@ -30,6 +32,7 @@ def submit(
     out: Path,
     data: Path | None = None,
     partial: Annotated[bool, Parameter(negative=())] = False,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Predict GLUE's test sets with fine-tuned runs, and write the file that the evaluation server takes.
 
@@ -51,7 +54,7 @@ def submit(
     if out.suffix.lower() != ".zip":
         raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.")
     require_file(out)
-    found = find_runs(runs)
+    found = find_runs(runs, opening)
 
     from osbert.commands.finetune_long import Reader  # late: it takes seconds, which a folder that is missing need not
 
@@ -74,7 +77,8 @@ def submit(
         told = f"{len(missing)} of the server's {len(SUBMISSION)} files cannot be made. Nothing was written; --partial"
         raise UserError("\n".join([f"{told} writes the others:", *missing]))
     with claimed(out) as place:
-        pages = {one.file: page(one, found[one.task].folder, rows[one.file]) for one in SUBMISSION if one.file in rows}
+        possible = [one for one in SUBMISSION if one.file in rows]
+        pages = {one.file: page(one, found[one.task].folder, rows[one.file], opening) for one in possible}
         replace_file(place, lambda aside: write_zip(aside, pages))
     print(f"{len(pages)} of {len(SUBMISSION)} files -> {out}")
     if missing:
@@ -93,7 +97,7 @@ class Missing(Exception):
     """A file of the submission cannot be made, for its run or its test rows are not there."""
 
 
-def find_runs(runs: Path) -> dict[str, Run]:
+def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, Run]:
     """Return the finished runs in a folder, or the folder itself if it is one, by the name of their task.
 
     Raises UserError when there is none, or when two are of one task.
@@ -106,7 +110,7 @@ def find_runs(runs: Path) -> dict[str, Run]:
 
     found: dict[str, Run] = {}
     for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
-        task = read_task(folder) if RunFolder(folder).finished else None
+        task = read_task(folder, opening) if RunFolder(folder).finished else None
         if task is None:
             continue
         if task.name in found:
@@ -117,11 +121,11 @@ def find_runs(runs: Path) -> dict[str, Run]:
     return found
 
 
-def page(wanted: Submitted, folder: Path, records: Sequence[Record]) -> str:
+def page(wanted: Submitted, folder: Path, records: Sequence[Record], opening: Opening = CAREFUL) -> str:
     """Return a file of the submission: the predictions of the run in `folder` for its rows."""
     from osbert.serving.engine import load
 
-    engine = load(folder)
+    engine = load(folder, opening=opening)
     labels = getattr(engine.fine_tuned, "labels", ())
     lines = ["index\tprediction"]
     for record, prediction in zip(records, engine.predict_records(records), strict=True):

@@ -29,6 +29,7 @@ from osbert.interop.huggingface import (
     named,
     read_fitting_tokenizer,
 )
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.sentence_files import SentenceModel, read_sentence_model, write_sentence_model
 from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
@@ -79,17 +80,17 @@ class _Content:
     others: Mapping[str, tuple[int, ...]]
 
 
-def open_model(path: Path, asked: Asked | None = None) -> Model:
+def open_model(path: Path, asked: Asked | None = None, opening: Opening = CAREFUL) -> Model:
     """Open a run folder, a Hugging Face folder, or a folder (or prefix) of a TensorFlow checkpoint.
 
     Raises UserError when it is none of them, when a file is missing or damaged, or when the parts do not fit together.
     """
     asked = asked or Asked()
-    content = _content(path)
+    content = _content(path, opening)
     where = str(content.folder)
     architecture = names.architecture(content.config, where=where)
     tokenizer = read_fitting_tokenizer(content.folder, architecture)
-    own = read_task(content.folder)
+    own = read_task(content.folder, opening)
     if own and asked != Asked():
         raise UserError(f"{path} is a run of the task {own.name}: {TOLD}.")
     found = Found(task=own) if own else task_of(content.config, content.tensors, asked, where=where)
@@ -159,10 +160,10 @@ def notes(model: Model, form: Form | Literal["onnx"]) -> Iterator[str]:
             yield f"Only osbert reads the head '{name}'{part}: one that others make in its place has random weights."
 
 
-def _content(path: Path) -> _Content:
+def _content(path: Path, opening: Opening) -> _Content:
     if (path / "config.json").is_file() and (has_weights(path) or google.checkpoint(path) is None):
         ours = (path / RECIPE).is_file() or (path / FACTS).is_file()
-        tensors = named(read_whole(path))
+        tensors = named(read_whole(path, opening))
         form: Form = "osbert" if ours else "huggingface"
         return _Content(form=form, folder=path, config=read_json(path / "config.json"), tensors=tensors, others={})
     prefix = google.checkpoint(path)
@@ -264,4 +265,5 @@ def _write_run(model: Model, folder: Path) -> None:
     elif model.task:
         write_text(folder / RECIPE, as_recipe(model.task))
     facts = {"osbert": osbert.__version__, "command": "convert", "source": str(model.folder), "form": model.form}
-    write_json(folder / FACTS, {**facts, "settings": {}, "finished": {}})
+    write_json(folder / FACTS, {**facts, "settings": {}})
+    RunFolder(folder).finish({})

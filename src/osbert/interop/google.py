@@ -17,7 +17,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import write_json, write_text
 from osbert.interop import huggingface_names as names
 from osbert.interop.google_bundle import INDEX, Bundle, open_bundle, write_bundle
-from osbert.interop.weight_files import read_json
+from osbert.interop.weight_files import read_json, require_finite
 from osbert.models.transformer import Architecture
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Tokenizer
@@ -88,7 +88,8 @@ def checkpoint(path: Path) -> Path | None:
 def read_google(prefix: Path) -> GoogleFolder:
     """Read a checkpoint, with the config beside it; its tensors in the types they have.
 
-    Raises UserError when one of the files is missing or damaged, or the config asks for what is not supported.
+    Raises UserError when one of the files is missing or damaged, when a weight is NaN or infinite, or when the config
+    asks for what is not supported.
     """
     folder = prefix.parent
     path = next((folder / name for name in (CONFIG, OTHER_CONFIG) if (folder / name).is_file()), None)
@@ -102,6 +103,7 @@ def read_google(prefix: Path) -> GoogleFolder:
     known |= {name: name.removeprefix(OWN) for name in bundle.entries if name.startswith(OWN)}
     read = {ours: _read(bundle, name) for name, ours in known.items() if name in bundle.entries}
     unused = {name: entry.shape for name, entry in bundle.entries.items() if name not in known}
+    require_finite({prefix: ((name, read[ours]) for name, ours in known.items() if ours in read)})
     return GoogleFolder(config=config, tensors=read, unused=unused, folder=folder)
 
 

@@ -26,4 +26,4 @@ def feature_line(index: int, tokens: Sequence[str], states: NDArray[np.floating]
         }
         for token, rows in zip(tokens, numbers, strict=True)
     ]
-    return json.dumps({"linex_index": index, "features": features})
+    return json.dumps({"linex_index": index, "features": features}, allow_nan=False)

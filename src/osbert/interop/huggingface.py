@@ -23,6 +23,7 @@ from osbert.files import write_json
 from osbert.interop import families
 from osbert.interop import huggingface_names as names
 from osbert.interop.families_tokenizer import read_any_tokenizer
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
@@ -53,12 +54,12 @@ class Encoder:
     report: Report
 
 
-def read_encoder(folder: str | Path) -> Encoder:
+def read_encoder(folder: str | Path, opening: Opening = CAREFUL) -> Encoder:
     """Return the backbone and the tokenizer in a folder, as `load`.
 
     Raises UserError also when the tokenizer has pieces that the model does not know.
     """
-    loaded = load(folder)
+    loaded = load(folder, opening)
     tokenizer = read_fitting_tokenizer(folder, loaded.backbone.architecture)
     report = Report(rows=tuple(of_pieces(row, len(tokenizer)) for row in loaded.report.rows))
     return Encoder(backbone=loaded.backbone, tokenizer=tokenizer, report=report)
@@ -97,7 +98,7 @@ def read_backbone(folder: str | Path) -> Transformer:
     return load(folder).backbone
 
 
-def load(folder: str | Path) -> Loaded:
+def load(folder: str | Path, opening: Opening = CAREFUL) -> Loaded:
     """Read the backbone in a Hugging Face folder, BERT or RoFormer, and report on every tensor.
 
     Raises UserError when the config asks for what is not supported, or when weights are missing, misshapen or damaged.
@@ -107,7 +108,7 @@ def load(folder: str | Path) -> Loaded:
     folder = Path(folder)
     path = require_config(folder)
     architecture = names.architecture(read_json(path), where=str(path))
-    return assemble(architecture, named(read_whole(folder)), where=folder)
+    return assemble(architecture, named(read_whole(folder, opening)), where=folder)
 
 
 def assemble(architecture: Architecture, tensors: Mapping[str, Tensor], *, where: Path) -> Loaded:
@@ -124,18 +125,18 @@ def assemble(architecture: Architecture, tensors: Mapping[str, Tensor], *, where
     return Loaded(backbone=backbone, report=Report(rows=tuple(rows + _leftovers(backbone, tensors))))
 
 
-def read_heads(folder: str | Path, learner: Learner) -> Report:
+def read_heads(folder: str | Path, learner: Learner, opening: Opening = CAREFUL) -> Report:
     """Fill the learner's heads from a folder, each by the name it was written under, else by its kind's published one.
 
     A head whose tensors are not there, or are of other shapes (another number of labels), keeps its fresh weights and
     is reported as new; `Report.require_complete` makes that an error.
     """
-    return Report(rows=tuple(fill_heads(named(read_whole(Path(folder))), learner)))
+    return Report(rows=tuple(fill_heads(named(read_whole(Path(folder), opening)), learner)))
 
 
-def read_learner_weights(folder: str | Path, learner: Learner) -> Report:
+def read_learner_weights(folder: str | Path, learner: Learner, opening: Opening = CAREFUL) -> Report:
     """Fill a whole learner from a folder: the backbone, which must fit (else UserError), then heads as `read_heads`."""
-    tensors = named(read_whole(Path(folder)))
+    tensors = named(read_whole(Path(folder), opening))
     state, rows = _backbone_state(learner.backbone, tensors, where=Path(folder))
     learner.backbone.load_state_dict(state, strict=False)
     return Report(rows=tuple(rows + fill_heads(tensors, learner)))

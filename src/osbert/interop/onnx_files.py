@@ -6,7 +6,7 @@ What a reader has to know beside the graph stands in the file's metadata, under 
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import json
 import logging
 import re
@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from osbert import __version__
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import parse_json
 from osbert.interop.padded import INPUTS, STATES, Padded
+from osbert.interop.weight_files import require_finite
 
 ONNX = "model.onnx"
 FORM = "1"
@@ -91,7 +93,8 @@ def open_onnx(path: Path) -> Opened:
     """Open a file that `write_onnx` wrote, to run on as many threads as torch uses.
 
     Raises UserError when onnxruntime is missing or cannot open the file, as when it is damaged or of a newer version
-    of ONNX; and when it is no such file.
+    of ONNX; when it is no such file; and, where the library onnx is there to read them, when a weight is NaN or
+    infinite.
     """
     runtime = require_library("onnxruntime")
     options = runtime.SessionOptions()
@@ -115,6 +118,8 @@ def open_onnx(path: Path) -> Opened:
             f"{path} was written by osbert {said.get('osbert.version')} in form {said['osbert.form']}; this is osbert "
             f"{__version__}, which reads form {FORM}. {again}."
         )
+    if importlib.util.find_spec("onnx") is not None:
+        require_finite({path: _weights(path)})
     try:
         learnt, sizes = dict(parse_json(said["osbert.learnt"])), dict(parse_json(said.get("osbert.sizes", "{}")))
     except (KeyError, ValueError, TypeError) as error:
@@ -127,6 +132,16 @@ def open_onnx(path: Path) -> Opened:
         sizes=sizes,
         tokenizer=said.get("osbert.tokenizer", ""),
     )
+
+
+def _weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of a graph that are floating-point numbers, by name."""
+    import onnx
+
+    kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+    for weight in onnx.load(path).graph.initializer:
+        if weight.data_type in kinds:
+            yield weight.name, torch.from_numpy(onnx.numpy_helper.to_array(weight).copy())
 
 
 def reason(error: Exception) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor
 from osbert import components, recipe
 from osbert.data.tags import OUTSIDE, Scheme, label_names, parse
 from osbert.errors import Problems, UserError
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.tasks import Task
 from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify
@@ -72,14 +73,17 @@ class Found:
     reason: str = ""
 
 
-def read_task(folder: Path) -> Task | None:
-    """Return the task that a run was fine-tuned for, as its recipe.toml tells, or None."""
+def read_task(folder: Path, opening: Opening = CAREFUL) -> Task | None:
+    """Return the task that a run was fine-tuned for, as its recipe.toml tells, or None.
+
+    Raises UserError if the task is code outside osbert, which is imported only if `opening` trusts the folder.
+    """
     path = folder / RECIPE
     table = recipe.read(path) if path.is_file() else {}
     if "task" not in table:
         return None
     name = str(table["task"])
-    return _built(name, table.get(name.rpartition(".")[2], {}), where=str(path))
+    return _built(name, table.get(name.rpartition(".")[2], {}), where=str(path), trust=opening.trust)
 
 
 def as_recipe(task: Task) -> str:
@@ -125,9 +129,12 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Ask
     return _tag(labels) if kind_ == "tag" else Found(task=Classify(labels=labels, temperature=1.0))
 
 
-def _built(name: str, settings: object, *, where: str) -> Task:
+def _built(name: str, settings: object, *, where: str, trust: bool = False) -> Task:
     """Return the task of a name with its settings. Raises UserError when there is none, or they are not its."""
-    kind = components.find("tasks", name, base=Task)
+    try:
+        kind = components.find("tasks", name, base=Task, trust=trust)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
     if not isinstance(settings, Mapping):
         raise UserError(f"{where}: the settings of the task {name} must be a table, but are {settings!r}.")
     return recipe.build(kind, settings, where=where)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Return all tensors of a folder's weights, on the CPU.
 
     Looks for model.safetensors, its shards, pytorch_model.bin, its shards, in this order. Raises UserError when there
-    are none, when a shard is missing, or when a file is cut short or otherwise unreadable.
+    are none, when a shard is missing, when a file is cut short or otherwise unreadable, or when a number is NaN or
+    infinite.
     """
     for name in (SAFE, PICKLED):
         whole, index = folder / name, folder / f"{name}.index.json"
@@ -58,7 +59,36 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def read_file(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of one .safetensors or .bin file. Raises UserError when it is cut short or unreadable."""
+    """Return the tensors of one .safetensors or .bin file.
+
+    Raises UserError when it is cut short or unreadable, and when a number in it is NaN or infinite.
+    """
+    tensors = _tensors(path)
+    require_finite({path: tensors.items()})
+    return tensors
+
+
+def require_finite(files: Mapping[Path, Iterable[tuple[str, Tensor]]]) -> None:
+    """Raise UserError that lists the tensors, by file and name, in which a number is NaN or infinite."""
+    problems = Problems(heading="These weights are damaged, or their training has failed: they hold NaN or infinity")
+    for path, tensors in files.items():
+        for name, tensor in tensors:
+            if count := _broken(tensor):
+                problems.add(f"{path}: {name}, {count:,} of {tensor.numel():,} numbers. Copy the file again.")
+    problems.stop_if_any()
+
+
+def _broken(tensor: Tensor) -> int:
+    """Return how many numbers of a tensor are NaN or infinite."""
+    if not tensor.is_floating_point():
+        return 0
+    # One NaN or infinity makes the sum NaN or infinite. A sum can overflow without one: then every number is tested.
+    if torch.isfinite(tensor.sum(dtype=torch.float32)):
+        return 0
+    return int((~torch.isfinite(tensor.double())).sum())  # as doubles, for torch has no such test of float8
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         require_utf8(path)
         _check_size(path)
@@ -126,9 +156,9 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     if missing:
         shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5:,} others" if len(missing) > 5 else "")
         raise UserError(f"{index.parent} lacks {shown}, named in {index.name}. Copy or download them.")
-    tensors = {}
-    for name in names:
-        tensors.update(read_file(index.parent / name))
+    files = {index.parent / name: _tensors(index.parent / name) for name in names}
+    require_finite({path: held.items() for path, held in files.items()})
+    tensors = {name: tensor for held in files.values() for name, tensor in held.items()}
     absent = sorted(set(shards) - set(tensors))
     if absent:
         raise UserError(f"{index} promises {len(absent)} tensors that its files do not hold, first {absent[0]}.")

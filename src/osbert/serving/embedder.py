@@ -18,6 +18,7 @@ from osbert.data.example import Example
 from osbert.data.long_texts import lay_out
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
+from osbert.interop.opening import CAREFUL
 from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import fingerprint
@@ -178,7 +179,7 @@ class Embedder:
 def weights_fingerprint(engine: Engine) -> str:
     """Return a hash of a model's weights, or of the files of an exported one."""
     if isinstance(engine.backend, TorchBackend):
-        return fingerprint(read_whole(engine.folder))
+        return fingerprint(read_whole(engine.folder, CAREFUL.again))
     digest = hashlib.sha256()
     for path in sorted(engine.folder.glob("*.onnx*")):
         digest.update(path.read_bytes())

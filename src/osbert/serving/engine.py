@@ -8,6 +8,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
@@ -16,6 +18,7 @@ from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_lon
 from osbert.interop.huggingface import read_encoder, read_fitting_tokenizer, read_heads, require_config
 from osbert.interop.huggingface_names import PIECES, architecture
 from osbert.interop.onnx_files import ONNX
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.sentence_files import SentenceModel, read_sentence_model
 from osbert.interop.task_files import read_task
@@ -169,8 +172,17 @@ class Engine:
         return self._decoded(task, encoded(task, records, self.packer), tokens)
 
     def _decoded(self, task: Task, records: Iterable[Encoded], tokens: int) -> list[Prediction]:
-        outputs = partial(self.backend.outputs, task, tokens=tokens)
+        outputs = partial(self._outputs, task, tokens)
         return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
+
+    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> list[Vectors]:
+        found = self.backend.outputs(task, examples, tokens=tokens)
+        if not all(np.isfinite(row).all() for row in found):
+            raise UserError(
+                f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
+                "training has failed. Copy it again, or train it again."
+            )
+        return found
 
 
 def _read_sentences(folder: Path) -> SentenceModel | UserError | None:
@@ -195,22 +207,23 @@ def _refuse_cut(groups: Sequence[Sequence[Example]], length: int) -> None:
     problems.stop_if_any()
 
 
-def load(folder: str | Path, *, device: str = "auto") -> Engine:
+def load(folder: str | Path, *, device: str = "auto", opening: Opening = CAREFUL) -> Engine:
     """Load a run folder of ours or a Hugging Face folder, onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
 
     Where there are no weights but an ONNX file, as `osbert export` writes it, onnxruntime computes, on the CPU. Raises
-    UserError when it is no model, or when a fine-tuned run lacks weights.
+    UserError when it is no model, when a fine-tuned run lacks weights, and where `opening` does not let it pass.
     """
     folder = Path(folder)
     require_config(folder)
-    task = read_task(folder)
+    opening.check(folder)
+    task = read_task(folder, opening)
     if (folder / ONNX).is_file() and not has_weights(folder):
         return _load_exported(folder, task, device)
-    encoder = read_encoder(folder)
+    encoder = read_encoder(folder, opening.again)
     learner = Learner(encoder.backbone, {task.name: task.head(encoder.backbone)} if task else {})
     if task:
         encoder.report.require_complete(str(folder), but="pooler." if task.per_token else "")
-        read_heads(folder, learner).require_complete(str(folder))
+        read_heads(folder, learner, opening.again).require_complete(str(folder))
     learner.eval().to(choose(device).device)
     pooler = not any(name.startswith("pooler.") for name in encoder.report.named("new"))
     backend = TorchBackend(learner, pooler=pooler)

@@ -12,6 +12,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Run
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.interop.huggingface import read_heads
+from osbert.interop.opening import CAREFUL
 from osbert.models.heads import Learner
 from osbert.models.predictions import MaskedLanguageHead
 from osbert.serving.engine import Engine
@@ -38,7 +39,7 @@ def masks_of(engine: Engine) -> MaskedLanguageHead | None:
     if engine.task is not None or not isinstance(backend, TorchBackend) or backend.architecture.direction != "both":
         return None
     head = MaskedLanguageHead(backend.learner.backbone)
-    report = read_heads(engine.folder, Learner(backend.learner.backbone, {"mlm": head}))
+    report = read_heads(engine.folder, Learner(backend.learner.backbone, {"mlm": head}), CAREFUL.again)
     if report.problems or report.named("new"):
         return None
     head.to(next(backend.learner.parameters()).device)

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from osbert.errors import UserError
@@ -204,6 +204,7 @@ class Pool:
                         raise NoModel(told)
                     failures = 0
                     self._recover()
+                    self.orders = replace(self.orders, opening=self.orders.opening.again)
                     if not first.done():
                         first.set_result(told.remarks)
                     await self._listen(reader, worker, told)
@@ -271,7 +272,9 @@ class Pool:
                 end.setblocking(False)
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "osbert.serving.worker", stdin=theirs.fileno()
+                    # -P: no module of the current directory, which may be a stranger's, is imported
+                    *(sys.executable, "-P", "-m", "osbert.serving.worker"),
+                    stdin=theirs.fileno(),
                 )
             held.push_async_callback(_end, process)
             reader, reading = await asyncio.open_connection(sock=ends[0])

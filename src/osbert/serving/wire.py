@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.serving.models import Run
 from osbert.serving.schemas import Refused
 
@@ -25,6 +26,7 @@ class Orders:
     """What a worker is told at its start; `threads` 0 is as many as torch takes by itself."""
 
     runs: Sequence[Run]
+    opening: Opening = CAREFUL
     device: str = "auto"
     threads: int = 0
     batch_tokens: int = 1024

@@ -85,8 +85,8 @@ class Worker:
             option = call.option(message.asked)
         except Refused as refusal:
             return [refused(message.number, refusal)]
-        except Exception:
-            return [self._broken(message.number)]
+        except Exception as error:
+            return [self._broken(message.number, message.asked.get("model"), error)]
         self.queue.add(
             Job(
                 number=message.number,
@@ -129,13 +129,13 @@ class Worker:
             for part in parts:
                 part.job.results += [next(said) for _ in part.items]
             return [self._told(part.job) for part in parts if part.last == len(part.job.items)]
-        except Exception:
+        except Exception as error:
             if len(parts) > 1:
                 for part in parts:
                     del part.job.results[part.first :]
                 return [answer for part in parts for answer in self._read([part])]
             self.queue.drop(parts[0].job.number)
-            return [self._broken(parts[0].job.number)]
+            return [self._broken(parts[0].job.number, group.model, error)]
 
     def _told(self, job: Job) -> Answered:
         group = _group(job)
@@ -143,10 +143,14 @@ class Worker:
         body = json.dumps({"model": group.model, **told}, ensure_ascii=False, allow_nan=False)
         return Answered(job.number, 200, body.encode())
 
-    def _broken(self, number: int) -> Answered:
+    def _broken(self, number: int, model: str | None, error: Exception) -> Answered:
         """Return the answer to a request over which something broke that should not, and tell the log."""
-        traceback.print_exc()
-        return refused(number, Refused(500, "The server failed over this request; its log says more."))
+        who = f"The model {model}" if model else "The server"
+        if isinstance(error, UserError):
+            print(f"{who}: {error}", file=sys.stderr)
+        else:
+            traceback.print_exception(error)
+        return refused(number, Refused(500, f"{who} failed over this request; the server's log says more."))
 
 
 def _loaded(run: Run, orders: Orders) -> Model:
@@ -154,7 +158,7 @@ def _loaded(run: Run, orders: Orders) -> Model:
     from osbert.serving.models import Model
 
     try:
-        return Model(run.name, load(run.folder, device=orders.device))
+        return Model(run.name, load(run.folder, device=orders.device, opening=orders.opening))
     except (UserError, OSError) as error:
         raise Unloadable(run, error) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,13 @@ OURS = (
 )
 SCRATCH = ("speed-test",)
 """What may lie in a folder before its run begins: a killed command has left it."""
+HASHED = (
+    *("model.safetensors", "tuned.safetensors", "model.onnx", "config.json"),
+    *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
+)
+"""Files of a finished run whose hashes run.json keeps: predictions follow from them and from recipe.toml, which people
+edit."""
 HARMLESS = (
     "training.log_every",
     "training.checkpoint_every",
@@ -50,12 +58,15 @@ class RunFolder:
         """Return what run.json says, nothing if there is none. Raises UserError when it is damaged."""
         path = self.folder / FACTS
         try:
-            return read_json(path) if path.exists() else {}
+            facts = read_json(path) if path.exists() else {}
+            if not isinstance(facts, dict) or not isinstance(facts.get("finished", {}), dict):
+                raise ValueError("it is no object of a run")
         except ValueError as error:
             raise UserError(
                 f"{path} is damaged ({error}). It says what the run was begun with: put it back from a copy of the "
                 "folder, or choose another folder for --out."
             ) from error
+        return facts
 
     @property
     def begun(self) -> bool:
@@ -137,9 +148,20 @@ class RunFolder:
         return [line for line in recipe.difference(self.facts["settings"], settings) if not line.startswith(harmless)]
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Note that the run is finished; the last thing to be written."""
+        """Note that the run is finished, with the hashes of its files; the last thing to be written."""
         facts = {name: value for name, value in self.facts.items() if name != "failed"}
-        write_json(self.folder / FACTS, {**facts, "finished": dict(results)})
+        hashes = {name: _sha256(self.folder / name) for name in HASHED if (self.folder / name).is_file()}
+        write_json(self.folder / FACTS, {**facts, "finished": {**results, **({"sha256": hashes} if hashes else {})}})
+
+    def changed(self) -> list[str]:
+        """Return which files differ from their hashes in run.json. A file that is missing is not among them.
+
+        A run of an earlier version has no hashes. Reads every file once.
+        """
+        hashes = self.facts.get("finished", {}).get("sha256")
+        known = hashes if isinstance(hashes, dict) else {}
+        there = [name for name in HASHED if name in known and (self.folder / name).is_file()]
+        return [name for name in there if _sha256(self.folder / name) != known[name]]
 
     def refuse_foreign(self) -> None:
         """Raise UserError when the folder holds files but no run; hidden ones and logs do not count."""
@@ -164,3 +186,8 @@ class RunFolder:
                 + "\nGive the settings it was begun with to go on with it, or choose another folder for --out."
             )
         return changes
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,106 @@
+"""Weights that are NaN or infinite: refused by every way in, by file and tensor; large ones are not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from osbert.errors import UserError
+from osbert.interop import huggingface
+from osbert.interop.conversion import open_model
+from osbert.interop.google_bundle import open_bundle, write_bundle
+from osbert.interop.onnx_files import open_onnx, write_onnx
+from osbert.interop.padded import Padded
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tuned_files import TUNED, keep_tuned, read_whole
+from osbert.interop.weight_files import read_file, read_tensors, write_tensors
+from osbert.models.heads import Learner
+from osbert.serving.engine import load
+from osbert.text.tokenizer import Tokenizer
+
+NAME = "bert.encoder.layer.1.output.dense.weight"
+TENSORFLOW = Path(__file__).parent / "tensorflow" / "bert"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, make_learner: Callable[..., Learner], tokenizer: Tokenizer) -> Path:
+    huggingface.write_model(make_learner(["mlm"]), tmp_path / "model")
+    write_tokenizer(tokenizer, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def broken(folder: Path, *, value: float = float("nan")) -> dict[str, torch.Tensor]:
+    """Return a folder's tensors with one number replaced in two of them."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in (NAME, "cls.predictions.bias"):
+        tensors[name].view(-1)[3] = value
+    return tensors
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_every_tensor_is_named_with_its_file(folder: Path, value: float) -> None:
+    write_tensors(broken(folder, value=value), folder / "model.safetensors")
+    for opening in (load, open_model, read_whole, huggingface.read_backbone):
+        with pytest.raises(UserError) as refused:
+            opening(folder)
+        lines = str(refused.value).splitlines()[1:]
+        assert len(lines) == 2 and all(str(folder / "model.safetensors") in line for line in lines)
+        assert any(f"{NAME}, 1 of 640 numbers" in line for line in lines)
+
+
+def test_shards_and_pickles_name_the_file_that_holds_it(folder: Path) -> None:
+    tensors = broken(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=rf"pytorch_model\.bin: {NAME}"):
+        read_tensors(folder)
+    (folder / "pytorch_model.bin").unlink()
+    torch.save(tensors, folder / "second.bin")
+    torch.save({"whole": torch.ones(2)}, folder / "first.bin")
+    where = dict.fromkeys(tensors, "second.bin") | {"whole": "first.bin"}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": where}))
+    with pytest.raises(UserError, match=rf"second\.bin: {NAME}"):
+        read_tensors(folder)
+
+
+def test_what_was_tuned(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "tuned")
+    keep_tuned(tmp_path / "tuned", folder, {})
+    write_tensors({"classifier.weight": torch.full((2, 16), torch.inf)}, tmp_path / "tuned" / TUNED)
+    with pytest.raises(UserError, match=r"tuned\.safetensors: classifier\.weight, 32 of 32"):
+        read_whole(tmp_path / "tuned")
+
+
+def test_a_checkpoint_of_tensorflow(tmp_path: Path) -> None:
+    shutil.copytree(TENSORFLOW, tmp_path / "bert")
+    bundle = open_bundle(tmp_path / "bert" / "bert_model.ckpt")
+    tensors = {name: bundle.read(name) for name in bundle.entries}
+    tensors["bert/pooler/dense/bias"][0] = torch.nan
+    write_bundle(tensors, tmp_path / "bert" / "bert_model.ckpt")
+    with pytest.raises(UserError, match=r"bert_model\.ckpt: bert/pooler/dense/bias, 1 of"):
+        open_model(tmp_path / "bert")
+
+
+def test_an_exported_file(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
+    path = tmp_path / "model.onnx"
+    write_onnx(Padded(make_learner(["tag"]), "tag", pooler=True), path, int8=False, learnt={})
+    graph = onnx.load(path)
+    bias = next(one for one in graph.graph.initializer if one.name.endswith("pooler.dense.bias") or one.dims == [16])
+    bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + float("nan"), bias.name))
+    onnx.save(graph, path)
+    with pytest.raises(UserError, match=rf"model\.onnx: {bias.name}, 16 of 16"):
+        open_onnx(path)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_sum_that_overflows_is_no_damage(tmp_path: Path, kind: torch.dtype) -> None:
+    largest = torch.full((1000,), torch.finfo(kind).max, dtype=kind)
+    write_tensors({"large": largest, "whole": torch.arange(3), "none": torch.empty(0)}, tmp_path / "x.safetensors")
+    assert torch.equal(read_file(tmp_path / "x.safetensors")["large"], largest)

@@ -1,0 +1,137 @@
+"""Hashes of a finished run: a bit that is flipped in any file that predictions follow from is found on opening."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import osbert
+from osbert import recipe
+from osbert.errors import UserError
+from osbert.interop import huggingface
+from osbert.interop.conversion import open_model, write_model_as
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tuned_files import keep_tuned, read_whole
+from osbert.models.heads import Learner
+from osbert.serving.engine import load
+from osbert.tasks.classify import Classify
+from osbert.text.tokenizer import Tokenizer
+from osbert.training import run_folder
+from osbert.training.run_folder import RunFolder
+
+UNCHECKED = Opening(verify=False)
+TASK = Classify(labels=("a", "b", "c"), text="text", temperature=1.0)
+
+
+@pytest.fixture
+def finished(tmp_path: Path, make_learner: Callable[..., Learner], tokenizer: Tokenizer) -> Path:
+    """Return a finished run of a classifier."""
+    folder = RunFolder(tmp_path / "run")
+    folder.begin({"task": "classify"}, {"command": "finetune"}, inputs=())
+    huggingface.write_model(make_learner(["classify"]), folder.folder)
+    write_tokenizer(tokenizer, folder.folder, length=24)
+    folder.write_recipe({"task": "classify", "classify": recipe.as_table(TASK)})
+    folder.finish({"best": {}})
+    return folder.folder
+
+
+def flip(path: Path) -> None:
+    """Flip the lowest bit of the byte in the middle of a file, or of the next digit in a text."""
+    content = bytearray(path.read_bytes())
+    place = len(content) // 2
+    if path.suffix != ".safetensors":
+        place = next(at for at in [*range(place, len(content)), *range(place)] if chr(content[at]).isalnum())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_run_json_holds_the_hashes_of_what_predictions_follow_from(finished: Path) -> None:
+    hashes = json.loads((finished / "run.json").read_text())["finished"]["sha256"]
+    assert {"model.safetensors", "config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"} <= {*hashes}
+    assert "recipe.toml" not in hashes and RunFolder(finished).changed() == []
+    (finished / "recipe.toml").write_text((finished / "recipe.toml").read_text() + "# edited by hand\n")
+    assert load(finished).predict(["good film"])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "vocab.txt", "tokenizer.json"])
+def test_a_flipped_bit_is_found_by_every_way_in(finished: Path, name: str) -> None:
+    flip(finished / name)
+    for opening in (load, osbert.load, open_model, read_whole, huggingface.read_encoder):
+        with pytest.raises(UserError, match=rf"(?s){name}.*--no-verify"):
+            opening(finished)
+    if name == "model.safetensors":
+        assert load(finished, opening=UNCHECKED).predict(["good film"])
+        assert osbert.load(finished, verify=False).predict(["good film"])
+        open_model(finished, opening=UNCHECKED)
+        read_whole(finished, UNCHECKED)
+
+
+def test_every_changed_file_is_named(finished: Path) -> None:
+    for name in ("vocab.txt", "model.safetensors"):
+        flip(finished / name)
+    with pytest.raises(UserError) as refused:
+        load(finished)
+    assert [line.split(":")[0].rpartition("/")[2] for line in str(refused.value).splitlines()[1:]] == [
+        "model.safetensors",
+        "vocab.txt",
+    ]
+
+
+def test_a_run_without_hashes_opens(finished: Path) -> None:
+    facts = json.loads((finished / "run.json").read_text())
+    del facts["finished"]["sha256"]
+    (finished / "run.json").write_text(json.dumps(facts))
+    flip(finished / "model.safetensors")
+    assert load(finished).predict(["good film"])
+
+
+@pytest.mark.parametrize("hashes", [5, ["x"], {"model.safetensors": None}, {"../../etc/passwd": "x"}, {"x": {}}])
+def test_hashes_that_are_none(finished: Path, hashes: object) -> None:
+    """Only the names that osbert itself would write are looked for."""
+    facts = json.loads((finished / "run.json").read_text())
+    facts["finished"]["sha256"] = hashes
+    (finished / "run.json").write_text(json.dumps(facts))
+    known = isinstance(hashes, dict) and "model.safetensors" in hashes
+    assert RunFolder(finished).changed() == (["model.safetensors"] if known else [])
+
+
+@pytest.mark.parametrize("text", ["[]", "5", '{"finished": 1}', "[" * 100_000])
+def test_a_run_json_that_is_none(finished: Path, text: str) -> None:
+    (finished / "run.json").write_text(text)
+    with pytest.raises(UserError, match=r"run\.json is damaged"):
+        load(finished)
+
+
+def test_what_was_tuned_is_hashed_and_its_base_is_not_hashed_again(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = RunFolder(shutil.copytree(finished, tmp_path / "tuned"))
+    keep_tuned(tuned.folder, finished, {})
+    tuned.finish({})
+    read: list[Path] = []
+    hashed = run_folder._sha256
+    monkeypatch.setattr(run_folder, "_sha256", lambda path: [read.append(path), hashed(path)][1])
+    load(tuned.folder)
+    assert len(read) == len(set(read)) and {path.parent for path in read} == {tuned.folder}
+    flip(tuned.folder / "tuned.safetensors")
+    with pytest.raises(UserError, match=r"tuned\.safetensors"):
+        load(tuned.folder)
+
+
+def test_a_converted_run_has_hashes_of_its_own(finished: Path, tmp_path: Path) -> None:
+    write_model_as(open_model(finished), tmp_path / "converted", "osbert")
+    load(tmp_path / "converted")
+    flip(tmp_path / "converted" / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors"):
+        load(tmp_path / "converted")
+
+
+def test_the_settings_as_words() -> None:
+    assert CAREFUL.words == () and Opening(trust=True, verify=False).words == ("--trust", "--no-verify")
+    assert dataclasses.replace(CAREFUL, trust=True).again == Opening(trust=True, verify=False)
