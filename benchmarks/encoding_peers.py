@@ -44,8 +44,8 @@ from osbert.commands.export import write
 from osbert.interop.huggingface import write_model
 from osbert.interop.onnx_files import ONNX, open_onnx
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.models.heads import Learner
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
 from osbert.serving.engine import load
 from osbert.training.processor import Processor, has_bf16
 

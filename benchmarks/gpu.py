@@ -39,7 +39,7 @@ READY = ROOT / "build" / "gpu"
 """What `make gpu-ready` made: wheels/, and beside it site/, what is taken out of them."""
 FAILED, UNFINISHED = 1, 3
 TESTS = (
-    "tests/models/test_kernels_cuda.py",
+    "tests/models/transformer/test_kernels_cuda.py",
     "tests/training/test_cuda.py",
     "tests/end_to_end/test_resume_cuda.py",
 )

@@ -45,8 +45,8 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
 from osbert.evaluation.speed import FORMULA, StepSize, published_peak, training_flops
-from osbert.models.heads import Learner
-from osbert.models.transformer import Architecture, Transformer
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture, Transformer
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence
 from osbert.text.document import Document

@@ -10,8 +10,8 @@ import torch
 import osbert
 from osbert.data.batch import collate
 from osbert.interop.huggingface import read_learner_weights
-from osbert.models.heads import Learner
-from osbert.models.predictions import MaskedLanguageHead
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
 
 
 def main(run: str, text: str) -> None:

@@ -24,7 +24,7 @@ from osbert.commands.file_options import FileOptions
 from osbert.errors import UserError
 from osbert.interop.huggingface import read_encoder, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.models.heads import Head, Learner
+from osbert.models.contract import Head, Learner
 from osbert.serving.engine import load
 from osbert.serving.models import Run
 from osbert.serving.wire import Asking, Orders

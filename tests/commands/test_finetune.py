@@ -19,10 +19,10 @@ from osbert.commands.finetune_model import read_model
 from osbert.errors import UserError
 from osbert.interop.huggingface import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.models.attention import Attention
-from osbert.models.dropout import Dropout
-from osbert.models.heads import Learner
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.fast.dropout import Dropout
+from osbert.models.transformer.attention import Attention
 from osbert.serving.engine import load
 from osbert.tasks.classify import Classify
 from osbert.training import tracking

@@ -13,9 +13,9 @@ from osbert.commands.finetune_model import read_model
 from osbert.errors import UserError
 from osbert.interop.huggingface import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.models.dropout import Dropout
-from osbert.models.heads import Learner
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.fast.dropout import Dropout
 from osbert.serving.engine import load
 
 

@@ -19,8 +19,8 @@ from osbert.errors import UserError
 from osbert.interop.huggingface import read_backbone, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.tuned_files import read_whole
-from osbert.models.heads import Learner
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
 from osbert.serving.engine import load
 
 QUICK = ("--epochs", "3", "--batch", "8", "--precision", "fp32", "--device", "cpu")

@@ -18,7 +18,7 @@ from osbert.files import write_json
 from osbert.interop.huggingface import laid_out, load, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import write_tensors
-from osbert.models.heads import Learner
+from osbert.models.contract import Learner
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.train import train

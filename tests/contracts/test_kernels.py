@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.data.batch import Batch
-from osbert.models.kernels import Kernel, fastest, reference, sdpa
-from osbert.models.layout import Layout, lay_out
-from osbert.models.positions import rotation
+from osbert.models.transformer.kernels import Kernel, fastest, reference, sdpa
+from osbert.models.transformer.layout import Layout, lay_out
+from osbert.models.transformer.positions import rotation
 
 KERNELS = {
     "sdpa": sdpa,

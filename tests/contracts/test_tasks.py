@@ -19,8 +19,8 @@ from osbert.data.halves import halves
 from osbert.data.pack import Packer
 from osbert.evaluation.forward import outputs
 from osbert.evaluation.score import predict, score
-from osbert.models.heads import Learner
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
 from osbert.tasks import Record, Task, spans
 from osbert.tasks.choices import Choices
 from osbert.tasks.choices import names as choice_names

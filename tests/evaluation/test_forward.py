@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.evaluation.forward import batches, evaluating, outputs
-from osbert.models.heads import Head, Learner
-from osbert.models.predictions import SequenceHead
-from osbert.models.transformer import Architecture, States
+from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Architecture, States
+from osbert.models.heads.predictions import SequenceHead
 
 
 def example(length: int, seed: int = 0) -> Example:

@@ -13,9 +13,9 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.score import predict, score
-from osbert.models.heads import Learner
-from osbert.models.predictions import SequenceHead
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.heads.predictions import SequenceHead
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.classify import Classify
 from osbert.text.tokenizer import SPECIALS, Tokenizer

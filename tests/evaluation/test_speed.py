@@ -15,11 +15,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
 from osbert.evaluation.speed import FORMULA, PEAKS, StepSize, measured_peak, published_peak, training_flops
-from osbert.models import predictions
-from osbert.models.heads import Learner
-from osbert.models.kernels import reference
-from osbert.models.predictions import MaskedLanguageHead, SequenceHead
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.heads import predictions
+from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.transformer.kernels import reference
 from osbert.training.processor import choose
 
 VOCABULARY = 23

@@ -186,7 +186,7 @@ def narrow(tokens: int) -> None:
     """Memory runs out in the middle of each pass over more than so many tokens."""
     import torch
 
-    from osbert.models import heads
+    from osbert.models import contract as heads
 
     forward = heads.Learner.forward
 
@@ -202,7 +202,7 @@ def narrow(tokens: int) -> None:
 def fail_pass() -> None:
     """This process fails in its first pass, while others wait for its gradients."""
     from osbert.errors import UserError
-    from osbert.models import heads
+    from osbert.models import contract as heads
 
     def forward(*_: Any) -> Any:
         raise UserError("The speed cannot be tested here.")
@@ -221,7 +221,7 @@ def stop_look(signals: list[int]) -> None:
     """Send the process signals in the middle of its first look at the held-out text."""
     import torch
 
-    from osbert.models import heads
+    from osbert.models import contract as heads
 
     forward, sent = heads.Learner.forward, []
 

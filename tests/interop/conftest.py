@@ -18,10 +18,10 @@ from transformers.models.bert import modeling_bert
 
 from osbert.data.batch import collate
 from osbert.interop.conversion import open_model
-from osbert.models.heads import Learner
-from osbert.models.predictions import MaskedLanguageHead, SequenceHead
-from osbert.models.tagging import TagHead
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.heads.tagging import TagHead
 from osbert.serving.engine import load
 from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.text.tokenizer import SPECIALS, Tokenizer

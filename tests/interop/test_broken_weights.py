@@ -21,7 +21,7 @@ from osbert.interop.padded import Padded
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import TUNED, keep_tuned, read_whole
 from osbert.interop.weight_files import read_file, read_tensors, write_tensors
-from osbert.models.heads import Learner
+from osbert.models.contract import Learner
 from osbert.serving.engine import load
 from osbert.text.tokenizer import Tokenizer
 

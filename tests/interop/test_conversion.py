@@ -25,8 +25,8 @@ from osbert.interop.sentence_files import FIELD, MODULES, SentenceModel, read_se
 from osbert.interop.task_files import Asked, as_recipe
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
-from osbert.models.heads import Learner
-from osbert.models.lora import Factors
+from osbert.models.adapting.lora import Factors
+from osbert.models.contract import Learner
 from osbert.objectives import mlm, nsp, sentence_order
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.serving.engine import load

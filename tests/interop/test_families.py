@@ -21,11 +21,11 @@ from osbert.data.batch import Batch, Target, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.interop import huggingface, huggingface_names
-from osbert.models.grouped import ChoiceHead, SpanHead
-from osbert.models.heads import Head, Learner
-from osbert.models.predictions import MaskedLanguageHead, SequenceHead
-from osbert.models.tagging import TagHead
-from osbert.models.transformer import Architecture, Transformer
+from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Architecture, Transformer
+from osbert.models.heads.grouped import ChoiceHead, SpanHead
+from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.heads.tagging import TagHead
 
 TOLERANCE = 2e-5
 SIZES = {"vocab_size": 60, "initializer_range": 0.3}

@@ -19,8 +19,8 @@ from osbert.interop.google_bundle import open_bundle, write_bundle
 from osbert.interop.huggingface import assemble, fill_heads, laid_out, load, named
 from osbert.interop.huggingface_names import architecture
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.models.heads import Learner
-from osbert.models.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WRITTEN = Path(__file__).parent / "tensorflow" / "bert"
@@ -98,7 +98,7 @@ def test_fine_tuned_layers_have_the_names_of_their_scripts(
     tmp_path: Path, make_learner: Callable[..., Learner], kind: str, theirs: dict[str, tuple[int, ...]]
 ) -> None:
     """run_classifier.py and run_squad.py of google-research/bert; the second kind of scores, in units, as our own."""
-    from osbert.models.grouped import SpanHead
+    from osbert.models.heads.grouped import SpanHead
 
     learner = make_learner([] if kind == "span" else [kind], activation="gelu_tanh")
     if kind == "span":

@@ -26,7 +26,7 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.interop import huggingface
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.models.heads import Learner
+from osbert.models.contract import Learner
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 TOLERANCE = 2e-5

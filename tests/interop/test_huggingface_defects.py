@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from osbert.errors import UserError
 from osbert.interop import huggingface
-from osbert.models.heads import Learner
-from osbert.models.predictions import SequenceHead
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.heads.predictions import SequenceHead
 
 
 @pytest.fixture

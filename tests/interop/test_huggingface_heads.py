@@ -16,9 +16,9 @@ import transformers
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
 from osbert.interop.huggingface import read_learner_weights, write_model
-from osbert.models.grouped import ChoiceHead, SpanHead
-from osbert.models.heads import Learner
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.heads.grouped import ChoiceHead, SpanHead
 
 
 def example(length: int, record: int, target: Target | None, name: str, seed: int = 0) -> Example:

@@ -12,7 +12,7 @@ import transformers
 
 from osbert.errors import UserError
 from osbert.interop import huggingface
-from osbert.models.heads import Learner
+from osbert.models.contract import Learner
 
 CHANGES = [
     {"normalization": "pre"},

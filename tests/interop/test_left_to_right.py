@@ -15,8 +15,8 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.interop import huggingface
-from osbert.models.heads import Learner
-from osbert.models.predictions import SequenceHead
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import SequenceHead
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.objectives.sentence_order import SentenceOrder
 

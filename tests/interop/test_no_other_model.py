@@ -22,9 +22,9 @@ from osbert.errors import UserError
 from osbert.interop import huggingface
 from osbert.interop.conversion import open_model, write_model_as
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.models.grouped import ChoiceHead, SpanHead
-from osbert.models.heads import Head, Learner
-from osbert.models.tagging import TagHead
+from osbert.models.contract import Head, Learner
+from osbert.models.heads.grouped import ChoiceHead, SpanHead
+from osbert.models.heads.tagging import TagHead
 from osbert.text.tokenizer import Tokenizer
 
 BACKBONES: dict[str, dict[str, Any]] = {

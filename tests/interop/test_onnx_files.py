@@ -17,7 +17,7 @@ from osbert.errors import UserError
 from osbert.interop.huggingface import write_model
 from osbert.interop.onnx_files import Opened, open_onnx, write_onnx
 from osbert.interop.padded import INPUTS, Padded
-from osbert.models.heads import Learner
+from osbert.models.contract import Learner
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from osbert.interop.conversion import open_model, write_model_as
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned, read_whole
-from osbert.models.heads import Learner
+from osbert.models.contract import Learner
 from osbert.serving.engine import load
 from osbert.tasks.classify import Classify
 from osbert.text.tokenizer import Tokenizer

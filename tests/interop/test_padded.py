@@ -15,11 +15,11 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.interop.huggingface import write_model
 from osbert.interop.padded import ByteTable, Padded, objections
-from osbert.models.grouped import ChoiceHead, SpanHead
-from osbert.models.heads import Learner
-from osbert.models.predictions import MaskedLanguageHead, SequenceHead
-from osbert.models.tagging import TagHead
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.heads.grouped import ChoiceHead, SpanHead
+from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.heads.tagging import TagHead
 
 TOLERANCE = 2e-5
 HEADS: dict[str, Callable[[Any], Any]] = {

@@ -14,8 +14,8 @@ from osbert.interop import huggingface
 from osbert.interop.huggingface_names import PIECES
 from osbert.interop.tuned_files import BASE, DOWN, TUNED, UP, keep_tuned, read_whole
 from osbert.interop.weight_files import write_tensors
-from osbert.models.heads import Learner
-from osbert.models.lora import Factors
+from osbert.models.adapting.lora import Factors
+from osbert.models.contract import Learner
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import torch
 from osbert.errors import UserError
 from osbert.interop import huggingface
 from osbert.interop.weight_files import read_file, read_json, read_tensors
-from osbert.models.heads import Learner
+from osbert.models.contract import Learner
 
 SHARDS = ("pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin")
 

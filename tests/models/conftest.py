@@ -11,7 +11,7 @@ import torch
 
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example, Target
-from osbert.models.transformer import Architecture, Transformer
+from osbert.models.families.transformer import Architecture, Transformer
 
 VOCABULARY = 50
 

@@ -18,9 +18,9 @@ from osbert import recipe
 from osbert.interop.huggingface import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.models.heads import Learner
-from osbert.models.predictions import MaskedLanguageHead
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify

@@ -19,7 +19,7 @@ from osbert.data.pack import Packer
 from osbert.data.tagged import TagReading
 from osbert.data.tags import Span, label_names, read_tags, write_tags
 from osbert.errors import Problems, UserError
-from osbert.models.transformer import Architecture
+from osbert.models.families.transformer import Architecture
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.passages import Entities, Passage
 from osbert.tasks.tag import Tag

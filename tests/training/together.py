@@ -25,7 +25,7 @@ from osbert.data.batch import Batch, Target, collate
 from osbert.data.example import Example
 from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
-from osbert.models.heads import Loss
+from osbert.models.contract import Loss
 from osbert.training import distributed, parallel
 from osbert.training.distributed import ALONE, ROOM, Group, joined
 from osbert.training.gradients import Gradients

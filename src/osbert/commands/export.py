@@ -134,7 +134,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     from osbert.interop.padded import Padded, objections, scored
     from osbert.interop.sentence_files import read_sentence_model, write_sentence_model
     from osbert.interop.task_files import RECIPE
-    from osbert.models.heads import Head
+    from osbert.models.contract import Head
     from osbert.training.run_folder import RunFolder
 
     learner, task = engine.learner, scored(engine.task)

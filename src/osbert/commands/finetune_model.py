@@ -12,9 +12,9 @@ import torch
 from osbert.errors import UserError
 from osbert.interop.huggingface import read_encoder
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.adapters import Adapter
-from osbert.models.recurrent import Recurrent
-from osbert.models.transformer import Transformer
+from osbert.models.adapting.adapters import Adapter
+from osbert.models.adapting.recurrent import Recurrent
+from osbert.models.families.transformer import Transformer
 from osbert.text.file_tokenizer import AnyTokenizer
 
 

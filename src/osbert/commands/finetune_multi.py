@@ -27,8 +27,8 @@ from osbert.data.mixed_loader import MixedLoader
 from osbert.errors import Problems, UserError
 from osbert.evaluation.score import Score
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.heads import Head, Learner
-from osbert.models.transformer import Transformer
+from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Transformer
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import RunFolder

@@ -19,8 +19,8 @@ from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Loader
 from osbert.evaluation.score import Score, refuse_long, score
-from osbert.models.heads import Head, Learner
-from osbert.models.transformer import Transformer
+from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Transformer
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.text.file_tokenizer import AnyTokenizer

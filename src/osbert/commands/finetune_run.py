@@ -18,9 +18,9 @@ from osbert.interop.huggingface import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import fingerprint, read_file, write_tensors
-from osbert.models.contrastive import ContrastiveHead
-from osbert.models.features import VECTORS
-from osbert.models.heads import Head, Learner
+from osbert.models.adapting.features import VECTORS
+from osbert.models.contract import Head, Learner
+from osbert.models.heads.contrastive import ContrastiveHead
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.progress import Progress

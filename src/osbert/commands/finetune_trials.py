@@ -24,7 +24,7 @@ from osbert.commands.finetune_trials_report import trials_report
 from osbert.errors import UserError
 from osbert.evaluation.compare import RESTART, sortable, summaries
 from osbert.files import replace_file, sync
-from osbert.models.features import VECTORS
+from osbert.models.adapting.features import VECTORS
 from osbert.tasks import Record
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 

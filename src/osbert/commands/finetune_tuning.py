@@ -6,10 +6,10 @@ from typing import Literal
 
 from osbert.errors import UserError
 from osbert.interop import huggingface_names as names
-from osbert.models.adapters import adapted
-from osbert.models.frozen import freeze_lowest, learn_only
-from osbert.models.lora import CHANGED, PLACES, Factors, add_low_rank, merge
-from osbert.models.transformer import Transformer
+from osbert.models.adapting.adapters import adapted
+from osbert.models.adapting.freezing import freeze_lowest, learn_only
+from osbert.models.adapting.lora import CHANGED, PLACES, Factors, add_low_rank, merge
+from osbert.models.families.transformer import Transformer
 
 Kind = Literal["full", "adapters", "lora"]
 

@@ -20,8 +20,8 @@ from osbert.data.batch import Batch
 from osbert.data.step import Cursor
 from osbert.evaluation.expected import Expected, expected_loss
 from osbert.evaluation.speed import StepSize, matrix_weights, training_flops
-from osbert.models.heads import Learner
-from osbert.models.transformer import Architecture
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
 from osbert.training.probe import loader_speed
 
 Shapes = tuple[tuple[int, int], ...]

@@ -19,9 +19,9 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import fingerprint, read_json
-from osbert.models.heads import Head, Learner
-from osbert.models.transformer import Architecture
-from osbert.models.vocabulary import add_pieces
+from osbert.models.adapting.new_pieces import add_pieces
+from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Architecture
 from osbert.objectives import Objective
 from osbert.text.extend import extends, spellings
 from osbert.text.tokenizer import Tokenizer

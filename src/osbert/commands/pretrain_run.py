@@ -25,7 +25,7 @@ from osbert.errors import UserError
 from osbert.files import disk_full
 from osbert.interop.huggingface import closed_to_others, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.models.heads import Learner
+from osbert.models.contract import Learner
 from osbert.training import memory, tensors
 from osbert.training.checkpoint import reason
 from osbert.training.distributed import ALONE, Group

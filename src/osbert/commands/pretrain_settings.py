@@ -18,7 +18,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.models.transformer import Architecture
+from osbert.models.families.transformer import Architecture
 from osbert.objectives import Objective
 from osbert.text.tokenizer import Tokenizer
 from osbert.training.optimizer import OptimizerSettings

@@ -13,7 +13,7 @@ from torch import nn
 
 from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
-from osbert.models.heads import Head, Learner
+from osbert.models.contract import Head, Learner
 
 TOKENS = 4096
 """Most tokens in a batch: enough to fill two cores, little enough for their caches."""

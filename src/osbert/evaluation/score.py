@@ -13,7 +13,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, outputs
-from osbert.models.heads import Head, Learner
+from osbert.models.contract import Head, Learner
 from osbert.tasks import Prediction, Record, Task, note_unlabelled
 
 TOGETHER = 2**18

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from osbert.data.batch import Batch
-from osbert.models.block import Block
-from osbert.models.heads import Learner
-from osbert.models.predictions import MaskedLanguageHead
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.transformer.block import Block
 from osbert.training.processor import Processor
 
 FORMULA = (

@@ -35,9 +35,9 @@ from osbert.interop.sentence_files import SentenceModel, read_sentence_model, wr
 from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
-from osbert.models.heads import Head, Learner
-from osbert.models.predictions import MaskedLanguageHead, SequenceHead
-from osbert.models.transformer import Transformer
+from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Transformer
+from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.objectives import Objective
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer

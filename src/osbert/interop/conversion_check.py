@@ -13,8 +13,8 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.evaluation.forward import evaluating
 from osbert.interop.conversion import Model
-from osbert.models.heads import Head
-from osbert.models.predictions import MaskedLanguageHead
+from osbert.models.contract import Head
+from osbert.models.heads.predictions import MaskedLanguageHead
 
 BOUND = 2e-5
 """The largest difference that is no difference: what rounding makes of the same weights."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from osbert.models.transformer import Architecture
+from osbert.models.families.transformer import Architecture
 
 Names = tuple[tuple[str, str], ...]
 """Theirs -> BERT's, as parts of tensors' names; written back in the same order."""

@@ -18,7 +18,7 @@ from osbert.files import write_json, write_text
 from osbert.interop import huggingface_names as names
 from osbert.interop.google_bundle import INDEX, Bundle, open_bundle, write_bundle
 from osbert.interop.weight_files import read_json, require_finite
-from osbert.models.transformer import Architecture
+from osbert.models.families.transformer import Architecture
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Tokenizer
 

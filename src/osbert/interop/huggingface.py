@@ -27,12 +27,12 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
-from osbert.models.grouped import ChoiceHead
-from osbert.models.heads import Head, Learner
-from osbert.models.positions import rotation
-from osbert.models.predictions import SequenceHead
-from osbert.models.tagging import TagHead
-from osbert.models.transformer import Architecture, Transformer, initialise
+from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Architecture, Transformer, initialise
+from osbert.models.heads.grouped import ChoiceHead
+from osbert.models.heads.predictions import SequenceHead
+from osbert.models.heads.tagging import TagHead
+from osbert.models.transformer.positions import rotation
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import RunFolder
 

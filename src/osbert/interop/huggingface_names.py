@@ -10,7 +10,7 @@ from typing import Any
 
 from osbert.errors import Problems, nearest
 from osbert.interop import families
-from osbert.models.transformer import Architecture
+from osbert.models.families.transformer import Architecture
 
 PREFIXES = {"learned": "bert", "rotary": "roformer"}
 """Their model type, which is also the prefix of the backbone's tensors, by our kind of positions."""

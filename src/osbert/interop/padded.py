@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from osbert.models.attention import Attention
-from osbert.models.block import Block
-from osbert.models.grouped import ChoiceHead, SpanHead
-from osbert.models.heads import Head, Learner
-from osbert.models.positions import rotation
-from osbert.models.predictions import SequenceHead
-from osbert.models.tagging import TagHead
+from osbert.models.contract import Head, Learner
+from osbert.models.heads.grouped import ChoiceHead, SpanHead
+from osbert.models.heads.predictions import SequenceHead
+from osbert.models.heads.tagging import TagHead
+from osbert.models.transformer.attention import Attention
+from osbert.models.transformer.block import Block
+from osbert.models.transformer.positions import rotation
 from osbert.tasks import Task
 from osbert.tasks.contrastive import Contrastive
 

@@ -27,7 +27,7 @@ from osbert.interop.weight_files import (
     read_tensors,
     write_tensors,
 )
-from osbert.models.lora import Factors
+from osbert.models.adapting.lora import Factors
 
 TUNED = "tuned.safetensors"
 BASE = "base.json"

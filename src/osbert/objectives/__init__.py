@@ -20,8 +20,8 @@ from osbert.data.pack import Packer
 from osbert.text.document import Document
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Architecture, Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Architecture, Transformer
 
 __all__ = ["Objective"]
 

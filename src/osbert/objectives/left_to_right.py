@@ -15,8 +15,8 @@ from osbert.data.pack import Packer
 from osbert.objectives import Objective
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Architecture, Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Architecture, Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class LeftToRight(Objective):
 
         Raises ValueError when the backbone sees what is to be predicted.
         """
-        from osbert.models.predictions import MaskedLanguageHead
+        from osbert.models.heads.predictions import MaskedLanguageHead
 
         if objections := list(self.objections(backbone.architecture)):
             raise ValueError(" ".join(objections))
@@ -65,7 +65,7 @@ class LeftToRight(Objective):
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
         """Start the bias at the log unigram probabilities, if so set."""
-        from osbert.models.predictions import begin_at_unigrams
+        from osbert.models.heads.predictions import begin_at_unigrams
 
         if self.unigram_start:
             begin_at_unigrams(head, counts)

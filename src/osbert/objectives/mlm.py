@@ -16,8 +16,8 @@ from osbert.data.ragged import Places
 from osbert.objectives import Objective
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Transformer
 
 
 NGRAMS = (0.4, 0.3, 0.2, 0.1)
@@ -76,13 +76,13 @@ class MaskedLanguage(Objective):
 
     def head(self, backbone: Transformer) -> Head:
         """Return the masked-language head, its output embeddings tied to the backbone's."""
-        from osbert.models.predictions import MaskedLanguageHead
+        from osbert.models.heads.predictions import MaskedLanguageHead
 
         return MaskedLanguageHead(backbone, target=self.name)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
         """Start the bias at the log unigram probabilities, if so set."""
-        from osbert.models.predictions import begin_at_unigrams
+        from osbert.models.heads.predictions import begin_at_unigrams
 
         if self.unigram_start:
             begin_at_unigrams(head, counts)

@@ -17,8 +17,8 @@ from osbert.objectives import Objective
 from osbert.text.document import Document, Documents, sources
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Transformer
 
 FOLLOWS, ELSEWHERE = 0, 1
 """The labels, as google-research/bert and Hugging Face number them: IsNext, NotNext."""
@@ -70,7 +70,7 @@ class NextSentence(Objective):
 
     def head(self, backbone: Transformer) -> Head:
         """Return a linear layer on the pooled state, two scores a sequence."""
-        from osbert.models.predictions import SequenceHead
+        from osbert.models.heads.predictions import SequenceHead
 
         return SequenceHead(backbone, kind="nsp", target=self.name, labels=2)
 

@@ -17,8 +17,8 @@ from osbert.objectives import Objective
 from osbert.text.document import Document, Documents
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Transformer
 
 KEPT, SWAPPED = 0, 1
 """The labels, as Hugging Face numbers them: original order, switched order."""
@@ -68,7 +68,7 @@ class SentenceOrder(Objective):
 
     def head(self, backbone: Transformer) -> Head:
         """Return a linear layer on the pooled state, two scores a sequence."""
-        from osbert.models.predictions import SequenceHead
+        from osbert.models.heads.predictions import SequenceHead
 
         return SequenceHead(backbone, kind="sentence_order", target=self.name, labels=2)
 

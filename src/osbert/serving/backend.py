@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
-from osbert.models.transformer import Architecture
+from osbert.models.families.transformer import Architecture
 from osbert.serving.vector_settings import Pooling
 from osbert.tasks import Prediction, Task
 

@@ -24,7 +24,7 @@ from osbert.interop.sentence_files import SentenceModel, read_sentence_model
 from osbert.interop.task_files import read_task
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import read_json
-from osbert.models.heads import Learner
+from osbert.models.contract import Learner
 from osbert.serving.backend import Backend, Vectors
 from osbert.serving.embedder import Embedder, settled
 from osbert.serving.onnx_backend import OnnxBackend

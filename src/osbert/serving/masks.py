@@ -13,8 +13,8 @@ from osbert.data.pack import Run
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.interop.huggingface import read_heads
 from osbert.interop.opening import CAREFUL
-from osbert.models.heads import Learner
-from osbert.models.predictions import MaskedLanguageHead
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.serving.engine import Engine
 from osbert.serving.torch_backend import TorchBackend
 from osbert.text.file_tokenizer import FileTokenizer

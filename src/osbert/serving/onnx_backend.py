@@ -12,7 +12,7 @@ from osbert.data.rectangles import Rectangle, rectangles
 from osbert.errors import Problems, UserError
 from osbert.interop.onnx_files import ONNX, READ, open_onnx, reason
 from osbert.interop.padded import POOLER, SCORES, SPAN_SCORES, STATES
-from osbert.models.transformer import Architecture
+from osbert.models.families.transformer import Architecture
 from osbert.serving.backend import Pooling, Vectors
 from osbert.tasks import Prediction, Task
 from osbert.text.file_tokenizer import AnyTokenizer

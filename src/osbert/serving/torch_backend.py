@@ -11,9 +11,9 @@ from torch import Tensor
 from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.evaluation import forward
-from osbert.models.heads import Head, Learner
+from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Architecture
 from osbert.models.pooling import pooled
-from osbert.models.transformer import Architecture
 from osbert.serving.backend import Vectors
 from osbert.serving.vector_settings import Pooling
 from osbert.tasks import Prediction, Task

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from osbert.data.long_texts import Long
 from osbert.errors import UserError, nearest
 from osbert.models import pooling
-from osbert.models.layer_choice import Features, chosen_layers
+from osbert.models.adapting.layer_choice import Features, chosen_layers
 
 Pooling = Literal[pooling.Pooling, "pooler", "tokens"]
 """What makes one vector of a sequence, BERT's own tanh layer on its summary, or no pooling."""

@@ -23,7 +23,7 @@ from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
+    from osbert.models.contract import Head
     from osbert.tasks.calibration import Calibration
 
 __all__ = ["Inputs", "Prediction", "Record", "Task", "load", "note_unlabelled"]

@@ -25,8 +25,8 @@ from osbert.tasks.choices.labels import Said, counting_of
 from osbert.tasks.tables.cut import CutTask
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ class Choose(Tempered, CutTask):
 
     def head(self, backbone: Transformer) -> Head:
         """Return a vector whose product with the pooled state scores a choice."""
-        from osbert.models.grouped import ChoiceHead
+        from osbert.models.heads.grouped import ChoiceHead
 
         return ChoiceHead(backbone, target=self.name, dropout=backbone.architecture.dropout)
 

@@ -21,8 +21,8 @@ from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Transformer
 
 
 SHOWN = 12
@@ -129,7 +129,7 @@ class Classify(Tempered, TextTask):
 
     def head(self, backbone: Transformer) -> Head:
         """Return a linear layer from the pooled state to K scores."""
-        from osbert.models.predictions import SequenceHead
+        from osbert.models.heads.predictions import SequenceHead
 
         share = backbone.architecture.dropout
         return SequenceHead(backbone, kind="classify", target=self.name, labels=len(self.labels), dropout=share)

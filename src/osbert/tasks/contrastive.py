@@ -24,8 +24,8 @@ from osbert.tasks.stsb import Stsb
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Transformer
 
 BLOCK = 1024
 """Rows that are compared with all others at a time."""
@@ -189,7 +189,7 @@ class Contrastive(TextTask):
 
     def head(self, backbone: Transformer) -> Head:
         """Return the head. Raises UserError when no dropout makes a difference between a text and itself."""
-        from osbert.models.contrastive import ContrastiveHead
+        from osbert.models.heads.contrastive import ContrastiveHead
 
         sizes = backbone.architecture
         if self.text and not self.pair and not (sizes.dropout or sizes.attention_dropout):

@@ -18,8 +18,8 @@ from osbert.tasks import Prediction, Record
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Regress(TextTask):
 
     def head(self, backbone: Transformer) -> Head:
         """Return a linear layer from the pooled state to one number."""
-        from osbert.models.predictions import SequenceHead
+        from osbert.models.heads.predictions import SequenceHead
 
         share = backbone.architecture.dropout
         return SequenceHead(backbone, kind="regress", target=self.name, labels=1, dropout=share)

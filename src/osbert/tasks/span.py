@@ -28,8 +28,8 @@ from osbert.tasks.spans.windows import Cutter, Window, covering, encoding
 from osbert.tasks.tables import TableTask
 
 if TYPE_CHECKING:
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Transformer
     from osbert.tasks.calibration import Calibration
 
 
@@ -210,7 +210,7 @@ class Span(TableTask):
 
     def head(self, backbone: Transformer) -> Head:
         """Return a start and an end vector."""
-        from osbert.models.grouped import SpanHead
+        from osbert.models.heads.grouped import SpanHead
 
         return SpanHead(backbone, target=self.name)
 

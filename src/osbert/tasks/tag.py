@@ -22,16 +22,16 @@ from osbert.data.tagged import Tagged, TagReading, read_tagged, tagged_files
 from osbert.data.tags import Scheme, Span, follows, label_names, read_tags, write_tags
 from osbert.data.windows import Window, windows
 from osbert.errors import Problems, UserError, nearest
-from osbert.models.layer_choice import Features
+from osbert.models.adapting.layer_choice import Features
 from osbert.tasks import Inputs, Prediction, Record, Task
 from osbert.tasks.passages import Entities, Passage, cut_words, numbered, passages
 from osbert.tasks.passages.inputs import plain_inputs
 from osbert.text.split import Split, ranges
 
 if TYPE_CHECKING:
-    from osbert.models.chain import Chain
-    from osbert.models.heads import Head
-    from osbert.models.transformer import Transformer
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Transformer
+    from osbert.models.heads.chain import Chain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ class Tag(Task):
 
     def head(self, backbone: Transformer) -> Head:
         """Return a linear layer from each token's state to K scores, with a CRF's steps or on features if so set."""
-        from osbert.models.tagging import TagHead
+        from osbert.models.heads.tagging import TagHead
 
         return TagHead(
             backbone,
@@ -237,14 +237,14 @@ class Tag(Task):
 
     def learnt(self, head: Head) -> dict[str, list[Any]]:
         """Return a CRF's scores of steps, by the names of a Chain."""
-        from osbert.models.tagging import TagHead
+        from osbert.models.heads.tagging import TagHead
 
         assert isinstance(head, TagHead)
         return {} if head.crf is None else {name: part.tolist() for name, part in vars(head.crf.chain()).items()}
 
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
         """Return `decode` with a CRF's scores of steps."""
-        from osbert.models.chain import Chain
+        from osbert.models.heads.chain import Chain
 
         chain = Chain(**{name: np.array(part) for name, part in learnt.items()}) if learnt else self._chain()
         return partial(self._decoded, chain)
@@ -287,7 +287,7 @@ class Tag(Task):
 
     def _chain(self) -> Chain:
         """Return the scores of steps before anything is learnt: none, but for what is ruled out."""
-        from osbert.models.chain import Chain
+        from osbert.models.heads.chain import Chain
 
         free = Chain.free(len(self.labels))
         return free.legal(self.labels, lambda before, tag: follows(before, tag, self.scheme)) if self.legal else free

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from osbert.data.batch import Batch, Target
-from osbert.models.threads import threads_for_batch
+from osbert.models.fast.threads import threads_for_batch
 from osbert.training.distributed import Group
 from osbert.training.parallel import Parallel
 from osbert.training.processor import Processor

@@ -68,7 +68,7 @@ class Mean:
 
 
 class Outcome(Protocol):
-    """What a learner returns for each objective, as models/heads.py's Loss."""
+    """What a learner returns for each objective, as models/contract.py's Loss."""
 
     @property
     def total(self) -> Tensor:

@@ -1,0 +1,165 @@
+"""Feature-based use: a frozen encoder's layers, kept on disk, and a bidirectional LSTM on them (section 5.3).
+
+Which layers, layer_choice.py says; "mix" is ELMo's scalar mix (Peters et al. 2018, section 3.2): gamma * sum of
+softmax(s)_j h_j. The encoder never learns, so what it says of a sequence is worked out once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from osbert.data.batch import Batch, micro_batches
+from osbert.data.example import Example
+from osbert.data.ragged import begins
+from osbert.files import replace_file
+from osbert.models.adapting.layer_choice import Features, chosen_layers
+from osbert.models.adapting.recurrent import Recurrent
+from osbert.models.families.transformer import Architecture, States, Transformer
+
+WIDTH = 768
+"""Width of the bidirectional LSTM, half of it in each direction."""
+TOKENS = 4096
+"""Most tokens that are encoded at a time."""
+VECTORS = "features-*.f16"
+"""The names of the files that vectors are kept in."""
+
+
+class Frozen:
+    """States of some layers of an encoder that does not learn, side by side: `hidden` is (N, layers * D).
+
+    They have half precision, on disk or not, so that training and prediction see the same numbers.
+    """
+
+    def __init__(self, backbone: Transformer, layers: range) -> None:
+        """Read `layers` of `backbone`, whose weights are kept from learning."""
+        self.backbone = backbone.requires_grad_(False)
+        self.layers = layers
+        self.kept: dict[bytes, int] = {}
+        self.vectors: NDArray[np.float16] | None = None
+
+    def __call__(self, batch: Batch) -> States:
+        """Return the states of a batch: from disk where all its sequences are there, else from the encoder."""
+        places = [self.kept.get(key) for key in _keys(batch)]
+        if self.vectors is None or any(place is None for place in places):
+            found = self._encoded(batch)
+        else:
+            rows = [self.vectors[place : place + n] for place, n in zip(places, batch.lengths)]  # type: ignore[operator]
+            found = torch.from_numpy(np.concatenate(rows)).to(batch.ids.device)
+        hidden = found.float()  # (N, layers * D)
+        return States(hidden=hidden, summary=hidden[batch.starts], pooled=hidden[batch.starts])
+
+    def keep(self, folder: Path, examples: Iterable[Example]) -> Path:
+        """Work out the vectors of some sequences and write them to a file in `folder`, unless it is there already.
+
+        Damaged vectors are worked out anew. From then on they are read by a memory map. Raises OSError when the disk is
+        full.
+        """
+        ordered = list({_key(example.ids, example.segments): example for example in examples}.items())
+        path = folder / VECTORS.replace("*", self._fingerprint([key for key, _ in ordered]))
+        if not _is_whole(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            # By ordinary writes: to write into a map of a file for which the disk has no room ends the process.
+            replace_file(path, lambda aside: self._write(aside, [example for _, example in ordered]))
+        lengths = np.array([len(example) for _, example in ordered], np.int64)
+        width = len(self.layers) * self.backbone.architecture.width
+        self.vectors = np.memmap(path, np.float16, mode="r", shape=(int(lengths.sum()), width))
+        self.kept = dict(zip((key for key, _ in ordered), begins(lengths).tolist()))
+        return path
+
+    def _write(self, path: Path, examples: Sequence[Example]) -> None:
+        device = next(self.backbone.parameters()).device
+        digest = hashlib.blake2b()
+        with path.open("wb") as file:
+            for part in _parts(examples):
+                numbered = [replace(example, record=place, targets={}) for place, example in enumerate(part)]
+                found: list[Tensor] = [torch.empty(0)] * len(part)
+                for batch in micro_batches(numbered, TOKENS):
+                    rows = self._encoded(batch.to(device)).cpu().split(list(batch.lengths))
+                    for place, row in zip(batch.records.tolist(), rows, strict=True):
+                        found[place] = row
+                content = torch.cat(found).numpy().tobytes()
+                digest.update(content)
+                file.write(content)
+            file.write(digest.digest())
+
+    def _encoded(self, batch: Batch) -> Tensor:
+        """Return the layers (N, layers * D) as the encoder gives them, in float16."""
+        training = self.backbone.training
+        self.backbone.eval()
+        with torch.no_grad(), torch.autocast(batch.ids.device.type, enabled=False):
+            states = [state for number, state in enumerate(self.backbone.layers(batch)) if number in self.layers]
+        self.backbone.train(training)
+        return torch.cat(states, dim=1).half()
+
+    def _fingerprint(self, keys: Sequence[bytes]) -> str:
+        """Return a name for the vectors: of the sequences, the layers and the encoder's weights but its pooler's."""
+        digest = hashlib.blake2b(repr(self.layers).encode(), digest_size=8)
+        for key in keys:
+            digest.update(key)
+        for name, weight in self.backbone.state_dict().items():
+            if not name.startswith("pooler."):  # it is not read, and a new one is another with each seed
+                digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+class FeatureLSTM(nn.Module):
+    """Layers of a frozen encoder (N, layers * D) -> (N, 768): combined, then a two-layer bidirectional LSTM."""
+
+    def __init__(self, architecture: Architecture, features: Features) -> None:
+        """Stand on an encoder of this architecture; all starts afresh, sums at equal weights."""
+        super().__init__()
+        self.count = len(chosen_layers(features, architecture.layers))
+        self.concatenated = features == "concat-last-four"
+        learnt = self.count > 1 and not self.concatenated
+        self.weights = nn.Parameter(torch.zeros(self.count)) if learnt else None
+        self.gamma = nn.Parameter(torch.ones(())) if features == "mix" else None
+        inputs = architecture.width * (self.count if self.concatenated else 1)
+        self.recurrent = Recurrent(replace(architecture, width=WIDTH, recurrent=2), inputs=inputs)
+
+    def forward(self, layers: Tensor, batch: Batch) -> Tensor:
+        """Return what the LSTM makes of the layers of a batch's tokens."""
+        return self.recurrent(self.combined(layers), batch)
+
+    def combined(self, layers: Tensor) -> Tensor:
+        """Return the features (N, inputs) of `layers` (N, layers * D)."""
+        if self.weights is not None:
+            stacked = layers.unflatten(1, (self.count, -1))  # (N, layers, D)
+            layers = torch.einsum("nld,l->nd", stacked, self.weights.softmax(0))
+        return layers if self.gamma is None else self.gamma * layers
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether there is a file of vectors whose last 64 bytes are the hash of the others."""
+    if not path.is_file():
+        return False
+    digest = hashlib.blake2b()
+    left = path.stat().st_size - digest.digest_size
+    with path.open("rb") as file:
+        while content := file.read(min(max(left, 0), 2**20)):
+            digest.update(content)
+            left -= len(content)
+        return file.read() == digest.digest()
+
+
+def _parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
+    """Yield examples some at a time, as many as may be in memory with all their vectors."""
+    for first in range(0, len(examples), 256):
+        yield examples[first : first + 256]
+
+
+def _keys(batch: Batch) -> Iterator[bytes]:
+    ids, segments = batch.ids.cpu().split(list(batch.lengths)), batch.segments.cpu().split(list(batch.lengths))
+    for own, segment in zip(ids, segments):
+        yield _key(own.numpy(), segment.numpy())
+
+
+def _key(ids: NDArray[np.integer], segments: NDArray[np.integer]) -> bytes:
+    return hashlib.blake2b(ids.astype("<i4").tobytes() + segments.astype(np.int8).tobytes(), digest_size=16).digest()

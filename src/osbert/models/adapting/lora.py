@@ -1,0 +1,106 @@
+"""LoRA (Hu et al. 2021): the query and value matrices learn a change of low rank; the encoder itself stays as it is.
+
+W becomes W + 2 U V with U (D, r) and V (r, D). U starts at 0, so that the first step is the encoder's own. When
+training has ended the change is added to W, and there is nothing left to compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from osbert.models.families.transformer import Transformer
+from osbert.models.fast.linear import Linear
+from osbert.models.fast.linear import linear as product
+from osbert.models.transformer.attention import Attention
+
+SCALE = 2.0
+"""What the change is multiplied by: LoRA's alpha / r."""
+CHANGED = ("query", "value")
+"""The matrices that learn (Hu et al., section 4.2)."""
+PLACES = {"query": 0, "key": 1, "value": 2}
+"""Where the matrices lie on each other in `Attention.inward`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factors:
+    """A change of low rank: `up` (D, r) times `down` (r, D)."""
+
+    up: Tensor
+    down: Tensor
+
+    def added(self, weight: Tensor) -> Tensor:
+        """Return the weight (D, D) with the change."""
+        return weight + self.up @ self.down
+
+
+class LowRank(nn.Module):
+    """Stands in for `Attention.inward`: a linear layer from D to 3 D whose queries and values have a change."""
+
+    def __init__(self, linear: Linear, rank: int) -> None:
+        """Change `linear`, which itself does not learn from now on."""
+        super().__init__()
+        width = linear.in_features
+        self.linear = linear.requires_grad_(False)
+        self.downs = nn.ParameterDict({name: torch.randn(rank, width) / width**0.5 for name in CHANGED})
+        self.ups = nn.ParameterDict({name: torch.zeros(width, rank) for name in CHANGED})
+
+    @property
+    def weight(self) -> Tensor:
+        """Return the changed matrices (3 D, D), for who wants a part of the product."""
+        parts = list(self.linear.weight.chunk(len(PLACES)))
+        for name, factors in self.factors().items():
+            parts[PLACES[name]] = factors.added(parts[PLACES[name]])
+        return torch.cat(parts)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Return the biases (3 D,), which have no change."""
+        return self.linear.bias
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return queries, keys and values side by side, (N, 3 D), for `hidden` (N, D)."""
+        parts = list(self.linear(hidden).chunk(len(PLACES), dim=-1))
+        for name, factors in self.factors().items():
+            low = product(hidden, factors.down)  # (N, r)
+            parts[PLACES[name]] = parts[PLACES[name]] + product(low, factors.up)
+        return torch.cat(parts, dim=-1)
+
+    def factors(self) -> dict[str, Factors]:
+        """Return the change of each matrix that has one."""
+        return {name: Factors(up=SCALE * self.ups[name], down=self.downs[name]) for name in CHANGED}
+
+
+def add_low_rank(backbone: Transformer, rank: int) -> list[nn.Module]:
+    """Put changes of a rank into every block, with random numbers from torch's global generator; return what learns."""
+    added: list[nn.Module] = []
+    for attention in _attentions(backbone):
+        assert isinstance(attention.inward, Linear)
+        changed = LowRank(attention.inward, rank)
+        attention.inward = changed  # type: ignore[assignment]
+        added += [changed.downs, changed.ups]
+    return added
+
+
+@torch.no_grad()
+def merge(backbone: Transformer) -> list[dict[str, Factors]]:
+    """Add the changes to the matrices and take them out of the backbone; return what they were, block by block."""
+    taken = []
+    for attention in _attentions(backbone):
+        changed: nn.Module = attention.inward
+        assert isinstance(changed, LowRank)
+        factors = changed.factors()
+        taken.append({name: Factors(up=one.up.detach(), down=one.down.detach()) for name, one in factors.items()})
+        changed.linear.weight.copy_(changed.weight)
+        attention.inward = changed.linear.requires_grad_(True)
+    return taken
+
+
+def _attentions(backbone: Transformer) -> Iterator[Attention]:
+    for block in backbone.blocks:
+        attention = block.attention
+        assert isinstance(attention, Attention)
+        yield attention

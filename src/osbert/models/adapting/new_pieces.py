@@ -1,0 +1,35 @@
+"""Gives a trained learner more pieces: each new row starts at the mean of the old pieces that spelt the word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
+
+
+@torch.no_grad()
+def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
+    """Add a row for each of `spellings`, the ids of the old pieces that spelt the new one, behind the old rows.
+
+    Embeddings, and with them the tied output embeddings, and the masked-language heads' biases. Make the optimiser
+    after this: the weights are new tensors.
+    """
+    backbone = learner.backbone
+    pieces = backbone.embeddings.pieces
+    pieces.weight = nn.Parameter(_with_means(pieces.weight, spellings))
+    pieces.num_embeddings = len(pieces.weight)
+    backbone.architecture = replace(backbone.architecture, vocabulary=len(pieces.weight))
+    for head in learner.heads.values():
+        if isinstance(head, MaskedLanguageHead):
+            head.bias = nn.Parameter(_with_means(head.bias, spellings))
+
+
+def _with_means(rows: Tensor, spellings: Sequence[Sequence[int]]) -> Tensor:
+    """Return `rows` (V, ...) with the mean of rows[spelling] for each spelling behind them."""
+    means = [rows[list(spelling)].mean(dim=0, keepdim=True) for spelling in spellings]
+    return torch.cat([rows, *means])

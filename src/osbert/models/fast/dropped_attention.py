@@ -1,0 +1,83 @@
+"""Attention with dropout on the CPU, whose fused attention knows none: the products one by one, with little memory.
+
+Of each weight its value and two bytes of dropout's random numbers are kept for the way back; all else lives in buffers
+that stay in the processor's cache, for a few heads at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from osbert.models.fast.dropout import Chances
+from osbert.models.fast.threads import threads_for
+
+WEIGHTS = 2**20
+"""About how many attention weights are worked on at a time."""
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *, visible: Tensor | None, dropout: float) -> Tensor:
+    """Return the mixed values (B, H, Q, K) of sequences of equal length.
+
+    `query` (B, H, Q, K), `key` and `value` (B, H, T, K). `visible` (B or 1, 1, Q, T), queries in rows: True where q
+    sees k; None for everywhere. `dropout`: the share of the weights that is dropped.
+    """
+    hidden = None if visible is None else ~visible
+    with torch.autocast(query.device.type, enabled=False):
+        columns = (column.to(value.dtype).contiguous() for column in (query, key, value))
+        mixed: Tensor = _Attention.apply(*columns, hidden, Chances(dropout))
+    return mixed
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        query, key, value, hidden, chances = given
+        mixed = torch.empty_like(query)
+        weights = value.new_empty(*query.shape[:3], value.shape[2])  # (B, H, Q, T)
+        scale = query.shape[-1] ** -0.5
+        levels = chances.draw(weights.shape)
+        with threads_for(weights.numel() * query.shape[-1]):
+            for at in _pieces(weights):
+                here, q, k, v, out = (column[at].flatten(0, 1) for column in (weights, query, key, value, mixed))
+                torch.baddbmm(here, q, k.transpose(1, 2), beta=0, alpha=scale, out=here)
+                if hidden is not None:
+                    weights[at].masked_fill_(hidden[at[0] if len(hidden) > 1 else slice(None)], float("-inf"))
+                torch.softmax(here, dim=-1, out=here)
+                factors = chances.factors(levels[at].flatten(0, 1), here.dtype)
+                torch.bmm(factors.mul_(here), v, out=out)
+        ctx.save_for_backward(query, key, value, weights, levels)
+        ctx.chances = chances
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *towards: Any) -> Any:
+        query, key, value, weights, levels = ctx.saved_tensors
+        gradients = [torch.empty_like(column) for column in (query, key, value)]
+        given = (weights, levels, query, key, value, towards[0].contiguous(), *gradients)
+        scale = query.shape[-1] ** -0.5
+        with threads_for(weights.numel() * query.shape[-1]):
+            for at in _pieces(weights):
+                here, drawn, q, k, v, slope, of_q, of_k, of_v = (column[at].flatten(0, 1) for column in given)
+                factors = ctx.chances.factors(drawn, here.dtype)
+                of_weights = torch.bmm(slope, v.transpose(1, 2)).mul_(factors)
+                torch.bmm(factors.mul_(here).transpose(1, 2), slope, out=of_v)
+                of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype).mul_(scale)
+                torch.bmm(of_scores, k, out=of_q)
+                torch.bmm(of_scores.transpose(1, 2), q, out=of_k)
+        return *gradients, None, None
+
+
+def _pieces(weights: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Yield the places in (B, H) to work on together: whole sequences, or some heads of one where it is long."""
+    count, heads, queries, length = weights.shape
+    of_heads = min(heads, max(1, WEIGHTS // (queries * length)))
+    sequences = max(1, WEIGHTS // (heads * queries * length))
+    for first in range(0, count, sequences):
+        for head in range(0, heads, of_heads):
+            yield slice(first, first + sequences), slice(head, head + of_heads)

@@ -1,0 +1,86 @@
+"""Linear layers for flat tokens, of which no two batches have the same number; the products choose their threads.
+
+In bf16 the CPU's products come from oneDNN, which compiles a kernel for each new shape and keeps a thousand of them:
+with as many shapes as batches that is slow, and takes gigabytes. So there, and only inside of the product, rows of 0
+are added up to a round number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from osbert.models.fast.threads import threads_for
+
+ROWS = 128
+"""The number of rows is made a multiple of this."""
+
+
+class Linear(nn.Linear):
+    """torch's linear layer, by `linear`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return (N, outputs) from (N, inputs)."""
+        return linear(input, self.weight, self.bias)
+
+
+def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return (N, outputs) from `rows` (N, inputs), `weight` (outputs, inputs) and `bias` (outputs,)."""
+    precision = precision_of(rows)
+    if torch.is_grad_enabled() and rows.device.type == "cpu" and not torch.compiler.is_compiling():
+        with torch.autocast("cpu", enabled=False):
+            made: Tensor = _Product.apply(rows, weight, bias, precision)
+        return made
+    if not compiled(rows.device.type, precision):
+        return functional.linear(rows, weight, bias)
+    return functional.linear(rounded(rows.to(precision)), weight, bias)[: len(rows)]
+
+
+class _Product(torch.autograd.Function):
+    """The CPU's product with its gradients, each in as many threads as pay."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        rows, weight, bias, precision = given
+        added = None if bias is None else bias.to(precision)
+        columns = rounded(rows.to(precision)), weight.to(precision)
+        ctx.save_for_backward(*columns)
+        ctx.kinds = rows.dtype, weight.dtype, None if bias is None else bias.dtype
+        with threads_for(len(rows) * weight.numel()):
+            return functional.linear(*columns, added)[: len(rows)]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *towards: Any) -> Any:
+        rows, weight = ctx.saved_tensors
+        count, slope = len(towards[0]), rounded(towards[0])
+        found: list[Tensor | None] = [None] * 4
+        with threads_for(len(rows) * weight.numel()):
+            if ctx.needs_input_grad[0]:
+                found[0] = (slope @ weight)[:count].to(ctx.kinds[0])
+            if ctx.needs_input_grad[1]:
+                found[1] = (slope.t() @ rows).to(ctx.kinds[1])
+            if ctx.needs_input_grad[2]:
+                found[2] = slope.sum(0).to(ctx.kinds[2])
+        return tuple(found)
+
+
+def precision_of(rows: Tensor) -> torch.dtype:
+    """Return the precision in which products with `rows` are made: autocast's, else their own."""
+    kind = rows.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
+
+
+def rounded(rows: Tensor) -> Tensor:
+    """Return `rows` (N, D) with rows of 0 behind them where their products are compiled, else as they are."""
+    missing = -len(rows) % ROWS if compiled(rows.device.type, rows.dtype) else 0
+    return functional.pad(rows, (0, 0, 0, missing)) if missing else rows
+
+
+def compiled(device: str, precision: torch.dtype) -> bool:
+    """Return whether products are compiled for their shapes on this type of device."""
+    return device == "cpu" and precision == torch.bfloat16

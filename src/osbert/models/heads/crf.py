@@ -1,0 +1,82 @@
+"""A conditional random field over chains of labels (Lafferty et al. 2001): its likelihood, flat and without padding.
+
+A path of labels scores what its labels score by themselves, and what each step from a label to the next scores; its
+probability is its share among all paths. The sum over all paths is found by the forward algorithm, all chains at once.
+Decoding is chain.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
+
+from osbert.models.heads.chain import Chain
+
+
+class ChainField(nn.Module):
+    """Scores of K labels' steps, learnt: `first` and `last` (K,), `steps` (K, K) from a label (row) to the next.
+
+    What the chain of `bans` adds is no parameter: it rules steps out.
+    """
+
+    first_bans: Tensor
+    steps_bans: Tensor
+    last_bans: Tensor
+
+    def __init__(self, bans: Chain) -> None:
+        """Start all steps alike, at 0."""
+        super().__init__()
+        count = len(bans.first)
+        self.first = nn.Parameter(torch.zeros(count))
+        self.steps = nn.Parameter(torch.zeros(count, count))
+        self.last = nn.Parameter(torch.zeros(count))
+        for name in ("first", "steps", "last"):
+            self.register_buffer(f"{name}_bans", torch.from_numpy(getattr(bans, name)).float(), persistent=False)
+
+    def log_likelihood(self, scores: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return the log-probability (S,) of the labels (M,) of S chains that lie end to end, `lengths` labels each.
+
+        `scores` (M, K): what each label scores by itself.
+        """
+        if not lengths:  # no chain, but a loss of 0 with gradients of 0 for all processes to share
+            return scores.sum(dim=1) + sum(weight.sum() for weight in self.parameters())
+        return self._paths(scores, labels, lengths) - self._sums(scores, lengths)
+
+    def chain(self) -> Chain:
+        """Return what was learnt, with what is ruled out, for decoding."""
+        first, steps, last = (part.detach().cpu().double().numpy() for part in self._parts())
+        return Chain(first=first, steps=steps, last=last)
+
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.first + self.first_bans, self.steps + self.steps_bans, self.last + self.last_bans
+
+    def _paths(self, scores: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return the score (S,) of each chain's own path."""
+        first, steps, last = self._parts()
+        sizes = torch.tensor(lengths, device=labels.device)
+        ends = sizes.cumsum(0)
+        begins = ends - sizes
+        gained = scores.gather(1, labels[:, None]).squeeze(1)  # (M,)
+        gained = gained.index_add(0, begins, first[labels[begins]])
+        gained = gained.index_add(0, ends - 1, last[labels[ends - 1]])
+        inner = torch.ones_like(labels, dtype=torch.bool).index_fill(0, begins, False)
+        inner = inner.nonzero().squeeze(1)
+        gained = gained.index_add(0, inner, steps[labels[inner - 1], labels[inner]])
+        chains = torch.repeat_interleave(torch.arange(len(sizes), device=labels.device), sizes)
+        return gained.new_zeros(len(sizes)).index_add(0, chains, gained)
+
+    def _sums(self, scores: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return the log-sum (S,) over all paths of each chain; at step t only chains longer than t take part."""
+        first, steps, last = self._parts()
+        packed = pack_sequence(scores.split(list(lengths)), enforce_sorted=False)  # longest chains first
+        head, *others = packed.data.split(packed.batch_sizes.tolist())
+        paths = first + head  # (S, K): all paths up to here that end in each label
+        over: list[Tensor] = []
+        for own in others:
+            over.append(paths[len(own) :])
+            paths = torch.logsumexp(paths[: len(own), :, None] + steps, dim=1) + own
+        over.append(paths)
+        return torch.logsumexp(torch.cat(over[::-1]) + last, dim=1)[packed.unsorted_indices]

@@ -1,0 +1,90 @@
+"""Heads whose softmax runs over a group: a sequence's tokens (the span of an answer), or the choices of a record."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from osbert.data.batch import Batch
+from osbert.models.contract import Head, Loss
+from osbert.models.families.transformer import States, Transformer, initialise_scores
+from osbert.models.fast.dropout import Dropout
+from osbert.models.fast.linear import Linear
+
+
+class SpanHead(Head):
+    """States of all tokens -> two scores a token, by a start and an end vector with a bias each (section 4.2)."""
+
+    kind = "span"
+
+    def __init__(self, backbone: Transformer, *, target: str) -> None:
+        """Stand on `backbone`; learn from the batch's targets `target`: tokens with label 0 (start) or 1 (end)."""
+        super().__init__()
+        self.target = target
+        self.linear = Linear(backbone.architecture.width, 2)
+        initialise_scores(self.linear, backbone.architecture.deviation)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (N, 2) of every token being a start and an end."""
+        return self.linear(states.hidden)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed negative log-likelihood of starts and ends, each under a softmax over its sequence.
+
+        The mean over both is that of the start's and the end's mean, as google-research/bert takes it.
+        """
+        target = batch.targets[self.target]
+        scores = self.outputs(states, batch).float()
+        tokens = torch.arange(len(scores), device=scores.device)
+        rows = torch.searchsorted(batch.starts, tokens, right=True) - 1  # (N,): the sequence of each token
+        logs, top = log_softmax_within(scores, rows, len(batch.lengths))
+        chosen = target.index, target.labels
+        hits = (scores.detach()[chosen] == top[rows[target.index], target.labels]).sum()
+        return Loss(total=-logs[chosen].sum(), count=target.count, hits=hits)
+
+
+class ChoiceHead(Head):
+    """Pooled states of a record's choices -> a score each, by one vector and a bias (SWAG, section 4.4)."""
+
+    kind = "choose"
+    sparse = True
+
+    def __init__(self, backbone: Transformer, *, target: str, dropout: float = 0.0) -> None:
+        """Stand on `backbone`; learn from the batch's targets `target`, which the right choices alone carry.
+
+        `dropout`: the share of the pooled state dropped in training.
+        """
+        super().__init__()
+        self.target = target
+        self.dropout = Dropout(dropout)
+        self.linear = Linear(backbone.architecture.width, 1)
+        initialise_scores(self.linear, backbone.architecture.deviation)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the score (B, 1) of every choice."""
+        return self.linear(self.dropout(states.pooled))
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed negative log-likelihood of the right choices, under a softmax over those of a record.
+
+        The batch must hold all choices of its records: a task says so by `together`.
+        """
+        right = batch.targets[self.target].index
+        scores = self.outputs(states, batch).float()
+        records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
+        logs, top = log_softmax_within(scores, rows, len(records))
+        hits = (scores.detach()[right] == top[rows[right]]).sum()
+        return Loss(total=-logs[right].sum(), count=batch.targets[self.target].count, hits=hits)
+
+
+def log_softmax_within(scores: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the log-softmax of scores (N, K) over those of one row, `rows` (N,) of `count`; and each row's highest.
+
+    Of shapes (N, K) and (count, K); no padding, and no loop over rows.
+    """
+    places = rows[:, None].expand_as(scores)
+    lowest = torch.full((count, scores.shape[1]), -torch.inf, dtype=scores.dtype, device=scores.device)
+    top = lowest.scatter_reduce(0, places, scores.detach(), "amax")
+    shifted = scores - top[rows]
+    sums = torch.zeros_like(top).index_add(0, rows, shifted.exp())
+    return shifted - sums.log()[rows], top

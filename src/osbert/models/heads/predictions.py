@@ -1,0 +1,124 @@
+"""Heads that predict: masked pieces from token states, and labels or numbers from a sequence's pooled state."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from osbert.data.batch import Batch, Target
+from osbert.models.contract import Head, Loss
+from osbert.models.families.transformer import States, Transformer, initialise, initialise_scores
+from osbert.models.fast.cross_entropy import linear_cross_entropy
+from osbert.models.fast.dropout import Dropout
+from osbert.models.fast.linear import Linear, linear
+from osbert.models.transformer.block import ACTIVATIONS
+
+
+class MaskedLanguageHead(Head):
+    """States of masked tokens -> scores over the vocabulary (BERT, section 3.1).
+
+    Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece.
+    Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
+    """
+
+    kind = "mlm"
+    sparse = True
+
+    def __init__(self, backbone: Transformer, *, target: str = "mlm") -> None:
+        """Stand on `backbone`, sharing its piece embeddings; learn from the batch's targets named `target`."""
+        super().__init__()
+        sizes = backbone.architecture
+        self.target = target
+        width = sizes.embedding or sizes.width  # a piece's embedding is what its score is a product with
+        self.dense = Linear(sizes.width, width)
+        self.activation = ACTIVATIONS[sizes.activation]
+        self.norm = nn.LayerNorm(width, eps=sizes.epsilon)
+        self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
+        # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
+        self.tied = (backbone.embeddings.pieces,)
+        initialise(self, sizes.deviation)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (M, V) at the labelled positions."""
+        return self.scores(states.hidden[batch.targets[self.target].index])
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Return the scores (M, V) of any token states (M, D)."""
+        return linear(self._transformed(hidden), self.tied[0].weight, self.bias)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
+        target = batch.targets[self.target]
+        hidden = self._transformed(states.hidden[target.index])
+        total, hits = linear_cross_entropy(hidden, self.tied[0].weight, self.bias, target.labels, target.weights)
+        return Loss(total=total, count=target.count, hits=hits)
+
+    def _transformed(self, hidden: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(hidden)))
+
+
+def begin_at_unigrams(head: Head, counts: NDArray[np.integer]) -> None:
+    """Set a vocabulary bias to the log of the pieces' shares in `counts` (V,), with one added to each count."""
+    shares = (counts + 1.0) / (counts + 1.0).sum()
+    head.get_parameter("bias").data.copy_(torch.from_numpy(np.log(shares)))
+
+
+class SequenceHead(Head):
+    """Pooled states -> K scores a sequence by one linear layer, for next sentences, classes or a number."""
+
+    sparse = True
+
+    def __init__(
+        self,
+        backbone: Transformer,
+        *,
+        kind: Literal["nsp", "sentence_order", "classify", "regress"],
+        target: str,
+        labels: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        """Stand on `backbone` with `labels` = K outputs (1 for "regress"); learn from the batch's targets `target`.
+
+        `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
+        fine-tuning (appendix A.3).
+        """
+        super().__init__()
+        if kind == "regress" and labels != 1:
+            raise ValueError(f"regression has one output, not {labels}")
+        self.kind = kind
+        self.target = target
+        self.dropout = Dropout(dropout)
+        self.linear = Linear(backbone.architecture.width, labels)
+        initialise_scores(self.linear, backbone.architecture.deviation)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (B, K) of every sequence; for "regress" (B, 1) numbers."""
+        return self.linear(self.dropout(states.pooled))
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed cross-entropy in nats, or the summed squared error for "regress"."""
+        target = batch.targets[self.target]
+        scores = self.outputs(states, batch)[target.index]  # (M, K)
+        return regression_loss(scores, target) if self.kind == "regress" else classification_loss(scores, target)
+
+
+def classification_loss(scores: Tensor, target: Target) -> Loss:
+    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right."""
+    hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
+    if target.weights is None:
+        total = functional.cross_entropy(scores.float(), target.labels, reduction="sum")
+    else:
+        total = (functional.cross_entropy(scores.float(), target.labels, reduction="none") * target.weights).sum()
+    return Loss(total=total, count=target.count, hits=hits)
+
+
+def regression_loss(scores: Tensor, target: Target) -> Loss:
+    """Return the (weighted) sum of squared errors of `scores` (M, 1), taken in float32."""
+    errors = (scores.squeeze(-1).float() - target.labels.float()).square()
+    total = errors.sum() if target.weights is None else (errors * target.weights).sum()
+    return Loss(total=total, count=target.count)

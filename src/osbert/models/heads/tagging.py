@@ -1,0 +1,73 @@
+"""The head that tags: token states -> scores of labels, each token by itself or as a chain (CRF)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from osbert.data.batch import Batch
+from osbert.models.adapting.features import WIDTH, FeatureLSTM, Frozen
+from osbert.models.adapting.layer_choice import Features, chosen_layers
+from osbert.models.contract import Head, Loss
+from osbert.models.families.transformer import States, Transformer, initialise_scores
+from osbert.models.fast.dropout import Dropout
+from osbert.models.fast.linear import Linear
+from osbert.models.heads.chain import Chain
+from osbert.models.heads.crf import ChainField
+from osbert.models.heads.predictions import classification_loss
+
+
+class TagHead(Head):
+    """Token states -> K scores a token by one linear layer (section 5.3); with a CRF the labels of a chain as one.
+
+    A CRF's targets are labels, plus K where a chain begins. Its loss is a mean over labels as well.
+    """
+
+    kind = "tag"
+    sparse = True
+
+    def __init__(
+        self,
+        backbone: Transformer,
+        *,
+        target: str,
+        labels: int,
+        chain: Chain | None = None,
+        features: Features = "none",
+    ) -> None:
+        """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets named `target`.
+
+        `chain`: what is added to a CRF's steps beside what is learnt; None for no CRF. `features`: freeze the backbone,
+        and learn a bidirectional LSTM on these of its layers instead.
+        """
+        super().__init__()
+        sizes = backbone.architecture
+        self.target = target
+        self.labels = labels
+        self.features: FeatureLSTM | None = None
+        if features != "none":
+            self.kind, self.sparse = "", False
+            self.frozen = Frozen(backbone, chosen_layers(features, sizes.layers))
+            self.features = FeatureLSTM(sizes, features)
+        self.dropout = Dropout(sizes.dropout if features == "none" else 0.0)  # the LSTM has its own
+        self.linear = Linear(sizes.width if features == "none" else WIDTH, labels)
+        initialise_scores(self.linear, sizes.deviation)
+        self.crf = None if chain is None else ChainField(chain)
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (N, K) of every token."""
+        return self.linear(self.dropout(self._hidden(states, batch)))
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed cross-entropy in nats over the labelled tokens, or a CRF's over its chains."""
+        target = batch.targets[self.target]
+        scores = self.linear(self.dropout(self._hidden(states, batch)[target.index]))  # (M, K)
+        if self.crf is None:
+            return classification_loss(scores, target)
+        begins = torch.nonzero(target.labels >= self.labels).squeeze(1)
+        lengths = torch.diff(begins, append=begins.new_tensor([len(target.labels)])).tolist()
+        likelihood = self.crf.log_likelihood(scores.float(), target.labels % self.labels, lengths)
+        return Loss(total=-likelihood.sum(), count=target.count)
+
+    def _hidden(self, states: States, batch: Batch) -> Tensor:
+        return states.hidden if self.features is None else self.features(states.hidden, batch)

@@ -1,0 +1,1 @@
+"""The parts of the Transformer: attention and its kernels, blocks, embeddings, and how a batch lies in memory."""

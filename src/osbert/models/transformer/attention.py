@@ -1,0 +1,69 @@
+"""Attention: multi-head self-attention over flat tokens, around one of the kernels (kernels.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from osbert.models.fast.linear import Linear, linear
+from osbert.models.transformer.kernels import Kernel, fastest, weights
+from osbert.models.transformer.layout import Layout
+from osbert.models.transformer.positions import neighbours, rotate
+
+if TYPE_CHECKING:
+    from osbert.models.families.transformer import Architecture
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over flat tokens: one product makes queries, keys and values; `kernel` mixes them."""
+
+    parts: ClassVar[Mapping[str, int]] = {"inward.weight": 3}
+    """How many matrices, one on the other, a weight holds: those of the queries, the keys and the values."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        """Make the two linear layers."""
+        super().__init__()
+        width = architecture.width
+        self.heads = architecture.heads
+        self.dropout = architecture.attention_dropout
+        self.kernel: Kernel = fastest
+        self.inward = Linear(width, 3 * width, bias=architecture.biases)
+        self.outward = Linear(width, width, bias=architecture.biases)
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Return (N, D) from `hidden` (N, D), or (R, D) where the layout says what is read."""
+        query, key, value = self._project(hidden, layout)
+        mixed = self.kernel(query, key, value, layout, dropout=self.dropout if self.training else 0.0)
+        return self.outward(mixed.flatten(1))
+
+    def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
+        """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
+        query, key, _ = self._project(hidden, layout)
+        return weights(query, key, layout)
+
+    @torch.no_grad()
+    def face_neighbours(self, strength: float) -> None:
+        """Start the query and key biases so that half the heads look at the token before or after it."""
+        biases = neighbours(self.heads, self.outward.in_features // self.heads, strength)
+        self.inward.bias[: biases.numel()] = biases.flatten()
+
+    def _project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+        if layout.read is None:
+            query, key, value = self.inward(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)  # 3 x (N, H, K)
+        else:
+            query, key, value = self._project_read(hidden, layout)
+        if layout.turns is not None:
+            query, key = rotate(query, layout.read_of(layout.turns)), rotate(key, layout.turns)
+        return query, key, value
+
+    def _project_read(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries (R, H, K) of the tokens that are read, and keys and values (N, H, K) of all."""
+        width = hidden.shape[1]
+        weight, bias = self.inward.weight, self.inward.bias
+        first, others = (None, None) if bias is None else (bias[:width], bias[width:])
+        query = linear(layout.read_of(hidden), weight[:width], first).unflatten(-1, (self.heads, -1))
+        both = linear(hidden, weight[width:], others).unflatten(-1, (2, self.heads, -1))  # (N, 2, H, K)
+        return query, *both.unbind(1)

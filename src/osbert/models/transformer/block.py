@@ -1,0 +1,73 @@
+"""Block: attention and feed-forward, each added to its input and normalised after (as BERT), or before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from osbert.models.adapting.adapters import adapter
+from osbert.models.fast.dropout import Dropout
+from osbert.models.fast.linear import Linear
+from osbert.models.transformer.attention import Attention
+from osbert.models.transformer.layout import Layout
+
+if TYPE_CHECKING:
+    from osbert.models.families.transformer import Architecture
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "relu": functional.relu,
+    "tanh": torch.tanh,
+}
+
+
+class Block(nn.Module):
+    """(N, D) -> (N, D): one layer of the encoder; (R, D) where only R of the tokens are read."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        """Make the layer an architecture asks for."""
+        super().__init__()
+        width, feedforward, biases = architecture.width, architecture.feedforward, architecture.biases
+        self.before = architecture.normalization == "pre"
+        self.attention = Attention(architecture)
+        self.attention_norm = norm(architecture)
+        self.up = Linear(width, feedforward, bias=biases)
+        self.activation = ACTIVATIONS[architecture.activation]
+        self.down = Linear(feedforward, width, bias=biases)
+        self.feedforward_norm = norm(architecture)
+        self.attention_adapter = adapter(architecture)
+        self.feedforward_adapter = adapter(architecture)
+        self.dropout = Dropout(architecture.dropout)
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Return the layer's output for `hidden` (N, D): (N, D), or (R, D) where the layout says what is read."""
+        mixed = self.attention(self.attention_norm(hidden) if self.before else hidden, layout)
+        hidden = layout.read_of(hidden) + self.attention_adapter(self.dropout(mixed))
+        if self.before:
+            return hidden + self._feed(self.feedforward_norm(hidden))
+        hidden = self.attention_norm(hidden)
+        return self.feedforward_norm(hidden + self._feed(hidden))
+
+    def compile(self, **options: Any) -> None:
+        """Compile the layer by torch.compile with `options`, apart from its kernel, which reads Python's integers."""
+        kernel: Callable[..., Tensor] = torch.compiler.disable(self.attention.kernel)
+        self.attention.kernel = kernel
+        super().compile(**options)
+
+    def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
+        """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
+        return self.attention.weights(self.attention_norm(hidden) if self.before else hidden, layout)
+
+    def _feed(self, hidden: Tensor) -> Tensor:
+        return self.feedforward_adapter(self.dropout(self.down(self.activation(self.up(hidden)))))
+
+
+def norm(architecture: Architecture, width: int = 0) -> nn.LayerNorm:
+    """Return a fresh normalisation of states (N, D), or of what is `width` wide."""
+    return nn.LayerNorm(width or architecture.width, eps=architecture.epsilon, bias=architecture.biases)

@@ -1,0 +1,56 @@
+"""Linear layers: the same products as torch's, in few shapes where each shape costs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from osbert.models.fast import linear as module
+from osbert.models.fast.linear import ROWS, Linear
+
+
+@pytest.fixture
+def shapes(monkeypatch) -> list[int]:
+    """Return the numbers of rows that products are made of from here on."""
+    seen: list[int] = []
+    product = functional.linear
+
+    def listen(rows, *others):
+        seen.append(len(rows))
+        return product(rows, *others)
+
+    monkeypatch.setattr(module.functional, "linear", listen)
+    return seen
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS - 1, ROWS, ROWS + 1])
+@pytest.mark.parametrize("biases", [True, False])
+def test_it_equals_torchs_in_bf16_with_its_gradients(count: int, biases: bool) -> None:
+    torch.manual_seed(0)
+    layer = Linear(24, 40, bias=biases)
+    rows = torch.randn(count, 24)
+    found = []
+    for product in (layer, lambda x: functional.linear(x, layer.weight, layer.bias)):
+        layer.zero_grad()
+        given = rows.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = product(given)
+        (out.float() ** 2).sum().backward()
+        found.append((out, given.grad, *(weight.grad for weight in layer.parameters())))
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
+
+
+def test_in_bf16_on_a_cpu_products_have_few_shapes(shapes) -> None:
+    layer = Linear(4, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert [len(layer(torch.zeros(count, 4))) for count in (1, ROWS, ROWS + 1)] == [1, ROWS, ROWS + 1]
+    assert shapes == [ROWS, ROWS, 2 * ROWS]
+
+
+def test_in_float32_nothing_is_added(shapes) -> None:
+    layer = Linear(4, 4)
+    assert len(layer(torch.zeros(5, 4))) == 5
+    assert shapes == [5]

@@ -1,0 +1,159 @@
+"""The heads: equality with the plain formulas, weights, and where gradients go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from osbert.data.batch import Target
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+
+
+def labelled(batch, **targets: Target):
+    return replace(batch, targets=targets)
+
+
+def per_sequence(labels, index, weights=None) -> Target:
+    labels = torch.tensor(labels)
+    weights = None if weights is None else torch.tensor(weights)
+    count = float(len(labels)) if weights is None else float(weights.sum())
+    return Target(labels=labels, index=torch.tensor(index), per_token=False, weights=weights, count=count)
+
+
+@settings(max_examples=20)
+@given(lengths=st.lists(st.integers(1, 10), min_size=1, max_size=4), seed=st.integers(0, 999), masked=st.integers(1, 4))
+def test_masked_language_head_is_all_positions_then_the_labelled_ones(
+    make_backbone, make_batch, lengths, seed, masked
+) -> None:
+    backbone, batch = make_backbone(), make_batch(lengths, seed=seed, masked=masked)
+    head = MaskedLanguageHead(backbone).eval()
+    states, target = backbone(batch), batch.targets["mlm"]
+    everywhere = head.scores(states.hidden)  # (N, V)
+    torch.testing.assert_close(head.outputs(states, batch), everywhere[target.index], rtol=1e-4, atol=1e-5)
+    ignoring = torch.full((batch.tokens,), -100).index_put((target.index,), target.labels)
+    expected = functional.cross_entropy(everywhere, ignoring, ignore_index=-100, reduction="sum")
+    loss = head(states, batch)
+    torch.testing.assert_close(loss.total, expected, rtol=1e-4, atol=1e-4)
+    assert loss.count == len(target.labels)
+    assert loss.hits == (everywhere.argmax(dim=1) == ignoring).sum()
+
+
+def test_masked_language_head_shares_the_piece_embeddings(make_backbone, make_batch) -> None:
+    backbone, batch = make_backbone(), make_batch([5], masked=1)
+    learner = Learner(backbone, {"mlm": MaskedLanguageHead(backbone)})
+    assert "heads.mlm.bias" in learner.state_dict()
+    shapes = [tuple(value.shape) for value in learner.state_dict().values()]
+    assert shapes.count((50, 16)) == 1
+    learner(batch)["mlm"].total.backward()
+    # A piece that is nowhere in the batch learns only through the vocabulary product.
+    absent = next(piece for piece in range(50) if piece not in batch.ids.tolist())
+    assert backbone.embeddings.pieces.weight.grad[absent].abs().max() > 0
+
+
+def test_a_copied_learner_keeps_its_own_tie(make_backbone, make_batch) -> None:
+    from copy import deepcopy
+
+    backbone = make_backbone()
+    learner = Learner(backbone, {"mlm": MaskedLanguageHead(backbone)})
+    twin = deepcopy(learner)
+    assert twin.heads["mlm"].tied[0] is twin.backbone.embeddings.pieces
+    assert twin.heads["mlm"].tied[0] is not backbone.embeddings.pieces
+
+
+def test_the_bias_starts_from_log_unigrams(make_backbone, make_batch) -> None:
+    backbone = make_backbone(deviation=1e-6)
+    unigrams = torch.rand(50, generator=torch.Generator().manual_seed(0)).log_softmax(dim=0)
+    head = MaskedLanguageHead(backbone)
+    head.bias.data.copy_(unigrams)
+    batch = make_batch([9, 8], masked=4)
+    loss = head(backbone(batch), batch)
+    expected = -unigrams[batch.targets["mlm"].labels].sum()
+    torch.testing.assert_close(loss.total, expected, rtol=1e-4, atol=1e-4)
+    assert torch.all(MaskedLanguageHead(backbone).bias == 0)
+
+
+def test_weights_are_shares_of_the_sum(make_backbone, make_batch) -> None:
+    backbone, batch = make_backbone(), make_batch([5, 4, 3])
+    head = SequenceHead(backbone, kind="classify", target="topic", labels=3).eval()
+    weighted = labelled(batch, topic=per_sequence([0, 2], [2, 0], [0.25, 2.0]))
+    states = backbone(batch)
+    loss = head(states, weighted)
+    each = functional.cross_entropy(head.outputs(states, batch)[[2, 0]], torch.tensor([0, 2]), reduction="none")
+    torch.testing.assert_close(loss.total, 0.25 * each[0] + 2 * each[1])
+    assert loss.count == 2.25
+
+
+def test_regression_is_squared_error(make_backbone, make_batch) -> None:
+    backbone, batch = make_backbone(), make_batch([5, 4, 3])
+    head = SequenceHead(backbone, kind="regress", target="score", labels=1).eval()
+    states = backbone(batch)
+    outputs = head.outputs(states, batch)
+    assert outputs.shape == (3, 1)
+    plain = head(states, labelled(batch, score=per_sequence([0.5, -1.0, 2.0], [0, 1, 2])))
+    torch.testing.assert_close(plain.total, ((outputs[:, 0] - torch.tensor([0.5, -1.0, 2.0])) ** 2).sum())
+    assert plain.hits is None
+    weighted = head(states, labelled(batch, score=per_sequence([0.5, 2.0], [0, 2], [1.0, 0.0])))
+    torch.testing.assert_close(weighted.total, (outputs[0, 0] - 0.5) ** 2)
+    with pytest.raises(ValueError, match="one output"):
+        SequenceHead(backbone, kind="regress", target="score", labels=2)
+
+
+def test_hits_count_right_answers(make_backbone, make_batch) -> None:
+    backbone, batch = make_backbone(), make_batch([5, 4, 3])
+    head = SequenceHead(backbone, kind="nsp", target="nsp").eval()
+    states = backbone(batch)
+    best = head.outputs(states, batch).argmax(dim=1)
+    labels = [int(best[0]), 1 - int(best[1]), int(best[2])]
+    assert head(states, labelled(batch, nsp=per_sequence(labels, [0, 1, 2]))).hits == 2
+
+
+def test_dropout_of_a_sequence_head_acts_in_training_only(make_backbone, make_batch) -> None:
+    backbone, batch = make_backbone(), make_batch([5, 4, 3])
+    head = SequenceHead(backbone, kind="classify", target="topic", labels=3, dropout=0.5)
+    states = backbone(batch)
+    assert not torch.equal(head.train().outputs(states, batch), head.outputs(states, batch))
+    assert torch.equal(head.eval().outputs(states, batch), head.linear(states.pooled))
+
+
+def test_loss_is_float32_under_bf16(make_backbone, make_batch) -> None:
+    backbone, batch = make_backbone(), make_batch([9, 9, 5], masked=3)
+    learner = Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}).eval()
+    exact = learner(batch)["mlm"].total
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        states = backbone(batch)
+        loss = learner.heads["mlm"](states, batch)
+        assert learner.heads["mlm"].outputs(states, batch).dtype == torch.bfloat16
+    assert loss.total.dtype == torch.float32
+    assert loss.total.item() == pytest.approx(exact.item(), rel=0.05)
+
+
+def test_micro_batches_add_up_to_the_large_batch(make_backbone, make_batch, make_examples) -> None:
+    """Sums and counts, not means: uneven parts give the gradient of the whole."""
+    from osbert.data.batch import collate
+    from osbert.data.example import Target as Labels
+
+    backbone = make_backbone()
+    learner = Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}).eval()
+    examples = [
+        replace(
+            example, targets={"mlm": Labels(labels=example.ids[: 1 + place], index=torch.arange(1 + place).numpy())}
+        )
+        for place, example in enumerate(make_examples([4, 7, 5, 5]))
+    ]
+    count = collate(examples).targets["mlm"].count
+
+    def gradient(*groups) -> torch.Tensor:
+        learner.zero_grad()
+        for group in groups:
+            (learner(collate(group))["mlm"].total / count).backward()
+        return torch.cat([parameter.grad.flatten() for parameter in learner.parameters() if parameter.grad is not None])
+
+    whole = gradient(examples)
+    parts = gradient(examples[:1], examples[1:])
+    torch.testing.assert_close(whole, parts, rtol=1e-4, atol=1e-5)
