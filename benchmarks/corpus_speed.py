@@ -19,9 +19,9 @@ from itertools import islice
 from pathlib import Path
 
 from osbert.corpus.build import Build
-from osbert.corpus.readers import read_chunks
 from osbert.corpus.state import BuildSettings
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.reading.documents import read_chunks
 from osbert.text.tokenizer import Tokenizer
 
 DATA = Path(os.environ.get("OSBERT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

@@ -15,7 +15,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from osbert.data.tags import read_tags, write_tags
+from osbert.reading.tagged.schemes import read_tags, write_tags
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.choose import Choose
 from osbert.tasks.regress import Regress

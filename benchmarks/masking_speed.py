@@ -28,7 +28,6 @@ import numpy as np
 import torch
 
 from osbert.corpus.build import Build
-from osbert.corpus.readers import read_chunks
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.data.loader import LoaderSettings, PretrainingLoader
@@ -37,6 +36,7 @@ from osbert.data.step import Cursor
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence
+from osbert.reading.documents import read_chunks
 from osbert.text.tokenizer import Tokenizer
 
 DATA = Path(os.environ.get("OSBERT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

@@ -21,8 +21,8 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from osbert.corpus.readers import read_chunks
 from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.reading.documents import read_chunks
 from osbert.text.encode import encode_document
 from osbert.text.tokenizer import Tokenizer
 

@@ -12,8 +12,8 @@ import pytest
 from osbert.commands import predict as command
 from osbert.commands.evaluate import FileOptions
 from osbert.commands.predict import predict
-from osbert.data.table import open_table
 from osbert.errors import Problems, UserError
+from osbert.reading.table import open_table
 from osbert.serving.engine import load
 from osbert.tasks.classify import Classify
 

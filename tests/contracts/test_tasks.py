@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from osbert import components, recipe
-from osbert.data import tags
 from osbert.data.batch import collate, micro_batches
 from osbert.data.halves import halves
 from osbert.data.pack import Packer
@@ -21,6 +20,7 @@ from osbert.evaluation.forward import outputs
 from osbert.evaluation.score import predict, score
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
+from osbert.reading.tagged import schemes as tags
 from osbert.tasks import Record, Task, spans
 from osbert.tasks.choices import Choices
 from osbert.tasks.choices import names as choice_names

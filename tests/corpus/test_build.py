@@ -14,10 +14,10 @@ import pytest
 
 from osbert.corpus import build as build_module
 from osbert.corpus.build import Build
-from osbert.corpus.readers import Reading
 from osbert.corpus.shards import Block, Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
+from osbert.reading.documents import Reading
 from osbert.text.encode import encode_document
 
 
@@ -117,7 +117,7 @@ def test_a_chunk_is_never_cut_by_a_shard(make, write, prose):
 
 
 def test_documents_go_on_in_the_next_shard(make, write, prose, monkeypatch, tokenizer):
-    from osbert.corpus import readers
+    from osbert.reading import documents as readers
 
     monkeypatch.setattr(readers, "CHUNK", 500)
     text = "\n".join(prose(100))

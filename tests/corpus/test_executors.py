@@ -19,11 +19,11 @@ import pytest
 from osbert.corpus.build import Build
 from osbert.corpus.executors import Plan, Submitted, encode_in_tasks
 from osbert.corpus.filters import Filters
-from osbert.corpus.inputs import find_inputs
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.corpus.tasks import covered, shares
 from osbert.errors import UserError
+from osbert.reading.inputs import find_inputs
 
 pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

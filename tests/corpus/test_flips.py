@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from osbert.corpus import build, readers
+from osbert.corpus import build
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
+from osbert.reading import documents as readers
 
 
 def flip(path: Path, seed: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 SCRIPT = """
 import resource, sys
 from pathlib import Path
-from osbert.corpus.readers import read_chunks
+from osbert.reading.documents import read_chunks
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 def read(path):

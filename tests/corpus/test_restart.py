@@ -15,9 +15,10 @@ SCRIPT = """
 import os, pickle, sys
 os.fsync = lambda handle: None  # a killed process needs no disk to wait for
 from pathlib import Path
-from osbert.corpus import build, readers
+from osbert.corpus import build
+from osbert.reading import documents as readers
 from osbert.corpus.state import BuildSettings
-from osbert.corpus.readers import Reading
+from osbert.reading.documents import Reading
 if __name__ == "__main__":
     build.PORTION, readers.CHUNK = 3000, 700
     tokenizer = pickle.loads(Path(sys.argv[1]).read_bytes())

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.corpus.build import Build
-from osbert.corpus.readers import read_chunks
 from osbert.corpus.state import STATE, BuildSettings, State
-from osbert.corpus.wikipedia import read_articles, running_text
 from osbert.errors import UserError
+from osbert.reading.documents import read_chunks
+from osbert.reading.wikipedia import read_articles, running_text
 
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="de">
   <siteinfo><namespaces><namespace key="0" /><namespace key="6">Datei</namespace>
@@ -151,7 +151,7 @@ def test_a_damaged_dump_is_told_with_the_place(tmp_path: Path, dump: str, damage
 
 def test_a_cut_archive_keeps_what_was_read(tmp_path: Path, tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("osbert.corpus.build.PORTION", 5_000)
-    monkeypatch.setattr("osbert.corpus.decoding.BLOCK", 1 << 14)
+    monkeypatch.setattr("osbert.reading.encodings.BLOCK", 1 << 14)
     pages = "".join(page(str(number), f"The river {number} runs. " * 200) for number in range(60))
     streams = [bz2.compress(part.encode()) for part in (HEAD, pages, pages, TAIL)]
     path = tmp_path / "dump.xml.bz2"
@@ -183,7 +183,7 @@ def test_memory_does_not_grow_with_the_dump() -> None:
 
 
 def test_a_page_without_an_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osbert.corpus.wikipedia.LONGEST_PAGE", 1000)
-    monkeypatch.setattr("osbert.corpus.wikipedia.FEED", 100)
+    monkeypatch.setattr("osbert.reading.wikipedia.LONGEST_PAGE", 1000)
+    monkeypatch.setattr("osbert.reading.wikipedia.FEED", 100)
     with pytest.raises(UserError, match=r"a page of more than 1,000 characters, after 1 pages, the last of them 'A'"):
         list(read_articles([HEAD + page("A", "Text.") + page("B", "x" * 2000)], "dump"))

@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.corpus import build as build_module
-from osbert.corpus import readers
 from osbert.corpus.build import Build
-from osbert.corpus.readers import Reading
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.data.loader import LoaderSettings, PretrainingLoader
@@ -25,6 +23,8 @@ from osbert.data.sequences import Sequences
 from osbert.data.step import Cursor
 from osbert.errors import UserError
 from osbert.objectives.nsp import ELSEWHERE, FOLLOWS, NextSentence
+from osbert.reading import documents as readers
+from osbert.reading.documents import Reading
 from osbert.text.document import Document, Documents, sources
 from osbert.text.tokenizer import Tokenizer
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from osbert.corpus.build import Build
-from osbert.corpus.readers import Reading
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.data import workers as module
@@ -25,6 +24,7 @@ from osbert.data.step import Cursor, Step
 from osbert.data.workers import DEATHS, made_by_workers
 from osbert.errors import UserError
 from osbert.objectives.mlm import MaskedLanguage
+from osbert.reading.documents import Reading
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 STEPS = 200

@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 import corpora
-from osbert.corpus import build, readers
+from osbert.corpus import build
+from osbert.reading import documents as readers
 from osbert.text.train import train
 from osbert.training.tracking import CLOCK
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import zstandard
 
-from osbert.corpus.readers import read_chunks
-from osbert.data.table import open_table
-from osbert.data.tagged import TagReading, read_tagged
 from osbert.errors import Problems
+from osbert.reading.documents import read_chunks
+from osbert.reading.table import open_table
+from osbert.reading.tagged.files import TagReading, read_tagged
 from osbert.tasks.spans.files import read_json
 
 Opening = Callable[[], object]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from osbert.corpus.build import Build
-from osbert.corpus.readers import Reading
 from osbert.corpus.state import BuildSettings
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.reading.documents import Reading
 from osbert.text.tokenizer import Tokenizer
 
 

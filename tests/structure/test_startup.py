@@ -13,8 +13,8 @@ from osbert import cli
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "osbert"
 HEAVY = ("torch", "scipy", "sklearn", "transformers", "pyarrow")
 WITHOUT_TORCH = (
-    "errors", "recipe", "components", "text", "corpus", "data.example", "data.pack", "data.pairs", "data.corrupt",
-    "data.table", "objectives", "tasks", "files", "lock", "cli",
+    "errors", "recipe", "components", "text", "reading", "corpus", "data.example", "data.pack", "data.pairs",
+    "data.corrupt", "objectives", "tasks", "files", "lock", "cli",
 )  # fmt: skip
 """Rooms and modules that load no torch; of commands/, the verbs' own files do not, since help must be quick."""
 HELP_SECONDS = 0.7

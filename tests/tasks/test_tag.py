@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.data.tagged import TagReading
-from osbert.data.tags import Span, label_names, read_tags, write_tags
 from osbert.errors import Problems, UserError
 from osbert.models.families.transformer import Architecture
+from osbert.reading.tagged.files import TagReading
+from osbert.reading.tagged.schemes import Span, label_names, read_tags, write_tags
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.passages import Entities, Passage
 from osbert.tasks.tag import Tag

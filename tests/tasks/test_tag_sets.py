@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from osbert import components
-from osbert.data.tags import Span
+from osbert.reading.tagged.schemes import Span
 from osbert.tasks import Task, load
 from osbert.tasks.cluener import Cluener
 from osbert.tasks.passages import Passage

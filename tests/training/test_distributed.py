@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 
 from osbert.commands.pretrain import pretrain
 from osbert.corpus.build import Build
-from osbert.corpus.readers import Reading
 from osbert.corpus.state import BuildSettings
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.reading.documents import Reading
 from osbert.text.train import train
 from osbert.training.tracking import CLOCK, read_lines
 

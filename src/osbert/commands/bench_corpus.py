@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from osbert.corpus.build import Build
-from osbert.corpus.readers import Reading
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.reading.documents import Reading
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 TOKENS = 1_200_000

@@ -28,13 +28,13 @@ from rich.text import Text
 from osbert.corpus.build import Build, Progress, Watcher
 from osbert.corpus.executors import Executor, Plan, Submitted, encode_in_tasks
 from osbert.corpus.filters import Filters, Language
-from osbert.corpus.readers import Reading
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.lock import claimed
+from osbert.reading.documents import Reading
 from osbert.terminal import open_console
 from osbert.text.document import Document
 from osbert.text.tokenizer import Tokenizer

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from osbert.commands.file_options import TextOptions
-from osbert.data.table import Reading, Row, Table, open_table
-from osbert.data.table_columns import Columns, choose
 from osbert.errors import Problems, UserError
+from osbert.reading.columns import Columns, choose
+from osbert.reading.table import Reading, Row, Table, open_table
 from osbert.serving.embedder import Embedder
 from osbert.serving.engine import Engine
 

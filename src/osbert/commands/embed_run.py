@@ -21,12 +21,12 @@ from osbert.commands.embed import VectorOptions
 from osbert.commands.embed_rows import KEPT, Rows
 from osbert.commands.file_options import TextOptions
 from osbert.data.example import Example
-from osbert.data.table import Row
 from osbert.errors import UserError
 from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
 from osbert.interop.google_features import feature_line
 from osbert.interop.opening import Opening
 from osbert.lock import claimed
+from osbert.reading.table import Row
 from osbert.serving.embedder import Embedder, remarks, weights_fingerprint
 from osbert.serving.engine import Engine, load
 from osbert.serving.growing import Growing

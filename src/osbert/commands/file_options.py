@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from osbert.data.table_format import Choice
 from osbert.errors import UserError
+from osbert.reading.form import Choice
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,11 @@ from cyclopts import Parameter
 from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
 from osbert.commands.opening_options import OpeningOptions
-from osbert.data.table import CellStyle, Row
 from osbert.errors import Problems, UserError
 from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claimed
+from osbert.reading.table import CellStyle, Row
 from osbert.tasks import Inputs, Prediction, Task
 from osbert.training.run_folder import FACTS, OURS
 

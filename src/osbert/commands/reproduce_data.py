@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from osbert.data.split_names import find_named
 from osbert.errors import UserError
 from osbert.files import replace_file
+from osbert.reading.splits import find_named
 from osbert.tasks.spans.files import read_json
 
 DOCUMENT = b"-DOCSTART-"

@@ -20,13 +20,13 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from osbert.corpus.inputs import Input, OpenInput, Repairs, find_inputs
-from osbert.corpus.readers import Reading, probe, read_input
 from osbert.errors import UserError
 from osbert.files import refuse_foreign
 from osbert.interop.families_tokenizer import read_any_tokenizer
 from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokenizer
 from osbert.lock import claimed
+from osbert.reading.documents import Reading, probe, read_input
+from osbert.reading.inputs import Input, OpenInput, Repairs, find_inputs
 from osbert.terminal import open_console
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer

@@ -20,8 +20,6 @@ from osbert.corpus.arrays import write_array, write_arrays
 from osbert.corpus.damage import wrong_content
 from osbert.corpus.duplicates import Lines, Thinning, document_hashes, first_occurrences
 from osbert.corpus.encode import PORTION, Portion
-from osbert.corpus.inputs import Input, OpenInput, Repairs, find_inputs
-from osbert.corpus.readers import probe, read_input
 from osbert.corpus.report import make_report
 from osbert.corpus.shards import COUNTS, FORMAT, MANIFEST, Shard, read_manifest
 from osbert.corpus.state import STATE, BuildSettings, Position, State, identity, refuse_other
@@ -30,6 +28,8 @@ from osbert.corpus.writer import ShardWriter, lines_folder, read_counts, read_li
 from osbert.errors import Problems, UserError
 from osbert.files import disk_full, foreign, refuse_foreign, write_json
 from osbert.lock import locked
+from osbert.reading.documents import probe, read_input
+from osbert.reading.inputs import Input, OpenInput, Repairs, find_inputs
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import check_words
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from osbert.corpus.inputs import Repairs
+from osbert.reading.inputs import Repairs
 from osbert.text.tokenizer import Tokenizer
 
 UNKNOWN_LIMIT = 0.05

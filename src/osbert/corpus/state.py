@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from osbert.corpus.filters import Filters
-from osbert.corpus.inputs import Input
-from osbert.corpus.readers import Reading
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
+from osbert.reading.documents import Reading
+from osbert.reading.inputs import Input
 from osbert.recipe import difference
 from osbert.text.words import Words
 

@@ -21,13 +21,13 @@ from typing import Any
 from osbert.corpus.build import Build
 from osbert.corpus.encode import PORTION, Portion, encode_portion
 from osbert.corpus.filters import Filters
-from osbert.corpus.inputs import Input, OpenInput, Repairs
-from osbert.corpus.readers import Reading, read_input
 from osbert.corpus.state import BuildSettings, Position
 from osbert.corpus.writer import ShardWriter, lines_folder
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_json, write_sealed
 from osbert.guarded import read_json
+from osbert.reading.documents import Reading, read_input
+from osbert.reading.inputs import Input, OpenInput, Repairs
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import segmenter
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from osbert import components, recipe
-from osbert.data.tags import OUTSIDE, Scheme, label_names, parse
 from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.tagged.schemes import OUTSIDE, Scheme, label_names, parse
 from osbert.tasks import Task
 from osbert.tasks.choose import Choose
 from osbert.tasks.classify import Classify

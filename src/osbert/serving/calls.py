@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.table import Row
 from osbert.errors import UserError
+from osbert.reading.table import Row
 from osbert.serving.models import Kind, Model
 from osbert.serving.schemas import Refused
 from osbert.serving.vector_settings import EmbeddingOptions

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
+from osbert.reading.table import Row, Table
 
 if TYPE_CHECKING:
     from osbert.models.contract import Head

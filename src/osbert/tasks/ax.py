@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from osbert.data.table_columns import Columns
 from osbert.errors import UserError
+from osbert.reading.columns import Columns
 from osbert.tasks.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from osbert.data.example import Example, Target
 from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
-from osbert.data.split_names import find_named
-from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
+from osbert.reading.splits import find_named
+from osbert.reading.table import Row, Table
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration.tempered import Tempered
 from osbert.tasks.choices import Choices, Chosen, Counting, names

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from osbert.data.example import Example, Target
 from osbert.data.long_texts import lay_out
 from osbert.data.pack import Packer
-from osbert.data.table import Row, Table
-from osbert.data.table_columns import Columns
 from osbert.errors import Problems, UserError
 from osbert.models.pooling import Pooling
+from osbert.reading.columns import Columns
+from osbert.reading.table import Row, Table
 from osbert.tasks import Prediction, Record
 from osbert.tasks.regress import correlation
 from osbert.tasks.stsb import Stsb

@@ -8,9 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
-from osbert.data.split_names import plain_name
-from osbert.data.table_columns import Columns
 from osbert.errors import Problems
+from osbert.reading.columns import Columns
+from osbert.reading.splits import plain_name
 from osbert.tasks import Prediction, Record
 from osbert.tasks.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue

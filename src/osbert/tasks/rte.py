@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from osbert.data.table_columns import Columns
+from osbert.reading.columns import Columns
 from osbert.tasks.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue
 

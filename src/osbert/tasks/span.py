@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example, Target
-from osbert.data.held_out import hold_out
 from osbert.data.pack import Packer
-from osbert.data.split_names import find_named
-from osbert.data.table import Row, Table
 from osbert.errors import Problems, UserError
+from osbert.reading.held_out import hold_out
+from osbert.reading.splits import find_named
+from osbert.reading.table import Row, Table
 from osbert.tasks import Inputs, Prediction, Record
 from osbert.tasks.spans import Answer, Question
 from osbert.tasks.spans.columns import Columns, choose, question_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from osbert.data.split_names import find_named
+from osbert.reading.splits import find_named
 from osbert.tasks.span import Span
 
 

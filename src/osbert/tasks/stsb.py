@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from osbert.data.split_names import USUAL
-from osbert.data.table_columns import Columns
+from osbert.reading.columns import Columns
+from osbert.reading.splits import USUAL
 from osbert.tasks.regress import Regress
 from osbert.tasks.tables.layout import Layout, glue
 

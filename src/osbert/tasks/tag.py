@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.held_out import hold_out_known
 from osbert.data.pack import SINGLE_SPECIALS, Packer, Run
-from osbert.data.tag_scores import entity_scores
-from osbert.data.tagged import Tagged, TagReading, read_tagged, tagged_files
-from osbert.data.tags import Scheme, Span, follows, label_names, read_tags, write_tags
 from osbert.data.windows import Window, windows
 from osbert.errors import Problems, UserError, nearest
 from osbert.models.adapting.layer_choice import Features
+from osbert.reading.held_out import hold_out_known
+from osbert.reading.tagged.files import Tagged, TagReading, read_tagged, tagged_files
+from osbert.reading.tagged.schemes import Scheme, Span, follows, label_names, read_tags, write_tags
+from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Task
 from osbert.tasks.passages import Entities, Passage, cut_words, numbered, passages
 from osbert.tasks.passages.inputs import plain_inputs

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from osbert.data.table_columns import Columns
+from osbert.reading.columns import Columns
 from osbert.tasks import Prediction, Record
 from osbert.tasks.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue

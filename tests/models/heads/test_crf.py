@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from osbert.data.tags import follows, label_names, read_tags, write_tags
 from osbert.models.heads.chain import Chain, forbidden
 from osbert.models.heads.crf import ChainField
+from osbert.reading.tagged.schemes import follows, label_names, read_tags, write_tags
 
 LABELS = label_names(["A"], "bio")
 K = len(LABELS)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Any
 
-from osbert.data.table import Row
 from osbert.errors import UserError, nearest
 from osbert.guarded import parse_json
+from osbert.reading.table import Row
 from osbert.tasks.choices import Choices, Counting, names
 from osbert.tasks.choices.labels import Said, place_of
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.pack import Run
-from osbert.data.tagged import Sentence
-from osbert.data.tags import Span
+from osbert.reading.tagged.files import Sentence
+from osbert.reading.tagged.schemes import Span
 from osbert.tasks import Prediction, Record
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.split import Range

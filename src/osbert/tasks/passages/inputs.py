@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from osbert.data.table import Reading, Row, Table, open_table
-from osbert.data.table_columns import Columns, choose
-from osbert.data.table_format import SUFFIXES, find_encoding, open_text, plain_suffix
-from osbert.data.tag_rows import DOCUMENT, words_of
-from osbert.data.tagged import WORDS, TagReading, laid_out, read_tagged
-from osbert.data.tags import parse
 from osbert.errors import Problems
+from osbert.reading.columns import Columns, choose
+from osbert.reading.form import SUFFIXES, find_encoding, open_text, plain_suffix
+from osbert.reading.table import Reading, Row, Table, open_table
+from osbert.reading.tagged.files import WORDS, TagReading, laid_out, read_tagged
+from osbert.reading.tagged.rows import DOCUMENT, words_of
+from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
 from osbert.tasks.passages import Passage, passages
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from osbert import guarded
-from osbert.data.table_format import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.errors import Problems, UserError, not_json
+from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.tasks.spans import Gold, Question
 
 Told = tuple[str, int | None]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from osbert.data.example import Booleans
-from osbert.data.held_out import hold_out
-from osbert.data.table import Reading, Row, Table, open_table
-from osbert.data.table_format import Choice
 from osbert.errors import Problems, UserError
+from osbert.reading.form import Choice
+from osbert.reading.held_out import hold_out
+from osbert.reading.table import Reading, Row, Table, open_table
 from osbert.tasks import Inputs, Record, Task
 from osbert.tasks.tables.layout import Layout
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from osbert.data.split_names import USUAL, Names, find_splits, plain_name
-from osbert.data.table_columns import Columns
-from osbert.data.table_format import plain_suffix
+from osbert.reading.columns import Columns
+from osbert.reading.form import plain_suffix
+from osbert.reading.splits import USUAL, Names, find_splits, plain_name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ import numpy as np
 from osbert.data.example import Example, Target
 from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
-from osbert.data.table import Row, Table
-from osbert.data.table_columns import Columns, choose
 from osbert.errors import UserError
+from osbert.reading.columns import Columns, choose
+from osbert.reading.table import Row, Table
 from osbert.tasks import Record
 from osbert.tasks.tables import Unlabelled
 from osbert.tasks.tables.cut import CutTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from osbert.data.tags import Span
+from osbert.reading.tagged.schemes import Span
 
 
 def entity_scores(

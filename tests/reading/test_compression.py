@@ -14,10 +14,10 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from osbert.corpus.compression import open_packed
-from osbert.corpus.readers import read_chunks
-from osbert.data.table import open_table
 from osbert.errors import Problems, UserError
+from osbert.reading.compression import open_packed
+from osbert.reading.documents import read_chunks
+from osbert.reading.table import open_table
 
 ROWS = 300
 TABLE = b"text,label\n" + b"".join(b"text %d is here,%d\n" % (n * n, n % 3) for n in range(ROWS))

@@ -10,8 +10,10 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from osbert.corpus.parquet import read_rows
-from osbert.data.table_format import (
+from osbert.errors import Problems, not_json
+from osbert.guarded import parse_json
+from osbert.reading.delimited import parse
+from osbert.reading.form import (
     Format,
     Reading,
     decoding_error,
@@ -20,9 +22,7 @@ from osbert.data.table_format import (
     plain_suffix,
     without_hint,
 )
-from osbert.data.table_rows import parse
-from osbert.errors import Problems, not_json
-from osbert.guarded import parse_json
+from osbert.reading.parquet import read_rows
 
 __all__ = ["CellStyle", "Reading", "Row", "Table", "open_table"]
 

@@ -13,14 +13,14 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Literal, TextIO
 
-from osbert.corpus.compression import open_packed, unpacked
-from osbert.corpus.decoding import guess_encoding
-from osbert.corpus.parquet import read_columns
-from osbert.corpus.signatures import LONGEST, foreign
-from osbert.data.table_columns import is_known
-from osbert.data.table_rows import parse
 from osbert.errors import Problems, UserError
 from osbert.guarded import parse_json
+from osbert.reading.columns import is_known
+from osbert.reading.compression import open_packed, unpacked
+from osbert.reading.delimited import parse
+from osbert.reading.encodings import guess_encoding
+from osbert.reading.parquet import read_columns
+from osbert.reading.signatures import LONGEST, foreign
 
 Choice = Literal["auto", "yes", "no"]
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet")

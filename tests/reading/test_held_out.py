@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.held_out import hold_out, hold_out_known
+from osbert.reading.held_out import hold_out, hold_out_known
 
 
 @given(labels=st.lists(st.sampled_from("aaaaab"), max_size=60), share=st.floats(0.05, 0.5))

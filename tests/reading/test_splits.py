@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from osbert.data.split_names import find_named, find_splits
 from osbert.errors import UserError
+from osbert.reading.splits import find_named, find_splits
 
 
 def folder(path: Path, *names: str) -> Path:

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from osbert.data.tags import Span
+from osbert.reading.tagged.schemes import Span
 from osbert.text.split import Range
 
 _TYPES = ("label", "type", "entity", "tag")

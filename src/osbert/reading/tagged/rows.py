@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from osbert.data.tags import parse
 from osbert.errors import Problems
+from osbert.reading.tagged.schemes import parse
 
 DOCUMENT = "-DOCSTART-"
 """The word of a line that begins a document."""

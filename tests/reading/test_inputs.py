@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from osbert.corpus.inputs import OpenInput, Repairs, find_inputs
-from osbert.corpus.parquet import read_rows
-from osbert.corpus.readers import read_chunks
 from osbert.errors import UserError
+from osbert.reading.documents import read_chunks
+from osbert.reading.inputs import OpenInput, Repairs, find_inputs
+from osbert.reading.parquet import read_rows
 
 PACK = {
     "": bytes,

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from osbert.corpus.compression import Stream
-from osbert.corpus.inputs import Repairs
-from osbert.corpus.signatures import foreign
 from osbert.errors import UserError
+from osbert.reading.compression import Stream
+from osbert.reading.inputs import Repairs
+from osbert.reading.signatures import foreign
 
 BLOCK = 1 << 20
 """Bytes read at a time: all that is held of a file, however long its lines are."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from osbert.data.tag_marks import apart, covered, marks
-from osbert.data.tagged import Tagged, TagReading, read_tagged, tagged_files
-from osbert.data.tags import Span
 from osbert.errors import Problems, UserError
+from osbert.reading.tagged.files import Tagged, TagReading, read_tagged, tagged_files
+from osbert.reading.tagged.marks import apart, covered, marks
+from osbert.reading.tagged.schemes import Span
 
 PER, LOC = "PER", "LOC"
 COLUMNS = "EU NNP I-ORG\nrejects VBZ O\n\nPeter NNP I-PER\nBlackburn NNP I-PER\n"

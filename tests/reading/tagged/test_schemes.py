@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import classification_report
 from seqeval.metrics.sequence_labeling import get_entities
 
-from osbert.data.tag_scores import entity_scores
-from osbert.data.tags import (
+from osbert.reading.tagged.schemes import (
     FileScheme,
     Scheme,
     Span,
@@ -22,6 +21,7 @@ from osbert.data.tags import (
     recognise,
     write_tags,
 )
+from osbert.reading.tagged.scores import entity_scores
 
 TYPES = ("LOC", "PER")
 SCHEMES = [scheme for scheme in get_args(FileScheme) if scheme != "words"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from osbert.corpus.compression import NESTED, Stream, decompressed, unpacked
 from osbert.errors import Problems, UserError
+from osbert.reading.compression import NESTED, Stream, decompressed, unpacked
 
 Kind = Literal["text", "json", "parquet", "wikipedia"]
 BLOCK = 1 << 20

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from osbert.data.table_format import SUFFIXES, plain_suffix
 from osbert.errors import UserError
+from osbert.reading.form import SUFFIXES, plain_suffix
 
 Names = Mapping[str, tuple[str, ...]]
 

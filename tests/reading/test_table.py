@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.split_names import find_splits
-from osbert.data.table import Reading, open_table
-from osbert.data.table_columns import Columns, choose
-from osbert.data.table_rows import parse
 from osbert.errors import Problems, UserError
+from osbert.reading.columns import Columns, choose
+from osbert.reading.delimited import parse
+from osbert.reading.splits import find_splits
+from osbert.reading.table import Reading, open_table
 
 
 def problems() -> Problems:

@@ -11,11 +11,11 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal
 
-from osbert.corpus.decoding import GUESSED, Errors, decode_blocks
-from osbert.corpus.inputs import Input, OpenInput, Part, Repairs, find_inputs
-from osbert.corpus.wikipedia import read_articles
 from osbert.errors import Problems, UserError, nearest, not_json
 from osbert.guarded import parse_json
+from osbert.reading.encodings import GUESSED, Errors, decode_blocks
+from osbert.reading.inputs import Input, OpenInput, Part, Repairs, find_inputs
+from osbert.reading.wikipedia import read_articles
 
 CHUNK = 1 << 20
 """Characters in a chunk at most."""
@@ -86,7 +86,7 @@ def read_chunks(
 def read_input(source: OpenInput, reading: Reading) -> Iterator[Chunk]:
     """Yield the chunks of one input; the first chunk of each of its parts opens a document."""
     if source.source.path.suffix.lower() == ".parquet":
-        from osbert.corpus.parquet import read_texts
+        from osbert.reading.parquet import read_texts
 
         texts = read_texts(source.source, reading.field, errors=reading.errors, repairs=source.repairs)
         yield from _counting_empty(_document_chunks(texts, str(source.source.path)), source, str(source.source.path))

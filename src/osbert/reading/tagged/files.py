@@ -9,13 +9,13 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from osbert.data.split_names import USUAL, find_words
-from osbert.data.table_format import decoding_error, find_encoding, open_text, plain_suffix
-from osbert.data.tag_marks import apart, covered, marks
-from osbert.data.tag_rows import Rows, check_tags, read_columns, words_of
-from osbert.data.tags import Span, Spelling, read_tags, recognise
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
+from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
+from osbert.reading.splits import USUAL, find_words
+from osbert.reading.tagged.marks import apart, covered, marks
+from osbert.reading.tagged.rows import Rows, check_tags, read_columns, words_of
+from osbert.reading.tagged.schemes import Span, Spelling, read_tags, recognise
 from osbert.text.split import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")

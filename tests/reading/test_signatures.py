@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from osbert.corpus.readers import read_chunks
-from osbert.data.table import Reading, open_table
-from osbert.data.tagged import TagReading, read_tagged
 from osbert.errors import Problems, UserError
+from osbert.reading.documents import read_chunks
+from osbert.reading.table import Reading, open_table
+from osbert.reading.tagged.files import TagReading, read_tagged
 from osbert.tasks.spans.files import read_json
 
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from osbert.corpus.decoding import Errors
-from osbert.corpus.inputs import Input, Repairs
 from osbert.errors import Problems, UserError, nearest
+from osbert.reading.encodings import Errors
+from osbert.reading.inputs import Input, Repairs
 
 BUFFER = 1 << 20
 """Bytes of a column read at a time."""

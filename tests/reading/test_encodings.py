@@ -4,11 +4,11 @@ import codecs
 
 import pytest
 
-from osbert.corpus import decoding
-from osbert.corpus.decoding import guess_encoding
-from osbert.corpus.inputs import Repairs
-from osbert.corpus.readers import Reading, read_chunks
 from osbert.errors import UserError
+from osbert.reading import encodings as decoding
+from osbert.reading.documents import Reading, read_chunks
+from osbert.reading.encodings import guess_encoding
+from osbert.reading.inputs import Repairs
 
 SAMPLES = {
     "cp1252": "Le garçon a mangé près de l’hôtel où l’été était passé. Grüße aus München, schöne Straße.\n",

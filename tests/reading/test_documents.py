@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.corpus import decoding, readers
-from osbert.corpus.inputs import Repairs, find_inputs
-from osbert.corpus.readers import Chunk, Reading, probe, read_chunks
 from osbert.errors import UserError
+from osbert.reading import documents as readers
+from osbert.reading import encodings as decoding
+from osbert.reading.documents import Chunk, Reading, probe, read_chunks
+from osbert.reading.inputs import Repairs, find_inputs
 
 
 def documents_of(chunks: list[Chunk]) -> list[str]:

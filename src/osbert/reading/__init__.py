@@ -1,0 +1,1 @@
+"""Any file -> text or rows: compressions, encodings, tables, columns, splits, tagged text."""
