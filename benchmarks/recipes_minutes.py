@@ -46,7 +46,7 @@ from osbert.data.pack import Packer
 from osbert.interop.huggingface import read_learner_weights
 from osbert.models.contract import Loss
 from osbert.tasks import Prediction, Record
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.training.distributed import ALONE
 from osbert.training.interruption import Interruption
 from osbert.training.processor import choose

@@ -13,11 +13,11 @@ from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
-from osbert.tasks.choose import Choose
-from osbert.tasks.classify import Classify
-from osbert.tasks.regress import Regress
-from osbert.tasks.span import Span
-from osbert.tasks.tag import Tag
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.tag import Tag
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 PIECES = 30_522

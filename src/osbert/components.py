@@ -8,14 +8,28 @@ import pkgutil
 
 from osbert.errors import UserError, nearest
 
+CONTRACT = "contract"
+"""The file of a folder that says what its components are; it is none itself."""
+
 
 def names(folder: str) -> list[str]:
-    """Return the names a folder offers, from its file names alone: nothing is imported but the folder.
+    """Return the names a folder offers, from its file names alone: nothing is imported but the folders.
 
-    A folder inside it holds what several components stand on, and no component.
+    Where its package lists `COMPONENTS`, these of its folders hold them. Any other folder inside it holds what several
+    components stand on, and no component.
     """
+    return sorted(_modules(folder))
+
+
+def _modules(folder: str) -> dict[str, str]:
+    """Return each component's name with its module."""
     package = importlib.import_module(f"osbert.{folder}")
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg)
+    inner = [f"{folder}.{name}" for name in getattr(package, "COMPONENTS", ())]
+    return {name: module for one in inner for name, module in _modules(one).items()} or {
+        module.name: f"osbert.{folder}.{module.name}"
+        for module in pkgutil.iter_modules(package.__path__)
+        if not module.ispkg and module.name != CONTRACT
+    }
 
 
 def is_dotted(name: str) -> bool:
@@ -39,11 +53,12 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
                 "author of the file and of that code, give --trust (in Python: trust=True)."
             )
         path = name
-    elif name in names(folder):
-        path = f"osbert.{folder}.{name}"
+    elif name in (known := _modules(folder)):
+        path = known[name]
     else:
-        known = names(folder)
-        raise UserError(f"There is no '{name}' in {folder} (there are: {', '.join(known)}).{nearest(name, known)}")
+        raise UserError(
+            f"There is no '{name}' in {folder} (there are: {', '.join(sorted(known))}).{nearest(name, known)}"
+        )
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as error:

@@ -13,8 +13,8 @@ from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.serving.engine import load as load_engine
 from osbert.tasks import Prediction, Record, load
-from osbert.tasks.classify import Classify
-from osbert.tasks.wnli import Wnli
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.sets.wnli import Wnli
 
 
 def test_the_development_rows_score_as_in_training(

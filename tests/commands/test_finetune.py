@@ -24,7 +24,7 @@ from osbert.models.families.transformer import Architecture
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
 from osbert.serving.engine import load
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.training import tracking
 from osbert.training.progress import Progress
 from osbert.training.tracking import ProgressLine, read_lines

@@ -19,7 +19,7 @@ from osbert.evaluation.score import predict
 from osbert.serving.engine import load
 from osbert.tasks import load as load_records
 from osbert.tasks.calibration import calibrate, columns, cooled
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 
 
 @pytest.fixture(scope="module")

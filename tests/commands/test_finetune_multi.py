@@ -14,7 +14,7 @@ from osbert.commands.finetune import finetune
 from osbert.commands.finetune_multi import own_settings, read_tasks
 from osbert.errors import UserError
 from osbert.serving.engine import load
-from osbert.tasks.regress import Regress
+from osbert.tasks.kinds.regress import Regress
 from osbert.training.tracking import ProgressLine, read_lines
 
 QUICK = ("--epochs", "5", "--batch", "8", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu")

@@ -10,7 +10,7 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.errors import UserError
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 
 SETTINGS = ("--epochs", "2", "--learning-rate", "1e-2", "--precision", "fp32", "--length", "8")
 

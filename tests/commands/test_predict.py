@@ -15,7 +15,7 @@ from osbert.commands.predict import predict
 from osbert.errors import Problems, UserError
 from osbert.reading.table import open_table
 from osbert.serving.engine import load
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 
 
 def test_one_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

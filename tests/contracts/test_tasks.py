@@ -24,9 +24,9 @@ from osbert.reading.tagged import schemes as tags
 from osbert.tasks import Record, Task, spans
 from osbert.tasks.choices import Choices
 from osbert.tasks.choices import names as choice_names
-from osbert.tasks.choose import Choose
-from osbert.tasks.span import Span
-from osbert.tasks.tag import Tag
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.tag import Tag
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", "."]

@@ -22,7 +22,7 @@ from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.recipe import dump
 from osbert.tasks import Task
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
 from osbert.models.heads.predictions import SequenceHead
 from osbert.tasks import Prediction, Record, Task
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 PACKER = Packer(tokenizer=Tokenizer([*SPECIALS, "good", "bad", "film"]), length=8)

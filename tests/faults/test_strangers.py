@@ -35,13 +35,13 @@ from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import write_tensors
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 
 START = "import sys\nfrom osbert.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 """What the installed script osbert is."""
 SHADOWS = ("numpy", "torch", "safetensors", "osbert", "tempfile", "random", "pickle")
 """Modules that every process of osbert imports: files of these names lie in the current directory."""
-TASK = "from osbert.tasks.classify import Classify\nclass Bait(Classify): pass\n"
+TASK = "from osbert.tasks.kinds.classify import Classify\nclass Bait(Classify): pass\n"
 AIM = "from osbert.objectives.mlm import MaskedLanguage\nclass Bait(MaskedLanguage): pass\n"
 
 

@@ -31,12 +31,12 @@ from osbert.objectives import mlm, nsp, sentence_order
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.serving.engine import load
 from osbert.tasks import Task
-from osbert.tasks.choose import Choose
-from osbert.tasks.classify import Classify
-from osbert.tasks.regress import Regress
-from osbert.tasks.span import Span
-from osbert.tasks.squad import Squad
-from osbert.tasks.tag import Tag
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.tag import Tag
+from osbert.tasks.sets.squad import Squad
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 TOLERANCE = 2e-5

@@ -22,11 +22,11 @@ from osbert.interop.task_files import Asked
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.serving.engine import load
 from osbert.tasks import Task
-from osbert.tasks.choose import Choose
-from osbert.tasks.classify import Classify
-from osbert.tasks.regress import Regress
-from osbert.tasks.span import Span
-from osbert.tasks.tag import Tag
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.tag import Tag
 from osbert.text.tokenizer import Tokenizer
 
 TOLERANCE = 2e-5

@@ -20,7 +20,7 @@ from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned, read_whole
 from osbert.models.contract import Learner
 from osbert.serving.engine import load
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.text.tokenizer import Tokenizer
 from osbert.training import run_folder
 from osbert.training.run_folder import RunFolder

@@ -18,8 +18,8 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.tasks import load
 from osbert.tasks.choices import Choices, Chosen, names
-from osbert.tasks.choose import Choose
-from osbert.tasks.swag import Swag
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.sets.swag import Swag
 
 HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
 

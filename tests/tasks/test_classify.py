@@ -15,7 +15,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.score import class_scores
 from osbert.tasks import Prediction, Record, load
-from osbert.tasks.classify import Classify, confusion
+from osbert.tasks.kinds.classify import Classify, confusion
 
 
 def records(labels: Sequence[str]) -> list[Record]:

@@ -11,7 +11,7 @@ import pytest
 from osbert.errors import Problems, UserError
 from osbert.models.families.transformer import Architecture
 from osbert.tasks import Record, load
-from osbert.tasks.contrastive import Alike, Contrastive
+from osbert.tasks.kinds.contrastive import Alike, Contrastive
 
 
 def written(path: Path, text: str) -> Path:

@@ -17,8 +17,8 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from osbert import components
 from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record, Task, load
-from osbert.tasks.classify import Classify
-from osbert.tasks.wnli import Wnli
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.sets.wnli import Wnli
 
 
 def task(name: str, data: Path | str = "", **settings: Any) -> Any:

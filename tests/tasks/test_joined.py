@@ -10,7 +10,7 @@ import pytest
 from osbert.commands.finetune import tell_data
 from osbert.errors import UserError
 from osbert.tasks import load
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.joined import joined_labels
 
 

@@ -11,11 +11,11 @@ import pytest
 from osbert.commands.finetune import tell_data
 from osbert.errors import Problems, UserError
 from osbert.tasks import Record, Task, load
-from osbert.tasks.choose import Choose
-from osbert.tasks.classify import Classify
-from osbert.tasks.regress import Regress
-from osbert.tasks.span import Span
-from osbert.tasks.squad import Squad
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.sets.squad import Squad
 from osbert.tasks.tables import TableTask
 
 L1, L2 = ', "label": "pos"', ', "label": "neg"'

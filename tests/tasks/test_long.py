@@ -17,8 +17,8 @@ from osbert.evaluation.score import predict, score
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
 from osbert.tasks import Record, Task
-from osbert.tasks.classify import Classify
-from osbert.tasks.regress import Regress
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.regress import Regress
 
 LONG = "good film a play . " * 8  # 40 pieces; 6 fit beside [CLS] and [SEP]
 RECORDS = [

@@ -14,7 +14,7 @@ from sklearn.metrics import mean_squared_error, r2_score
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.tasks import Prediction, Record, load
-from osbert.tasks.regress import Regress
+from osbert.tasks.kinds.regress import Regress
 
 
 def records(numbers: list[float]) -> list[Record]:

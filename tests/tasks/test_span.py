@@ -17,10 +17,10 @@ from osbert.data.encoded import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record, load
-from osbert.tasks.span import Span
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.sets.squad import Squad
 from osbert.tasks.spans import Gold, Question
 from osbert.tasks.spans.windows import Window
-from osbert.tasks.squad import Squad
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from questions import PARAGRAPH, answers, squad
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from osbert.errors import Problems, UserError
-from osbert.tasks.span import Span
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.sets.squad import Squad
 from osbert.tasks.spans import Gold, Question
-from osbert.tasks.squad import Squad
 from questions import PARAGRAPH, answers, squad
 
 

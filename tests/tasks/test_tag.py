@@ -21,9 +21,9 @@ from osbert.models.families.transformer import Architecture
 from osbert.reading.tagged.files import TagReading
 from osbert.reading.tagged.schemes import Span, label_names, read_tags, write_tags
 from osbert.tasks import Prediction, Record, load
+from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.passages import Entities, Passage
-from osbert.tasks.tag import Tag
-from osbert.tasks.weibo import Weibo
+from osbert.tasks.sets.weibo import Weibo
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 TYPES = ("LOC", "PER")

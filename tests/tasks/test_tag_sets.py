@@ -10,9 +10,9 @@ import pytest
 from osbert import components
 from osbert.reading.tagged.schemes import Span
 from osbert.tasks import Task, load
-from osbert.tasks.cluener import Cluener
 from osbert.tasks.passages import Passage
-from osbert.tasks.weibo import Weibo
+from osbert.tasks.sets.cluener import Cluener
+from osbert.tasks.sets.weibo import Weibo
 
 
 @pytest.mark.parametrize(

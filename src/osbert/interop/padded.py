@@ -19,7 +19,7 @@ from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.block import Block
 from osbert.models.transformer.positions import rotation
 from osbert.tasks import Task
-from osbert.tasks.contrastive import Contrastive
+from osbert.tasks.kinds.contrastive import Contrastive
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 """Each (B, T) of int64: pieces, segments, and 1 for a token, 0 for padding behind it."""

@@ -19,11 +19,11 @@ from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.tagged.schemes import OUTSIDE, Scheme, label_names, parse
 from osbert.tasks import Task
-from osbert.tasks.choose import Choose
-from osbert.tasks.classify import Classify
-from osbert.tasks.regress import Regress
-from osbert.tasks.span import Span
-from osbert.tasks.tag import Tag
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.tag import Tag
 
 RECIPE = "recipe.toml"
 FIELD = "osbert_task"

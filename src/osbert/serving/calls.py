@@ -20,7 +20,7 @@ from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.tasks import Record
 from osbert.tasks.choices import Choices
 from osbert.tasks.choices.columns import Columns, choose
-from osbert.tasks.choose import Choose
+from osbert.tasks.kinds.choose import Choose
 
 Asked = Mapping[str, Any]
 """A request's fields."""

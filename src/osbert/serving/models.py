@@ -10,13 +10,13 @@ from osbert.errors import Problems, UserError, nearest
 from osbert.serving.schemas import Refused
 from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.tasks import Task
-from osbert.tasks.choose import Choose
-from osbert.tasks.classify import Classify
-from osbert.tasks.contrastive import Contrastive
-from osbert.tasks.regress import Regress
-from osbert.tasks.span import Span
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.contrastive import Contrastive
+from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.tables.texts import TextTask
-from osbert.tasks.tag import Tag
 
 if TYPE_CHECKING:
     from osbert.serving.embedder import Embedder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from osbert.reading.columns import Columns
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from osbert.tasks.tag import Tag
+from osbert.tasks.kinds.tag import Tag
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from osbert.models.pooling import Pooling
 from osbert.reading.columns import Columns
 from osbert.reading.table import Row, Table
 from osbert.tasks import Prediction, Record
-from osbert.tasks.regress import correlation
-from osbert.tasks.stsb import Stsb
+from osbert.tasks.kinds.regress import correlation
+from osbert.tasks.sets.stsb import Stsb
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from osbert.reading.columns import Columns
 from osbert.tasks import Prediction, Record
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from osbert.reading.columns import Columns
 from osbert.reading.splits import USUAL
-from osbert.tasks.regress import Regress
+from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.tables.layout import Layout, glue
 
 

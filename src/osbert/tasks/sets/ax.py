@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from osbert.errors import UserError
 from osbert.reading.columns import Columns
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from osbert.tasks.tag import Tag
+from osbert.tasks.kinds.tag import Tag
 from osbert.text.split import Split
 
 

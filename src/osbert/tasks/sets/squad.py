@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from osbert.reading.splits import find_named
-from osbert.tasks.span import Span
+from osbert.tasks.kinds.span import Span
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""rte: RTE, does a second sentence follow from a first? GLUE's official TSVs (section 4.1)."""
+"""qnli: QNLI, does a sentence of Wikipedia hold the answer to a question? GLUE's official TSVs (section 4.1)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from osbert.reading.columns import Columns
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rte(Classify):
-    """A folder with train.tsv, dev.tsv and test.tsv (index, sentence1, sentence2, label)."""
+class Qnli(Classify):
+    """A folder with train.tsv, dev.tsv and test.tsv (index, question, sentence, label)."""
 
     spellings: ClassVar[Mapping[str, str]] = {"0": "entailment", "1": "not_entailment"}
     layout: ClassVar[Layout] = glue(
-        Columns(text="sentence1", pair="sentence2", label="label"),
+        Columns(text="question", pair="sentence", label="label"),
     )
 
     labels: tuple[str, ...] = ("entailment", "not_entailment")

@@ -12,7 +12,7 @@ from osbert.errors import Problems
 from osbert.reading.columns import Columns
 from osbert.reading.splits import plain_name
 from osbert.tasks import Prediction, Record
-from osbert.tasks.classify import Classify
+from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.layout import Layout, glue
 
 

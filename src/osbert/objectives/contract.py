@@ -1,0 +1,90 @@
+"""What a model is trained on. One objective a file; the file's name is the objective's name.
+
+An objective is a frozen dataclass whose fields are its settings. It imports no torch on the data side, so that loader
+workers stay light; its head, the torch side, is imported inside `head`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example
+from osbert.data.examples import Examples
+from osbert.data.noise import Noise
+from osbert.data.pack import Packer
+from osbert.text.document import Document
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Head
+    from osbert.models.families.transformer import Architecture, Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """Documents -> examples -> corrupted examples, and the head that turns states into a loss.
+
+    Several objectives train together: the first one that lays out examples does so for all, and each corrupts or labels
+    every example. Noise and labels are written once: for one example (`corrupt`), or for many on arrays
+    (`corrupt_all`), which is many times faster. The other method follows from it.
+    """
+
+    pairs: ClassVar[bool] = False
+    """Whether its examples are pairs of texts."""
+    fewest_documents: ClassVar[int] = 1
+    """How many documents `examples` needs at a time, parts of one source counting once; the loader sees to it, or says
+    before any work that it cannot."""
+    before_noise: ClassVar[bool] = False
+    """Whether `corrupt` must see the text as it is: the objective is then named before those that change it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the objective's file, under which its targets and its head stand."""
+        return type(self).__module__.rpartition(".")[2]
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a `corrupt` that the loader, which asks for `corrupt_all`, would pass over."""
+        if "corrupt" in vars(cls) and "corrupt_all" not in vars(cls) and cls.corrupt_all is not Objective.corrupt_all:
+            raise TypeError(f"{cls.__name__}: the class it builds on corrupts many examples at once; write corrupt_all")
+
+    def examples(
+        self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator
+    ) -> Iterable[Example] | None:
+        """Return the examples of some documents, as Sequences or one by one; None when any layout will do."""
+        return None
+
+    def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
+        """Return the example with this objective's noise and labels, drawn anew each epoch."""
+        if type(self).corrupt_all is Objective.corrupt_all:
+            return example
+        return self.corrupt_all(Examples.of([example]), packer, Noise.drawn(rng, 1))[0]
+
+    def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
+        """Return many examples with this objective's noise and labels; each is a function of its own noise alone."""
+        if type(self).corrupt is Objective.corrupt:
+            return examples
+        return Examples.of(
+            [self.corrupt(example, packer, noise.generator(row)) for row, example in enumerate(examples)]
+        )
+
+    @classmethod
+    def corrupts(cls) -> bool:
+        """Return whether it gives examples noise or labels, one by one or many at a time."""
+        return cls.corrupt is not Objective.corrupt or cls.corrupt_all is not Objective.corrupt_all
+
+    def objections(self, architecture: Architecture) -> Iterator[str]:
+        """Yield what makes an encoder unfit for this objective, each in words that say what to do; usually nothing."""
+        if self.pairs and architecture.segments < 2:
+            yield f"{self.name} makes pairs, whose second text is segment 1. Set model.segments = 2."
+
+    def head(self, backbone: Transformer) -> Head:
+        """Return the head that turns states into this objective's loss."""
+        raise NotImplementedError
+
+    def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
+        """Set what a new head can know from the corpus's unigram counts (V,) before the first step; else nothing."""
+        return

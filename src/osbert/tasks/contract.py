@@ -1,0 +1,380 @@
+"""What a model is fine-tuned for. One task a file; the file's name is the task's name.
+
+A task is an objective that can also be scored and decoded. The kinds (classify, regress) take one's own files; a named
+data set is a few lines on a kind: where its files and columns are, and what its labels are called. The folders beside
+the tasks hold what several of them stand on, and are no tasks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example
+from osbert.data.pack import Packer
+from osbert.errors import Problems, UserError
+from osbert.objectives import Objective
+from osbert.reading.table import Row, Table
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Head
+    from osbert.tasks.calibration import Calibration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One item of a data set, before tokenization. A kind with more to it than texts and a label has its own subclass.
+
+    `number`: its place in the split. `texts`: its text, or its texts in the order the model reads them. `label`: what
+    is to be predicted, None when unknown. `path` and `line`: where it stands, for messages. `remark`: what was mended
+    or is amiss in it, for the run folder's list.
+    """
+
+    number: int
+    texts: tuple[str, ...]
+    label: Any = None
+    path: str = ""
+    line: int = 0
+    remark: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return the place as messages show it."""
+        return f"{self.path}, line {self.line}" if self.path else f"record {self.number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What a task says of a record. A kind that says more (spans, an n-best list) has its own subclass.
+
+    `value`: a label's name, or a number. `probabilities`: of every label by name, where there are labels. `truncated`:
+    pieces of the record that did not fit and were not read.
+    """
+
+    value: Any
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    truncated: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, ready for JSON; `value` comes first, as "prediction"."""
+        return {
+            "prediction": self.value,
+            "probabilities": dict(self.probabilities) or None,
+            "truncated": self.truncated,
+        }
+
+    def told(self) -> list[str]:
+        """Return it as lines for a reader: the value, then what else is known."""
+        shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
+        value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
+        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shares)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """A file of plain input for `osbert predict`: its rows in their order, each with the record made of it.
+
+    `describe`: the file's form and what is read of it, in words. `columns`: of its rows. `lines`: whether JSON lines
+    suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names
+    a row, by its line where that is empty; "" where there is no such form. `rows(problems)` yields (row, record), None
+    for a record where there is nothing to read; a row that cannot be used is noted in `problems` and left out. `table`:
+    what the rows are read from, if it is a table.
+    """
+
+    describe: str
+    columns: tuple[str, ...]
+    rows: Callable[[Problems], Iterator[tuple[Row, Record | None]]]
+    lines: bool = False
+    key: str = ""
+    table: Table | None = None
+
+    def called(self, row: Row) -> str:
+        """Return what that form calls a row."""
+        return row.values.get(self.key) or str(row.line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Objective):
+    """Records -> examples -> outputs -> predictions -> metrics. Its fields are its settings.
+
+    The target it writes into examples, and its head in a Learner, go by its `name`.
+    """
+
+    per_token: ClassVar[bool] = False
+    """Whether the head's outputs are per token (N, K) instead of per sequence (B, K)."""
+    together: ClassVar[bool] = False
+    """Whether the loss needs all sequences of a record in one pass, as a softmax over choices does."""
+    whole: ClassVar[bool] = False
+    """Whether the loss compares all records of a step, which then is one pass and cannot be parted."""
+    compared: ClassVar[bool] = False
+    """Whether the encoder can do it without being taught, so that it is scored before training, too."""
+    lazy: ClassVar[bool] = False
+    """Whether sequences are made when a step needs them, anew each epoch: where making all first would take long."""
+    wanted: ClassVar[str] = "label that can be learnt from"
+    """What a training record that is passed over lacks, in words."""
+    sample: ClassVar[str] = '"a text of yours"'
+    """What to write behind `osbert predict RUN` to try a run."""
+
+    data: str = ""
+    """The file or folder with the task's data."""
+    length: int = 512
+    """Most tokens in a sequence, [CLS] and [SEP] included; never more than the model can read."""
+
+    def __post_init__(self) -> None:
+        """Refuse a length into which no pair fits."""
+        if self.length < 5:
+            raise ValueError(f"length must be at least 5 (two texts, [CLS] and two [SEP]), not {self.length}")
+
+    @property
+    def criterion(self) -> str:
+        """Return the metric by which the best epoch is kept; higher is better."""
+        raise NotImplementedError
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the classes of which each has a score of its own among the metrics ("f1/NAME"), none by default."""
+        return ()
+
+    @property
+    def weighed(self) -> bool:
+        """Return whether its probabilities, if any, are the model's: those of a rule cannot be right or wrong."""
+        return True
+
+    # The data: what a command asks before there is a model.
+
+    def resolved(self) -> Self:
+        """Return the task with what its data leave open written down, such as the columns by name."""
+        return self
+
+    def findings(self) -> list[str]:
+        """Return in words what was found in the data: each file's form, where development rows come from."""
+        return []
+
+    def left_out(self, split: str) -> list[str]:
+        """Return in words what is passed over in the files of a split, for it is known to be unusable."""
+        return []
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return in words what a split holds."""
+        return f"{len(records):,} rows"
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the records of "train", "dev", "test", or "all" (every row of `data`, one file).
+
+        Whatever cannot be used is noted in `problems`, with file and line, and left out.
+        """
+        raise NotImplementedError
+
+    def shared(self, split: str) -> bool:
+        """Return whether the rows of a split are held out of the training file, for want of a file of their own."""
+        return False
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task with what it learns from its training records, such as the labels' names."""
+        return self
+
+    def check(self, records: Sequence[Record], problems: Problems) -> None:
+        """Note each record whose label this task does not know."""
+
+    def teaches(self, record: Record) -> bool:
+        """Return whether a training record can be learnt from; others are passed over."""
+        return record.label is not None
+
+    def passed_over(self, records: Sequence[Record]) -> str:
+        """Return in words how many of the training records cannot be learnt from, "" for none."""
+        found = [record for record in records if not self.teaches(record)]
+        if not found:
+            return ""
+        return (
+            f"{len(found):,} of {len(records):,} have no {self.wanted} (first: {found[0].place}) and are passed over. "
+            "Give them one to learn from them, too."
+        )
+
+    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
+        """Return the task for other data, a file or a folder, of which `given` says how to read them.
+
+        Raises UserError when one of them is no setting of this task.
+        """
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in given:
+            if name not in known:
+                raise UserError(f"The task {self.name} has no use for --{name}.")
+        several = {name: (value,) for name, value in given.items() if _is_one_of_several(getattr(self, name), value)}
+        return dataclasses.replace(self, data=str(data), **{**given, **several})
+
+    # Plain input: what `osbert predict` and Engine.predict take.
+
+    def asked(self, texts: Sequence[str]) -> Record:
+        """Return the record of texts given one by one, as on a command line, in the order the model reads them.
+
+        Raises UserError when the task reads another number of texts.
+        """
+        return Record(number=0, texts=tuple(texts))
+
+    def inputs(self, path: Path) -> Inputs:
+        """Return a file of plain input; it needs no labels. Raises UserError when it cannot be read as such."""
+        raise UserError(f"The task {self.name} reads no files, only texts given one by one.")
+
+    # The model: records to sequences, outputs to predictions.
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the sequences of a record, at least one, with targets under the task's name if the label is known.
+
+        Raises UserError when the record has another number of texts than the task reads.
+        """
+        raise NotImplementedError
+
+    def limit(self, packer: Packer) -> str:
+        """Return in words how much of a text is read; what is cut off is counted by Example.truncated."""
+        return f"{packer.length} tokens"
+
+    def per_step(self, batch: int, records: Sequence[Record]) -> int:
+        """Return how many of the training records make a step of `batch`; fewer where each is many items in one."""
+        return batch
+
+    def cuts(self, records: Sequence[Record], packer: Packer) -> str:
+        """Return in words what of some records is not read, for a `lazy` task; for others it is counted."""
+        return ""
+
+    @property
+    def unread(self) -> str:
+        """Return where the pieces lie that are not read, in words."""
+        return "at the end"
+
+    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
+        """Note each record that does not fit, if the task's settings forbid to leave out any of it."""
+
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> Prediction:
+        """Return the prediction from the head's outputs for the record's `examples`, the sequences `encode` made.
+
+        Each output is (K,), or (n, K) for the n tokens of a sequence if `per_token`.
+        """
+        raise NotImplementedError
+
+    def decoding(self, head: Head) -> Callable[..., Prediction]:
+        """Return what decodes the outputs of a head with what it has learnt beside them."""
+        return self.decode_with(self.learnt(head))
+
+    def learnt(self, head: Head) -> dict[str, list[Any]]:
+        """Return what a head has learnt beside its outputs, such as a CRF's steps, as plain numbers."""
+        return {}
+
+    def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
+        """Return `decode`, or what decodes with what a head had `learnt`."""
+        return self.decode
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return the scores of predictions against the labels of their records."""
+        raise NotImplementedError
+
+    def collapsed(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return the one answer that all records get although their labels differ, "" where the answers differ, too.
+
+        It is in words, as `answered`. Fine-tuning on small sets ends so now and then; a task that answers all records
+        alike on purpose says "".
+        """
+        answers = {repr(prediction.value): prediction.value for prediction in predictions}
+        if len(answers) != 1 or len({repr(record.label) for record in records}) < 2:
+            return ""
+        return self.answered(*answers.values())
+
+    def answered(self, value: Any) -> str:
+        """Return in words what every record is that gets one prediction's `value`, to stand behind "every row is"."""
+        return repr(value)
+
+    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
+        """Return the temperature that the development records want, None where there are no probabilities to mend."""
+        return None
+
+    def tuned(
+        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
+    ) -> Self:
+        """Return the task with what it learns from the predictions for the development records, such as a threshold.
+
+        `calibration`: what `calibration` found in them, where that was asked for already. Training goes on with the
+        task as it was; the run folder gets the one tuned on the best epoch.
+        """
+        return self
+
+    def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
+        """Return the predictions for the development records as the task tuned on them would have made them."""
+        return [*predictions]
+
+    # The results: what commands show and write.
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return a table to show beside the scores, its heading first; empty for none."""
+        return []
+
+    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
+        """Return what a row of a CSV gets of its prediction, by heading; all empty where there is none."""
+        said = ("", "") if prediction is None else (prediction.value, prediction.truncated)
+        return dict(zip(("prediction", "truncated"), said))
+
+    def published(self) -> dict[str, Any]:
+        """Return what is written beside the weights for others to read: `labels`, or `center` and `scale`."""
+        return {}
+
+
+def _is_one_of_several(setting: Any, value: Any) -> bool:
+    return isinstance(setting, tuple) and isinstance(value, str)
+
+
+def load(task: Task, splits: Sequence[str], *, fit: bool = True) -> tuple[Task, dict[str, list[Record]]]:
+    """Read the splits, training first, and return the task, fitted if there are training rows, with their records.
+
+    `fit` is False for a task that learnt its labels or its scale already.
+
+    Raises one UserError that lists every problem of every file, labels unknown in training and development rows without
+    one included.
+    """
+    problems = Problems(heading=f"{task.data} cannot be used for {task.name}")
+    records: dict[str, list[Record]] = {}
+    for split in splits:
+        try:
+            records[split] = _read(task, split, problems, training="train" in splits)
+        except UserError as error:
+            if str(error) not in problems.messages:  # one file may be read for both
+                problems.add(str(error))
+    if fit and records.get("train"):
+        try:
+            task = task.fitted(records["train"])
+        except UserError as error:
+            problems.add(str(error))
+    for split, found in records.items():
+        if found:
+            task.check(found, problems)
+        elif not problems.count:
+            problems.add(
+                f"the {split} rows: there are none. Put rows into that file. Without a file for development, a "
+                "share of the training rows is held out (--held-out), if a label has two rows or more."
+            )
+    problems.stop_if_any()
+    return task, records
+
+
+def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:
+    """Return the records of a split. With `training` the training rows are read, too, and tell what their file has."""
+    noted = Problems(heading="") if training and task.shared(split) else problems
+    before = noted.count
+    found = list(task.records(split, noted))
+    if split == "dev" and noted.count == before:
+        note_unlabelled(found, problems)
+    return found
+
+
+def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
+    """Note each record that has no label to compare a prediction with."""
+    for record in records:
+        if record.label is None:
+            problems.add(
+                f"{record.place}: there is no label to compare a prediction with. Write it, or leave the record out."
+            )
