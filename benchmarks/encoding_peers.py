@@ -41,8 +41,8 @@ import transformers
 from scipy.stats import spearmanr
 
 from osbert.commands.export import write
-from osbert.interop.huggingface import write_model
-from osbert.interop.onnx_files import ONNX, open_onnx
+from osbert.interop.huggingface.folders import write_model
+from osbert.interop.onnx.files import ONNX, open_onnx
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture

@@ -24,7 +24,7 @@ from osbert.commands.finetune_rows import EpochLoader
 from osbert.commands.finetune_run import Finetuning
 from osbert.commands.finetune_train import lay_out, start
 from osbert.data.step import Cursor
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.tasks import Record
 from osbert.training.processor import choose
 

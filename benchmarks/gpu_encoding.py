@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import osbert
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture

@@ -43,7 +43,7 @@ from osbert.commands.pretrain_budget import within_minutes
 from osbert.commands.pretrain_run import Run, build_learner
 from osbert.commands.pretrain_settings import Plan, read_plan
 from osbert.data.pack import Packer
-from osbert.interop.huggingface import read_learner_weights
+from osbert.interop.huggingface.folders import read_learner_weights
 from osbert.models.contract import Loss
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from osbert import recipe
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture

@@ -9,7 +9,7 @@ import torch
 
 import osbert
 from osbert.data.batch import collate
-from osbert.interop.huggingface import read_learner_weights
+from osbert.interop.huggingface.folders import read_learner_weights
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from osbert.commands.finetune import finetune
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture

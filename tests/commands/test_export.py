@@ -22,7 +22,7 @@ from osbert.commands.export import development, export, refuse, write
 from osbert.commands.export_trial import Side, Trial
 from osbert.commands.file_options import FileOptions
 from osbert.errors import UserError
-from osbert.interop.huggingface import read_encoder, write_model
+from osbert.interop.huggingface.folders import read_encoder, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.contract import Head, Learner
 from osbert.serving.engine import load

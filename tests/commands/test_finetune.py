@@ -17,7 +17,7 @@ from osbert import recipe
 from osbert.commands.finetune import finetune, read_plan
 from osbert.commands.finetune_model import read_model
 from osbert.errors import UserError
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture

@@ -16,7 +16,7 @@ from osbert import recipe
 from osbert.commands.finetune import finetune
 from osbert.commands.finetune_plan import read_plan
 from osbert.errors import UserError
-from osbert.interop.huggingface import read_backbone, write_model
+from osbert.interop.huggingface.folders import read_backbone, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.models.contract import Learner

@@ -15,7 +15,7 @@ from osbert import recipe
 from osbert.commands.pretrain_run import build_learner
 from osbert.commands.pretrain_settings import read_plan
 from osbert.files import write_json
-from osbert.interop.huggingface import laid_out, load, write_model
+from osbert.interop.huggingface.folders import laid_out, load, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import write_tensors
 from osbert.models.contract import Learner

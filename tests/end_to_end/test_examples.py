@@ -14,7 +14,7 @@ import torch
 
 from osbert import components
 from osbert.data.pack import Packer
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture

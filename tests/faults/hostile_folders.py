@@ -18,12 +18,12 @@ import torch
 from safetensors.torch import save_file
 
 from osbert import recipe
-from osbert.interop.families_tokenizer import read_any_tokenizer
-from osbert.interop.google_bundle import open_bundle
-from osbert.interop.google_checksum import masked
-from osbert.interop.google_table import MAGIC, write_number
-from osbert.interop.huggingface import load
+from osbert.interop.huggingface.folders import load
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.sentence_files import read_sentence_model
+from osbert.interop.tensorflow.bundle import open_bundle
+from osbert.interop.tensorflow.checksum import masked
+from osbert.interop.tensorflow.table import MAGIC, write_number
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import read_json, read_tensors
 

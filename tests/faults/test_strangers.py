@@ -29,7 +29,7 @@ import osbert
 from osbert import recipe
 from osbert.cli import main
 from osbert.errors import UserError
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import write_tensors

@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from osbert.errors import UserError
-from osbert.interop import huggingface
 from osbert.interop.conversion import open_model
-from osbert.interop.google_bundle import open_bundle, write_bundle
-from osbert.interop.onnx_files import open_onnx, write_onnx
-from osbert.interop.padded import Padded
+from osbert.interop.huggingface import folders as huggingface
+from osbert.interop.onnx.files import open_onnx, write_onnx
+from osbert.interop.onnx.padded import Padded
+from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import TUNED, keep_tuned, read_whole
 from osbert.interop.weight_files import read_file, read_tensors, write_tensors

@@ -20,7 +20,7 @@ import transformers
 from osbert.errors import UserError
 from osbert.interop.conversion import Model, notes, open_model, write_model_as
 from osbert.interop.conversion_check import differences
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import FIELD, MODULES, SentenceModel, read_sentence_model, write_sentence_model
 from osbert.interop.task_files import Asked, as_recipe
 from osbert.interop.tokenizer_files import write_tokenizer

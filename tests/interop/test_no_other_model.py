@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.interop import huggingface
 from osbert.interop.conversion import open_model, write_model_as
+from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Head, Learner
 from osbert.models.heads.grouped import ChoiceHead, SpanHead

@@ -13,8 +13,8 @@ import pytest
 import osbert
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.interop import huggingface
 from osbert.interop.conversion import open_model, write_model_as
+from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned, read_whole

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from osbert.errors import UserError
-from osbert.interop import huggingface
-from osbert.interop.huggingface_names import PIECES
+from osbert.interop.huggingface import folders as huggingface
+from osbert.interop.huggingface.names import PIECES
 from osbert.interop.tuned_files import BASE, DOWN, TUNED, UP, keep_tuned, read_whole
 from osbert.interop.weight_files import write_tensors
 from osbert.models.adapting.lora import Factors

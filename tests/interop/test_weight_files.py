@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from osbert.errors import UserError
-from osbert.interop import huggingface
+from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.weight_files import read_file, read_json, read_tensors
 from osbert.models.contract import Learner
 

@@ -14,7 +14,7 @@ import pytest
 
 from osbert import recipe
 from osbert.commands.pretrain_settings import read_settings, schema
-from osbert.interop.huggingface_names import ours_alone
+from osbert.interop.huggingface.names import ours_alone
 from osbert.training.optimizer import OptimizerSettings
 
 STORED = Path(__file__).parent

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from osbert import recipe
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner

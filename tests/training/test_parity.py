@@ -13,7 +13,7 @@ from osbert.data.encoded import Ready
 from osbert.data.example import Example, Target
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Cursor, Step
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.weight_files import read_tensors
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture

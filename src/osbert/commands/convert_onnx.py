@@ -14,9 +14,9 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.interop.conversion import Model, write_model_as
 from osbert.interop.conversion_check import HIDDEN, Difference, sequences
-from osbert.interop.onnx_files import require_writers
+from osbert.interop.onnx.files import require_writers
+from osbert.interop.onnx.padded import objections, scored
 from osbert.interop.opening import Opening
-from osbert.interop.padded import objections, scored
 from osbert.interop.task_files import Asked
 from osbert.serving.backend import Vectors
 from osbert.serving.engine import Engine, load

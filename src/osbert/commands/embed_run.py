@@ -23,8 +23,8 @@ from osbert.commands.file_options import TextOptions
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
-from osbert.interop.google_features import feature_line
 from osbert.interop.opening import Opening
+from osbert.interop.tensorflow.features import feature_line
 from osbert.lock import claimed
 from osbert.reading.table import Row
 from osbert.serving.embedder import Embedder, remarks, weights_fingerprint

@@ -67,7 +67,7 @@ def export(
         Compare nothing.
     """
     from osbert.commands.export_trial import states_tried, tried
-    from osbert.interop.onnx_files import require_writers
+    from osbert.interop.onnx.files import require_writers
     from osbert.interop.sentence_files import read_sentence_model
     from osbert.serving.engine import load as load_engine
 
@@ -103,7 +103,7 @@ def development(
 
     Raises UserError when there are none at hand.
     """
-    from osbert.interop.padded import scored
+    from osbert.interop.onnx.padded import scored
 
     task = scored(engine.task)
     if task is None:
@@ -129,9 +129,9 @@ def development(
 
 def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
-    from osbert.interop.families_tokenizer import write_any_tokenizer
-    from osbert.interop.onnx_files import ONNX, write_onnx
-    from osbert.interop.padded import Padded, objections, scored
+    from osbert.interop.huggingface.tokenizers import write_any_tokenizer
+    from osbert.interop.onnx.files import ONNX, write_onnx
+    from osbert.interop.onnx.padded import Padded, objections, scored
     from osbert.interop.sentence_files import read_sentence_model, write_sentence_model
     from osbert.interop.task_files import RECIPE
     from osbert.models.contract import Head

@@ -13,8 +13,8 @@ from osbert.data.encoded import Encoded, Ready
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.evaluation.score import refuse_long
-from osbert.interop.families_tokenizer import read_any_tokenizer
-from osbert.interop.huggingface_names import architecture
+from osbert.interop.huggingface.names import architecture
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.weight_files import read_json
 from osbert.tasks import Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from osbert.errors import UserError
-from osbert.interop.huggingface import read_encoder
+from osbert.interop.huggingface.folders import read_encoder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.adapters import Adapter
 from osbert.models.adapting.recurrent import Recurrent

@@ -13,8 +13,8 @@ from osbert.commands.finetune_settings import FinetuneSettings
 from osbert.commands.finetune_tuning import RANKS, changes, prepare
 from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
-from osbert.interop.families_tokenizer import write_any_tokenizer
-from osbert.interop.huggingface import write_model
+from osbert.interop.huggingface.folders import write_model
+from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import fingerprint, read_file, write_tensors

@@ -21,7 +21,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.score import class_scores
 from osbert.files import disk_full, write_text
-from osbert.interop.huggingface import closed_to_others
+from osbert.interop.huggingface.folders import closed_to_others
 from osbert.interop.tuned_files import BASE, TUNED
 from osbert.interop.weight_files import read_json
 from osbert.lock import locked

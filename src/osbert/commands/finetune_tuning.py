@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from osbert.errors import UserError
-from osbert.interop import huggingface_names as names
+from osbert.interop.huggingface import names
 from osbert.models.adapting.adapters import adapted
 from osbert.models.adapting.freezing import freeze_lowest, learn_only
 from osbert.models.adapting.lora import CHANGED, PLACES, Factors, add_low_rank, merge

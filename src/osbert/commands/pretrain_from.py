@@ -13,8 +13,8 @@ from osbert import recipe
 from osbert.data.batch import Batch
 from osbert.data.batch_files import read_batches
 from osbert.errors import UserError
-from osbert.interop.huggingface import read_learner_weights
-from osbert.interop.huggingface_names import architecture
+from osbert.interop.huggingface.folders import read_learner_weights
+from osbert.interop.huggingface.names import architecture
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.interop.tuned_files import read_whole

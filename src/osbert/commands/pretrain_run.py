@@ -23,7 +23,7 @@ from osbert.data.phases import Phases
 from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.files import disk_full
-from osbert.interop.huggingface import closed_to_others, write_model
+from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.training import memory, tensors

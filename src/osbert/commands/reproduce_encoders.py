@@ -108,7 +108,7 @@ class Given:
 
     def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
         """Return the hashes of its files. Raises UserError when there is no model."""
-        from osbert.interop.huggingface import require_config
+        from osbert.interop.huggingface.folders import require_config
 
         require_config(self.model)
         files = [path for path in sorted(self.model.iterdir()) if path.suffix in (".json", ".safetensors", ".bin")]

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from osbert.errors import UserError
 from osbert.files import refuse_foreign
-from osbert.interop.families_tokenizer import read_any_tokenizer
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokenizer
 from osbert.lock import claimed
 from osbert.reading.documents import Reading, probe, read_input

@@ -18,10 +18,9 @@ import osbert
 from osbert import components
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
-from osbert.interop import google, sentence_files
-from osbert.interop import huggingface_names as names
-from osbert.interop.families_tokenizer import write_any_tokenizer
-from osbert.interop.huggingface import (
+from osbert.interop import sentence_files
+from osbert.interop.huggingface import names
+from osbert.interop.huggingface.folders import (
     assemble,
     closed_to_others,
     fill_heads,
@@ -29,10 +28,12 @@ from osbert.interop.huggingface import (
     named,
     read_fitting_tokenizer,
 )
+from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.sentence_files import SentenceModel, read_sentence_model, write_sentence_model
 from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
+from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.contract import Head, Learner

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from osbert.errors import Problems
-from osbert.interop.huggingface_names import PIECES
+from osbert.interop.huggingface.names import PIECES
 
 ROUND = (8, 16, 32, 64, 128)
 """Numbers of which tables of pieces are made multiples, for speed: their last rows then belong to no piece."""

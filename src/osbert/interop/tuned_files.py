@@ -15,8 +15,8 @@ from torch import Tensor
 
 from osbert.errors import UserError
 from osbert.files import write_json
-from osbert.interop import huggingface_names as names
-from osbert.interop.families import canonical, of_type
+from osbert.interop.huggingface import names
+from osbert.interop.huggingface.families import canonical, of_type
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.weight_files import (
     PICKLED,

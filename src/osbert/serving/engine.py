@@ -15,9 +15,9 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
-from osbert.interop.huggingface import read_encoder, read_fitting_tokenizer, read_heads, require_config
-from osbert.interop.huggingface_names import PIECES, architecture
-from osbert.interop.onnx_files import ONNX
+from osbert.interop.huggingface.folders import read_encoder, read_fitting_tokenizer, read_heads, require_config
+from osbert.interop.huggingface.names import PIECES, architecture
+from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.sentence_files import SentenceModel, read_sentence_model

@@ -11,7 +11,7 @@ import torch
 from osbert.data.example import Example
 from osbert.data.pack import Run
 from osbert.evaluation.forward import TOKENS, batches, evaluating
-from osbert.interop.huggingface import read_heads
+from osbert.interop.huggingface.folders import read_heads
 from osbert.interop.opening import CAREFUL
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead

@@ -10,8 +10,8 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.data.rectangles import Rectangle, rectangles
 from osbert.errors import Problems, UserError
-from osbert.interop.onnx_files import ONNX, READ, open_onnx, reason
-from osbert.interop.padded import POOLER, SCORES, SPAN_SCORES, STATES
+from osbert.interop.onnx.files import ONNX, READ, open_onnx, reason
+from osbert.interop.onnx.padded import POOLER, SCORES, SPAN_SCORES, STATES
 from osbert.models.families.transformer import Architecture
 from osbert.serving.backend import Pooling, Vectors
 from osbert.tasks import Prediction, Task

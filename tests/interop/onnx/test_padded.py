@@ -13,8 +13,8 @@ import transformers
 
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
-from osbert.interop.huggingface import write_model
-from osbert.interop.padded import ByteTable, Padded, objections
+from osbert.interop.huggingface.folders import write_model
+from osbert.interop.onnx.padded import ByteTable, Padded, objections
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
 from osbert.models.heads.grouped import ChoiceHead, SpanHead

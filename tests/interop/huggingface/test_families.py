@@ -20,7 +20,8 @@ from safetensors.torch import load_file, save_file
 from osbert.data.batch import Batch, Target, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.interop import huggingface, huggingface_names
+from osbert.interop.huggingface import folders as huggingface
+from osbert.interop.huggingface import names as huggingface_names
 from osbert.models.contract import Head, Learner
 from osbert.models.families.transformer import Architecture, Transformer
 from osbert.models.heads.grouped import ChoiceHead, SpanHead

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from osbert.errors import Problems, nearest
-from osbert.interop import families
+from osbert.interop.huggingface import families
 from osbert.models.families.transformer import Architecture
 
 PREFIXES = {"learned": "bert", "rotary": "roformer"}

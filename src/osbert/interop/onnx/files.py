@@ -23,7 +23,7 @@ from osbert import __version__
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import parse_json
-from osbert.interop.padded import INPUTS, STATES, Padded
+from osbert.interop.onnx.padded import INPUTS, STATES, Padded
 from osbert.interop.weight_files import require_finite
 
 ONNX = "model.onnx"

@@ -18,7 +18,7 @@ import transformers
 from family_tokenizers import KINDS, LEARNT, save_roberta
 from osbert.data.pack import Packer, Run
 from osbert.errors import UserError
-from osbert.interop.families_tokenizer import read_any_tokenizer, write_any_tokenizer
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.tasks.passages import Passage, cut_words
 from osbert.tasks.spans.windows import Cutter
 from osbert.text.file_tokenizer import FileTokenizer

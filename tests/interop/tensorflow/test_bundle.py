@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.errors import UserError
-from osbert.interop.google_bundle import open_bundle, write_bundle
-from osbert.interop.google_checksum import POLYNOMIAL, checksum, masked
-from osbert.interop.google_table import MAGIC, read_table, write_table
+from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
+from osbert.interop.tensorflow.checksum import POLYNOMIAL, checksum, masked
+from osbert.interop.tensorflow.table import MAGIC, read_table, write_table
 
-WRITTEN = Path(__file__).parent / "tensorflow"
+WRITTEN = Path(__file__).parent
 """Checkpoints that TensorFlow wrote: write_checkpoints.py there."""
 
 

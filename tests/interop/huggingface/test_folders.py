@@ -24,7 +24,7 @@ from transformers.models.roformer import modeling_roformer
 from osbert.data.batch import Batch, Target, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.interop import huggingface
+from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.text.tokenizer import SPECIALS, Tokenizer

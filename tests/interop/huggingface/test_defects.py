@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from osbert.errors import UserError
-from osbert.interop import huggingface
+from osbert.interop.huggingface import folders as huggingface
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
 from osbert.models.heads.predictions import SequenceHead

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import write_json, write_text
-from osbert.interop import huggingface_names as names
-from osbert.interop.google_bundle import INDEX, Bundle, open_bundle, write_bundle
+from osbert.interop.huggingface import names
+from osbert.interop.tensorflow.bundle import INDEX, Bundle, open_bundle, write_bundle
 from osbert.interop.weight_files import read_json, require_finite
 from osbert.models.families.transformer import Architecture
 from osbert.text.file_tokenizer import AnyTokenizer

@@ -14,9 +14,9 @@ import torch
 import transformers
 
 from osbert.errors import UserError
-from osbert.interop.huggingface import write_model
-from osbert.interop.onnx_files import Opened, open_onnx, write_onnx
-from osbert.interop.padded import INPUTS, Padded
+from osbert.interop.huggingface.folders import write_model
+from osbert.interop.onnx.files import Opened, open_onnx, write_onnx
+from osbert.interop.onnx.padded import INPUTS, Padded
 from osbert.models.contract import Learner
 
 
@@ -113,7 +113,7 @@ def test_libraries_that_are_not_there(learner: Learner, tmp_path: Path, monkeypa
 
 
 def test_a_model_too_large_for_a_file(learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osbert.interop.onnx_files.LARGEST", 1000)
+    monkeypatch.setattr("osbert.interop.onnx.files.LARGEST", 1000)
     with pytest.raises(UserError, match="holds at most 2 GB"):
         write_onnx(Padded(learner, "tag", pooler=True), tmp_path / "x.onnx", int8=False, learnt={})
     assert not list(tmp_path.iterdir())

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
-from osbert.interop import families
-from osbert.interop import huggingface_names as names
-from osbert.interop.families_tokenizer import read_any_tokenizer
+from osbert.interop.huggingface import families, names
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.tuned_files import read_whole

@@ -14,7 +14,7 @@ from transformers.models.bert import modeling_bert
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.interop import huggingface
+from osbert.interop.huggingface import folders as huggingface
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import SequenceHead
 from osbert.objectives.left_to_right import LeftToRight

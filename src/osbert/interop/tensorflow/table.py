@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from osbert.interop.google_checksum import masked
+from osbert.interop.tensorflow.checksum import masked
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48

@@ -14,16 +14,16 @@ import torch
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.interop import google
-from osbert.interop.google_bundle import open_bundle, write_bundle
-from osbert.interop.huggingface import assemble, fill_heads, laid_out, load, named
-from osbert.interop.huggingface_names import architecture
+from osbert.interop.huggingface.folders import assemble, fill_heads, laid_out, load, named
+from osbert.interop.huggingface.names import architecture
+from osbert.interop.tensorflow import checkpoint as google
+from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
-WRITTEN = Path(__file__).parent / "tensorflow" / "bert"
+WRITTEN = Path(__file__).parent / "bert"
 
 
 def opened(folder: Path) -> Learner:

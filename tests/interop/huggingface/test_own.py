@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from osbert.errors import UserError
-from osbert.interop import huggingface
+from osbert.interop.huggingface import folders as huggingface
 from osbert.models.contract import Learner
 
 CHANGES = [

@@ -1,0 +1,1 @@
+"""Models as ONNX files: padded rectangles in, outputs out."""

@@ -1,0 +1,1 @@
+"""google-research/bert's checkpoints of TensorFlow, read without TensorFlow."""
