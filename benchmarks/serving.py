@@ -82,7 +82,7 @@ def serve_plainly(run: Path, kind: str) -> None:
     from fastapi import FastAPI
     from pydantic import BaseModel
 
-    from osbert.serving.engine import load
+    from osbert.inference.engine import load
 
     class Asked(BaseModel):
         texts: list[str]

@@ -93,7 +93,7 @@ def test_memory_that_runs_out_is_a_message(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("osbert.serving.engine.load", fail)
+    monkeypatch.setattr("osbert.inference.engine.load", fail)
     assert main(["predict", "run", "text"]) == 1
     assert "memory ran out" in capsys.readouterr().err
 
@@ -102,7 +102,7 @@ def test_other_faults_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("osbert.serving.engine.load", fail)
+    monkeypatch.setattr("osbert.inference.engine.load", fail)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         main(["predict", "run", "text"])
 
@@ -122,7 +122,7 @@ def test_a_panic_of_a_native_library_is_a_message(
     def fail(*_: object, **__: object) -> None:
         raise panic("index out of bounds")
 
-    monkeypatch.setattr("osbert.serving.engine.load", fail)
+    monkeypatch.setattr("osbert.inference.engine.load", fail)
     assert main(["predict", "run", "text"]) == 1
     assert "index out of bounds" in capsys.readouterr().err
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from osbert.serving.engine import Engine
+    from osbert.inference.engine import Engine
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
@@ -20,7 +20,9 @@ def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Eng
     run.json. Raises osbert.errors.UserError when the folder is not a model, when a file is damaged, and when it names
     code without `trust`.
     """
+    from osbert.inference.engine import (
+        load as load_engine,  # torch takes seconds to import: only when a model is wanted
+    )
     from osbert.interop.opening import Opening
-    from osbert.serving.engine import load as load_engine  # torch takes seconds to import: only when a model is wanted
 
     return load_engine(folder, opening=Opening(trust=trust, verify=verify))

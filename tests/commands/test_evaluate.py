@@ -11,7 +11,7 @@ from osbert.commands.evaluate import evaluate, tell
 from osbert.commands.file_options import FileOptions
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
-from osbert.serving.engine import load as load_engine
+from osbert.inference.engine import load as load_engine
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.sets.wnli import Wnli

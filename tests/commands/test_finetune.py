@@ -17,13 +17,13 @@ from osbert import recipe
 from osbert.commands.finetune import finetune, read_plan
 from osbert.commands.finetune_model import read_model
 from osbert.errors import UserError
+from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
-from osbert.serving.engine import load
 from osbert.tasks.kinds.classify import Classify
 from osbert.training import tracking
 from osbert.training.progress import Progress

@@ -16,7 +16,7 @@ from osbert.commands.finetune import finetune
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.score import predict
-from osbert.serving.engine import load
+from osbert.inference.engine import load
 from osbert.tasks import load as load_records
 from osbert.tasks.calibration import calibrate, columns, cooled
 from osbert.tasks.kinds.classify import Classify

@@ -18,7 +18,7 @@ from osbert.commands.file_options import TextOptions
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.errors import UserError
-from osbert.serving.engine import load
+from osbert.inference.engine import load
 from osbert.training.tracking import read_lines
 
 SETTINGS = ("--learning-rate", "1e-2", "--precision", "fp32", "--log-every", "50", "--batch", "16")

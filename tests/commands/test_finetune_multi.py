@@ -13,7 +13,7 @@ from osbert import recipe
 from osbert.commands.finetune import finetune
 from osbert.commands.finetune_multi import own_settings, read_tasks
 from osbert.errors import UserError
-from osbert.serving.engine import load
+from osbert.inference.engine import load
 from osbert.tasks.kinds.regress import Regress
 from osbert.training.tracking import ProgressLine, read_lines
 

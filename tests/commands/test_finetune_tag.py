@@ -18,9 +18,9 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.errors import UserError
+from osbert.inference.engine import load
 from osbert.models.adapting.features import Frozen
 from osbert.reading.tagged.schemes import Span, write_tags
-from osbert.serving.engine import load
 
 QUICK = ("--epochs", "5", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--batch", "8")
 

@@ -21,7 +21,7 @@ from osbert.commands.finetune_search import GRIDS, Candidate, Grid, Optuna, Trie
 from osbert.commands.finetune_trials import Result, Trial, chosen
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
-from osbert.serving.engine import load
+from osbert.inference.engine import load
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder

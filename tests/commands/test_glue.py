@@ -18,7 +18,7 @@ from osbert.commands.submit import test_rows as _test_rows
 from osbert.errors import UserError
 from osbert.evaluation.glue import COLUMNS, SETS, SUBMISSION, average
 from osbert.evaluation.paper import TABLE_1
-from osbert.serving.engine import load
+from osbert.inference.engine import load
 from osbert.training.trainer import Trainer
 
 PAIR = "index\tsentence1\tsentence2\tlabel"

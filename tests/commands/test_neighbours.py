@@ -11,9 +11,10 @@ import pytest
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.neighbours import neighbours
 from osbert.errors import UserError
-from osbert.serving import vector_files, vector_reading
-from osbert.serving.engine import load
-from osbert.serving.neighbours import nearest_rows
+from osbert.inference.engine import load
+from osbert.inference.neighbours import nearest_rows
+from osbert.inference.vectors import files as vector_files
+from osbert.inference.vectors import reading as vector_reading
 
 TEXTS = ["a good film", "bad", "Ärger . the plays", "film", "poor actor", "bad", "the actor plays"]
 

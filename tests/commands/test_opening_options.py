@@ -10,7 +10,7 @@ import pytest
 
 from osbert.cli import main
 from osbert.commands.export import write
-from osbert.serving.engine import load
+from osbert.inference.engine import load
 from osbert.training.run_folder import RunFolder
 
 LINES = "a good film\na bad play\n"

@@ -13,8 +13,8 @@ from osbert.commands import predict as command
 from osbert.commands.evaluate import FileOptions
 from osbert.commands.predict import predict
 from osbert.errors import Problems, UserError
+from osbert.inference.engine import load
 from osbert.reading.table import open_table
-from osbert.serving.engine import load
 from osbert.tasks.kinds.classify import Classify
 
 

@@ -15,7 +15,7 @@ from osbert.commands import reproduce_jobs
 from osbert.commands.reproduce_data import drawn
 from osbert.commands.reproduce_tables import TABLES
 from osbert.errors import UserError
-from osbert.serving.engine import load
+from osbert.inference.engine import load
 from osbert.tasks import load as load_records
 
 QUICK = "--epochs 1 --batch 4 --learning-rate 1e-2 --precision fp32"

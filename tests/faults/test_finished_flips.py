@@ -9,8 +9,8 @@ import pytest
 from harness import CHANCE, LONG, Site
 
 from osbert.errors import UserError
+from osbert.inference.engine import load
 from osbert.interop.conversion import open_model
-from osbert.serving.engine import load
 from osbert.training.run_folder import HASHED
 
 FLIPS = 200 if LONG else 5

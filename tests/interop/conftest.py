@@ -17,13 +17,13 @@ import transformers
 from transformers.models.bert import modeling_bert
 
 from osbert.data.batch import collate
+from osbert.inference.engine import load
+from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.conversion import open_model
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
-from osbert.serving.engine import load
-from osbert.serving.vector_settings import EmbeddingOptions
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 SENTENCE = "the a film is was good bad very not it play and long short actor ann lives in new york . , ! ?"

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from osbert.errors import UserError
+from osbert.inference.engine import load
 from osbert.interop.conversion import open_model
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.onnx.files import open_onnx, write_onnx
@@ -22,7 +23,6 @@ from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import TUNED, keep_tuned, read_whole
 from osbert.interop.weight_files import read_file, read_tensors, write_tensors
 from osbert.models.contract import Learner
-from osbert.serving.engine import load
 from osbert.text.tokenizer import Tokenizer
 
 NAME = "bert.encoder.layer.1.output.dense.weight"

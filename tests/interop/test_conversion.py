@@ -18,6 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 from osbert.errors import UserError
+from osbert.inference.engine import load
 from osbert.interop.conversion import Model, notes, open_model, write_model_as
 from osbert.interop.conversion_check import differences
 from osbert.interop.huggingface.folders import write_model
@@ -29,7 +30,6 @@ from osbert.models.adapting.lora import Factors
 from osbert.models.contract import Learner
 from osbert.objectives import mlm, nsp, sentence_order
 from osbert.objectives.left_to_right import LeftToRight
-from osbert.serving.engine import load
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify

@@ -16,11 +16,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 from osbert.errors import UserError
+from osbert.inference.engine import load
 from osbert.interop.conversion import open_model, write_model_as
 from osbert.interop.conversion_check import differences, sequences
 from osbert.interop.task_files import Asked
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.serving.engine import load
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify

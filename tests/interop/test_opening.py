@@ -13,13 +13,13 @@ import pytest
 import osbert
 from osbert import recipe
 from osbert.errors import UserError
+from osbert.inference.engine import load
 from osbert.interop.conversion import open_model, write_model_as
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned, read_whole
 from osbert.models.contract import Learner
-from osbert.serving.engine import load
 from osbert.tasks.kinds.classify import Classify
 from osbert.text.tokenizer import Tokenizer
 from osbert.training import run_folder

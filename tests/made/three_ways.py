@@ -11,9 +11,9 @@ import numpy as np
 
 import osbert
 from osbert.commands.embed import embed
-from osbert.serving.models import Run
-from osbert.serving.wire import Asking, Orders
-from osbert.serving.worker import Worker
+from osbert.server.models import Run
+from osbert.server.wire import Asking, Orders
+from osbert.server.worker import Worker
 
 
 def vectors(model: Path, texts: Sequence[str], folder: Path) -> dict[str, np.ndarray]:

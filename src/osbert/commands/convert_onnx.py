@@ -12,14 +12,14 @@ from osbert.commands.convert import compare, tell_differences
 from osbert.commands.export import write
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
+from osbert.inference.backend import Vectors
+from osbert.inference.engine import Engine, load
 from osbert.interop.conversion import Model, write_model_as
 from osbert.interop.conversion_check import HIDDEN, Difference, sequences
 from osbert.interop.onnx.files import require_writers
 from osbert.interop.onnx.padded import objections, scored
 from osbert.interop.opening import Opening
 from osbert.interop.task_files import Asked
-from osbert.serving.backend import Vectors
-from osbert.serving.engine import Engine, load
 
 BOUND = 1e-4
 """The largest difference that is none: onnxruntime adds up in another order, and attends in rectangles."""

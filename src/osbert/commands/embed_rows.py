@@ -10,10 +10,10 @@ from pathlib import Path
 
 from osbert.commands.file_options import TextOptions
 from osbert.errors import Problems, UserError
+from osbert.inference.embedder import Embedder
+from osbert.inference.engine import Engine
 from osbert.reading.columns import Columns, choose
 from osbert.reading.table import Reading, Row, Table, open_table
-from osbert.serving.embedder import Embedder
-from osbert.serving.engine import Engine
 
 INPUT = Path("-")
 KEPT = "standard-input.txt"

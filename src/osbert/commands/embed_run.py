@@ -23,15 +23,15 @@ from osbert.commands.file_options import TextOptions
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
+from osbert.inference.embedder import Embedder, remarks, weights_fingerprint
+from osbert.inference.engine import Engine, load
+from osbert.inference.vectors.files import ENDS, Column, beside, write_vectors
+from osbert.inference.vectors.growing import Growing
+from osbert.inference.vectors.settings import NAMED, VectorSettings
 from osbert.interop.opening import Opening
 from osbert.interop.tensorflow.features import feature_line
 from osbert.lock import claimed
 from osbert.reading.table import Row
-from osbert.serving.embedder import Embedder, remarks, weights_fingerprint
-from osbert.serving.engine import Engine, load
-from osbert.serving.growing import Growing
-from osbert.serving.vector_files import ENDS, Column, beside, write_vectors
-from osbert.serving.vector_settings import NAMED, VectorSettings
 from osbert.terminal import open_console
 
 FACTS = "run.json"

@@ -42,7 +42,7 @@ def evaluate(
     label
         The column with the label; found by its name when left open.
     """
-    from osbert.serving.engine import load as load_engine
+    from osbert.inference.engine import load as load_engine
 
     engine = load_engine(run, opening=opening)
     task = moved_task(engine.fine_tuned, data, file or FileOptions(), label=label)

@@ -21,7 +21,7 @@ from osbert.tasks import Record, Task, load
 
 if TYPE_CHECKING:
     from osbert.commands.export_trial import Trial
-    from osbert.serving.engine import Engine
+    from osbert.inference.engine import Engine
 
 KEPT = ("config.json", "run.json")
 """Files of a run that go along as they are, and the recipe where the task's scores do; the tokenizer's are new."""
@@ -67,9 +67,9 @@ def export(
         Compare nothing.
     """
     from osbert.commands.export_trial import states_tried, tried
+    from osbert.inference.engine import load as load_engine
     from osbert.interop.onnx.files import require_writers
     from osbert.interop.sentence_files import read_sentence_model
-    from osbert.serving.engine import load as load_engine
 
     require_writers()
     named = run if run.name not in ("", "..") else run.resolve()

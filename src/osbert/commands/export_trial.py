@@ -12,9 +12,9 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import decoded, encoded, refuse_long, require_labels
+from osbert.inference.backend import Vectors
+from osbert.inference.engine import Engine
 from osbert.interop.onnx.files import ONNX
-from osbert.serving.backend import Vectors
-from osbert.serving.engine import Engine
 from osbert.tasks import Record, Task
 
 SEQUENCES = 64

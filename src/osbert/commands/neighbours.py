@@ -11,7 +11,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 
 if TYPE_CHECKING:
-    from osbert.serving.embedder import Embedder
+    from osbert.inference.embedder import Embedder
 
 
 def neighbours(
@@ -41,8 +41,8 @@ def neighbours(
     device
         cpu, cuda or cuda:N; auto is a GPU where there is one.
     """
-    from osbert.serving.neighbours import nearest_rows
-    from osbert.serving.vector_reading import open_vectors
+    from osbert.inference.neighbours import nearest_rows
+    from osbert.inference.vectors.reading import open_vectors
 
     opened = open_vectors(vectors)
     columns = opened.settings["columns"]
@@ -63,9 +63,9 @@ def neighbours(
 
 def _embedder(settings: Mapping[str, Any], vectors: Path, folder: Path, device: str, opening: Opening) -> Embedder:
     """Return what made the file; UserError when its model is not there, is another, or its vectors are not single."""
-    from osbert.serving.embedder import Embedder, weights_fingerprint
-    from osbert.serving.engine import load
-    from osbert.serving.vector_settings import VectorSettings
+    from osbert.inference.embedder import Embedder, weights_fingerprint
+    from osbert.inference.engine import load
+    from osbert.inference.vectors.settings import VectorSettings
 
     try:
         made = VectorSettings(**settings["vectors"])

@@ -27,7 +27,7 @@ from osbert.tasks import Inputs, Prediction, Task
 from osbert.training.run_folder import FACTS, OURS
 
 if TYPE_CHECKING:
-    from osbert.serving.engine import Engine
+    from osbert.inference.engine import Engine
 
 ROWS = 2048
 """Rows in memory at a time."""
@@ -68,7 +68,7 @@ def predict(
         Write an apostrophe before each cell of a CSV or TSV that a spreadsheet would take for a formula: one that
         begins with = + - @, a tab or a line end, and is not a number.
     """
-    from osbert.serving.engine import load
+    from osbert.inference.engine import load
 
     if bool(texts) == (file is not None):
         raise UserError('Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.')

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
-from osbert.serving.engine import load as load_engine
+from osbert.inference.engine import load as load_engine
 from osbert.tasks import Prediction, load
 from osbert.tasks.spans import Answer
 from osbert.tasks.spans.ensemble import together

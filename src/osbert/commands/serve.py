@@ -13,10 +13,10 @@ from cyclopts import Parameter
 from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.serving.limits import Limits
+from osbert.server.limits import Limits
 
 if TYPE_CHECKING:
-    from osbert.serving.wire import Orders
+    from osbert.server.wire import Orders
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
@@ -65,8 +65,8 @@ def serve(
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f'osbert serve needs {", ".join(missing)}: pip install "osbert[serve]"')
-    from osbert.serving.keys import read_keys
-    from osbert.serving.run import Address, run
+    from osbert.server.keys import read_keys
+    from osbert.server.run import Address, run
 
     chosen = limits or Limits()
     chosen.check()
@@ -81,8 +81,8 @@ def serve(
 
 
 def _orders(runs: list[str], device: str, limits: Limits, threads: int) -> Orders:
-    from osbert.serving.models import named
-    from osbert.serving.wire import Orders
+    from osbert.server.models import named
+    from osbert.server.wire import Orders
 
     if not runs:
         raise UserError("Give one run or more: osbert serve RUN")

@@ -123,7 +123,7 @@ def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, Run]:
 
 def page(wanted: Submitted, folder: Path, records: Sequence[Record], opening: Opening = CAREFUL) -> str:
     """Return a file of the submission: the predictions of the run in `folder` for its rows."""
-    from osbert.serving.engine import load
+    from osbert.inference.engine import load
 
     engine = load(folder, opening=opening)
     labels = getattr(engine.fine_tuned, "labels", ())

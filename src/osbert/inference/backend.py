@@ -1,0 +1,50 @@
+"""What an Engine computes with: one interface, whether torch does the work or onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example
+from osbert.inference.vectors.settings import Pooling
+from osbert.models.families.transformer import Architecture
+from osbert.tasks import Prediction, Task
+
+Vectors = NDArray[np.float32]
+
+
+class Backend(Protocol):
+    """A model that is loaded. What it gives is in the order of the examples, however it batches them."""
+
+    @property
+    def architecture(self) -> Architecture:
+        """Return the encoder's sizes."""
+        ...
+
+    @property
+    def pooler(self) -> bool:
+        """Return whether there is a pooler that was trained."""
+        ...
+
+    def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
+        """Return what the task's head gives for each example: (K,), or (n, K) for its n tokens if `per_token`.
+
+        `tokens`: most tokens in a batch.
+        """
+        ...
+
+    def decoding(self, task: Task) -> Callable[..., Prediction]:
+        """Return what decodes the outputs, as `Task.decoding`."""
+        ...
+
+    def vectors(
+        self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
+    ) -> list[Vectors]:
+        """Return (layers, D) for each example, or (n, layers, D) for its n tokens without pooling.
+
+        `layers`: 0 is the embedding output, 1 the first block. Raises UserError at a layer that it cannot give.
+        """
+        ...

@@ -1,0 +1,192 @@
+"""Texts -> vectors under settings: several layers joined, long texts in windows, length 1, and never what is no number.
+
+What a model was trained for decides what is not said: its pooling, its length, and whether its vectors have length 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example
+from osbert.data.long_texts import lay_out
+from osbert.errors import Problems, UserError
+from osbert.evaluation.forward import TOKENS
+from osbert.inference.torch_backend import TorchBackend
+from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings
+from osbert.interop.opening import CAREFUL
+from osbert.interop.sentence_files import SentenceModel
+from osbert.interop.tuned_files import read_whole
+from osbert.interop.weight_files import fingerprint
+
+if TYPE_CHECKING:
+    from osbert.inference.engine import Engine
+
+SHORTEST = 5
+"""The least tokens into which a pair fits."""
+
+
+def settled(options: EmbeddingOptions, engine: Engine) -> VectorSettings:
+    """Return the settings; what `options` leave open is the model's own: its pooling, length and normalisation.
+
+    Raises UserError with all that cannot be.
+    """
+    model = _own(engine, options)
+    longest = engine.packer.length
+    usual = model or SentenceModel(pooling="mean", normalize=False)
+    pooling = options.pooling or usual.pooling
+    length = options.length or min(usual.length or longest, longest)
+    normalize = usual.normalize and pooling != "tokens" if options.normalize is None else options.normalize
+    settings = VectorSettings(
+        pooling=pooling, layers=options.layers, normalize=normalize, length=length, long=options.long,
+        overlap=options.overlap,
+    )  # fmt: skip
+    problems = Problems(heading="These vectors cannot be made")
+    for problem in settings.problems():
+        problems.add(problem)
+    if not SHORTEST <= length <= longest:
+        problems.add(f"--length must be from {SHORTEST} to {longest:,}, the most that the model reads: not {length}.")
+    problems.stop_if_any()
+    return settings
+
+
+def remarks(options: EmbeddingOptions, engine: Engine) -> list[str]:
+    """Return what a user should know: where the settings come from, and what the model is not made for."""
+    settings, model = settled(options, engine), _own(engine, options)
+    return [*_told(engine.folder, settings, model), *_fewer(settings, engine)]
+
+
+def _own(engine: Engine, options: EmbeddingOptions) -> SentenceModel | None:
+    return None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
+
+
+def _told(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
+    if model is not None:
+        yield from model.remarks
+        yield f"{folder} was trained for sentence vectors: {describe(settings)}"
+    elif settings.pooling != "tokens":
+        yield (
+            f"{folder} was not trained for sentence vectors: nothing has taught it that alike texts get near vectors "
+            f"(osbert finetune contrastive teaches it). {describe(settings).capitalize()}"
+        )
+
+
+def _fewer(settings: VectorSettings, engine: Engine) -> Iterator[str]:
+    blocks = engine.backend.architecture.layers
+    if settings.layers.endswith("-last-four") and blocks < 4:
+        yield f"{engine.folder} has only {blocks} of the four layers that --layers {settings.layers} takes"
+
+
+def describe(settings: VectorSettings) -> str:
+    """Return settings in words."""
+    length = "of length 1" if settings.normalize else "as they come"
+    return f"pooling {settings.pooling}, layers {settings.layers}, at most {settings.length} tokens, vectors {length}"
+
+
+class Embedder:
+    """Makes vectors; `tokens`: most tokens in a batch. The library, the commands and the server all make them here."""
+
+    def __init__(self, engine: Engine, settings: VectorSettings, *, tokens: int = TOKENS) -> None:
+        """Prepare; raises UserError at layers that the model does not have, and at a pooler that it lacks."""
+        self.engine = engine
+        self.settings = settings
+        self.tokens = tokens
+        self.layers = Layers.read(settings.layers, engine.backend.architecture.layers)
+        self.packer = replace(engine.packer, length=settings.length)
+        if settings.pooling == "pooler":
+            self._require_pooler()
+        self.vectors([self.sequences(("",), 0)])  # what the model cannot do is told before the work
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of a text's vector, or of a token's: (D,), or (layers, D) for several layers."""
+        width, count = self.engine.backend.architecture.width, len(self.layers.numbers)
+        if self.layers.joined == "stack":
+            return (count, width)
+        return (count * width,) if self.layers.joined == "concat" else (width,)
+
+    def sequences(self, texts: Sequence[str], record: int) -> list[Example]:
+        """Return the sequences that a text, or a pair, is read as: one, or the windows of one that is too long.
+
+        `truncated` of each counts the pieces that did not fit. Raises UserError at a pair where the model reads none,
+        and at more than two texts.
+        """
+        if len(texts) > 2:
+            raise UserError(f"A text or a pair can be embedded, not {len(texts)} texts at once.")
+        if len(texts) == 2 and self.engine.backend.architecture.segments == 1:
+            raise UserError(
+                f"The model in {self.engine.folder} was trained without a second segment (segments = 1): it reads no "
+                "pairs."
+            )
+        runs = [self.packer.run(text) for text in texts]
+        long, overlap = self.settings.long, self.settings.overlap
+        return lay_out(runs, self.packer, long=long, overlap=overlap, record=record)
+
+    def vectors(self, groups: Sequence[Sequence[Example]]) -> Any:
+        """Return the vectors (n, *shape) of n texts given as their sequences, in the order given.
+
+        A text of several sequences gets the mean of their vectors. Without pooling: a list of n arrays
+        (tokens, *shape). Raises UserError when a number is infinite or undefined.
+        """
+        flat = [example for group in groups for example in group]
+        backend, pooling = self.engine.backend, self.settings.pooling
+        layers = [number % (backend.architecture.layers + 1) for number in self.layers.numbers]
+        rows = backend.vectors(flat, pooling=pooling, layers=layers, tokens=self.tokens)  # (layers, D) each
+        if pooling == "tokens":
+            return [self._checked(self._joined(row)) for row in rows]
+        if not rows:
+            return np.empty((0, *self.shape), np.float32)
+        joined = self._joined(np.stack(rows))
+        counts = np.array([len(group) for group in groups])
+        if len(groups) != len(flat):
+            firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+            joined = np.add.reduceat(joined, firsts, axis=0) / counts.reshape(-1, *[1] * (joined.ndim - 1))
+        return self._checked(normalized(joined) if self.settings.normalize else joined.astype(np.float32, copy=False))
+
+    def _require_pooler(self) -> None:
+        """Raise UserError where the pooler is wanted and cannot be had."""
+        if not self.engine.backend.pooler:
+            raise UserError(
+                f"{self.engine.folder} has no pooler (it was trained without one): take --pooling mean, cls, max or "
+                "tokens."
+            )
+        if self.layers.joined != "alone" or self.layers.numbers[0] not in (-1, self.engine.backend.architecture.layers):
+            raise UserError("The pooler stands on the last layer; other layers cannot be chosen with it.")
+
+    def _joined(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the layers (n, layers, D) as they are asked for."""
+        if self.layers.joined == "stack":
+            return rows
+        if self.layers.joined == "mean":
+            return rows.mean(axis=1, dtype=np.float32)
+        return rows.reshape(len(rows), -1)
+
+    def _checked(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not np.isfinite(values).all():
+            raise UserError(
+                f"The model in {self.engine.folder} gives vectors with infinite or undefined numbers. Its weights are "
+                "damaged, or its training has failed; nothing of them was written."
+            )
+        return values
+
+
+def weights_fingerprint(engine: Engine) -> str:
+    """Return a hash of a model's weights, or of the files of an exported one."""
+    if isinstance(engine.backend, TorchBackend):
+        return fingerprint(read_whole(engine.folder, CAREFUL.again))
+    digest = hashlib.sha256()
+    for path in sorted(engine.folder.glob("*.onnx*")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def normalized(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return vectors (..., D) of length 1; those of length 0 stay as they are."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

@@ -1,0 +1,244 @@
+"""A finished run at work: texts in; vectors and predictions out, in the order given."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from osbert.data.example import Example
+from osbert.data.pack import Packer
+from osbert.errors import Problems, UserError
+from osbert.evaluation.forward import TOKENS
+from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
+from osbert.inference.backend import Backend, Vectors
+from osbert.inference.embedder import Embedder, settled
+from osbert.inference.onnx_backend import OnnxBackend
+from osbert.inference.torch_backend import TorchBackend
+from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.interop.huggingface.folders import read_encoder, read_fitting_tokenizer, read_heads, require_config
+from osbert.interop.huggingface.names import PIECES, architecture
+from osbert.interop.onnx.files import ONNX
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.report import Report, Row, of_pieces
+from osbert.interop.sentence_files import SentenceModel, read_sentence_model
+from osbert.interop.task_files import read_task
+from osbert.interop.tuned_files import has_weights
+from osbert.interop.weight_files import read_json
+from osbert.models.contract import Learner
+from osbert.tasks import Prediction, Record, Task
+from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.training.processor import choose
+
+Text = str | tuple[str, ...]
+"""One text, or two that make a pair; for a task that reads more, all of them in its order."""
+LayerChoice = str | int | Sequence[int]
+"""One layer or several, by their numbers, or as `osbert embed --layers` has them."""
+
+
+class Engine:
+    """A model and its tokenizer, ready for texts; made by `load`. `task` is None where there is only an encoder.
+
+    `remarks`: what was odd about the folder, for the user.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tokenizer: AnyTokenizer,
+        *,
+        task: Task | None = None,
+        folder: Path,
+        remarks: tuple[str, ...] = (),
+    ) -> None:
+        """Stand for the model in `folder`, which `backend` computes."""
+        self.backend = backend
+        self.tokenizer = tokenizer
+        self.task = task
+        self.folder = folder
+        self.remarks = remarks
+        longest = backend.architecture.length
+        self.packer = Packer(tokenizer=tokenizer, length=min(task.length, longest) if task else longest)
+        self._sentences = _read_sentences(folder)  # now: the folder may be gone, or another's, when they are wanted
+        self._embedders: dict[tuple[EmbeddingOptions, int], Embedder] = {}
+
+    @property
+    def learner(self) -> Learner:
+        """Return torch's model. Raises UserError where onnxruntime computes."""
+        if isinstance(self.backend, TorchBackend):
+            return self.backend.learner
+        raise UserError(f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.")
+
+    def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
+        """Return what the task says of each text, or pair of texts, or as many texts as it reads together.
+
+        `tokens`: most tokens in a batch. Raises UserError when the run was not fine-tuned, or reads pairs where there
+        is one text, or the other way round.
+        """
+        if isinstance(texts, str):
+            raise TypeError("predict takes a list of texts: predict([text])")
+        task = self.fine_tuned
+        records = [task.asked((text,) if isinstance(text, str) else tuple(text)) for text in texts]
+        return self.predict_records(records, tokens=tokens)
+
+    def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
+        """Return what the task says of each record; labels are not looked at."""
+        return self._predicted(self.fine_tuned, records, tokens)
+
+    def predict_encoded(self, records: Iterable[Encoded], *, tokens: int = TOKENS) -> list[Prediction]:
+        """Return what the task says of each record, for sequences that it made of them with the engine's packer."""
+        return self._decoded(self.fine_tuned, records, tokens)
+
+    def score(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
+        """Return predictions and metrics for records of `task`, the engine's own on other data (`Task.moved`).
+
+        Raises UserError when a record has no label.
+        """
+        require_labels(records)
+        predictions = self._predicted(task, records, tokens)
+        return Score(metrics=task.metrics(predictions, records), predictions=predictions)
+
+    @property
+    def fine_tuned(self) -> Task:
+        """Return the task; raises UserError when there is none."""
+        if self.task is None:
+            raise UserError(
+                f"{self.folder} holds an encoder without a task: it can embed texts (osbert embed), and it can be "
+                f"fine-tuned (osbert finetune classify --model {self.folder} ...), but not predict. Where others' "
+                "files hold a classifier, osbert convert makes a run of them."
+            )
+        return self.task
+
+    def embed(self, texts: Sequence[Text], *, layers: LayerChoice = "-1", tokens: int = TOKENS, **options: Any) -> Any:
+        """Return vectors of texts, or of pairs: an array (n, D), one row a text, in the order given.
+
+        `options`: the fields of EmbeddingOptions, which are those of `osbert embed`: pooling, normalize, length, long
+        and overlap. What is left open is the model's own, if it was trained for sentence vectors; else a text's vector
+        is the mean of its tokens' states as it comes.
+        `layers`: 0 is the embedding layer, 1 the first block, -1 the last; or a name that `osbert embed` knows. Of
+        several the vectors are stacked, (n, layers, D). With pooling "tokens": a list of n arrays (tokens, D).
+        `tokens`: most tokens in a batch.
+
+        Warns of what the model's files ask for and osbert does not do, such as a Dense layer on the vectors. Raises
+        UserError at settings that cannot be, and with long "error" at every text that does not fit.
+        """
+        if isinstance(texts, str):
+            raise TypeError("embed takes a list of texts: embed([text])")
+        for remark in self.not_applied:
+            warnings.warn(remark, stacklevel=2)
+        embedder = self.embedder(EmbeddingOptions(layers=_spelt(layers), **options), tokens=tokens)
+        groups = [
+            embedder.sequences((text,) if isinstance(text, str) else text, place) for place, text in enumerate(texts)
+        ]
+        if embedder.settings.long == "error":
+            _refuse_cut(groups, embedder.settings.length)
+        return embedder.vectors(groups)
+
+    def embedder(self, options: EmbeddingOptions, *, tokens: int = TOKENS) -> Embedder:
+        """Return what makes such vectors. Its sequences are no longer than the engine's own."""
+        if (options, tokens) not in self._embedders:
+            self._embedders[options, tokens] = Embedder(self, settled(options, self), tokens=tokens)
+        return self._embedders[options, tokens]
+
+    @cached_property
+    def not_applied(self) -> tuple[str, ...]:
+        """Return what the files of a sentence model ask for that its vectors are made without."""
+        own = self.sentence_model("mean")
+        return own.remarks if own else ()
+
+    def sentence_model(self, pooling: str | None = None) -> SentenceModel | None:
+        """Return the pooling, length and normalisation that the model was trained for, None where it was for none.
+
+        Raises UserError when its own pooling is not here, unless another one is given as `pooling`.
+        """
+        if not isinstance(self._sentences, UserError):
+            return self._sentences
+        if pooling is None:
+            raise self._sentences
+        return None
+
+    def states(self, examples: Sequence[Example]) -> list[Vectors]:
+        """Return the last layer's states (n, D) of each sequence's n tokens."""
+        top = self.backend.architecture.layers
+        found = self.backend.vectors(examples, pooling="tokens", layers=[top], tokens=TOKENS)
+        return [states.squeeze(-2) for states in found]
+
+    def _predicted(self, task: Task, records: Sequence[Record], tokens: int) -> list[Prediction]:
+        refuse_long(task, records, self.packer)
+        return self._decoded(task, encoded(task, records, self.packer), tokens)
+
+    def _decoded(self, task: Task, records: Iterable[Encoded], tokens: int) -> list[Prediction]:
+        outputs = partial(self._outputs, task, tokens)
+        return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
+
+    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> list[Vectors]:
+        found = self.backend.outputs(task, examples, tokens=tokens)
+        if not all(np.isfinite(row).all() for row in found):
+            raise UserError(
+                f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
+                "training has failed. Copy it again, or train it again."
+            )
+        return found
+
+
+def _read_sentences(folder: Path) -> SentenceModel | UserError | None:
+    try:
+        return read_sentence_model(folder)
+    except UserError as error:
+        return error
+
+
+def _spelt(layers: LayerChoice) -> str:
+    """Return numbers of layers as the command line has them; a list of one keeps its comma, and so its axis."""
+    if isinstance(layers, str | int):
+        return str(layers)
+    return ",".join(map(str, layers)) + ("," if len(layers) == 1 else "")
+
+
+def _refuse_cut(groups: Sequence[Sequence[Example]], length: int) -> None:
+    problems = Problems(heading='These texts are too long (long="error")')
+    for place, group in enumerate(groups):
+        if cut := sum(example.truncated for example in group):
+            problems.add(f"texts[{place}]: {cut:,} pieces more than fit into {length} tokens.")
+    problems.stop_if_any()
+
+
+def load(folder: str | Path, *, device: str = "auto", opening: Opening = CAREFUL) -> Engine:
+    """Load a run folder of ours or a Hugging Face folder, onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
+
+    Where there are no weights but an ONNX file, as `osbert export` writes it, onnxruntime computes, on the CPU. Raises
+    UserError when it is no model, when a fine-tuned run lacks weights, and where `opening` does not let it pass.
+    """
+    folder = Path(folder)
+    require_config(folder)
+    opening.check(folder)
+    task = read_task(folder, opening)
+    if (folder / ONNX).is_file() and not has_weights(folder):
+        return _load_exported(folder, task, device)
+    encoder = read_encoder(folder, opening.again)
+    learner = Learner(encoder.backbone, {task.name: task.head(encoder.backbone)} if task else {})
+    if task:
+        encoder.report.require_complete(str(folder), but="pooler." if task.per_token else "")
+        read_heads(folder, learner, opening.again).require_complete(str(folder))
+    learner.eval().to(choose(device).device)
+    pooler = not any(name.startswith("pooler.") for name in encoder.report.named("new"))
+    backend = TorchBackend(learner, pooler=pooler)
+    return Engine(backend, encoder.tokenizer, task=task, folder=folder, remarks=encoder.report.remarks)
+
+
+def _load_exported(folder: Path, task: Task | None, device: str) -> Engine:
+    """Open a folder that `osbert export` wrote."""
+    if device not in ("auto", "cpu"):
+        raise UserError(f"{folder} is exported: it runs on the CPU, not on '{device}'. Take the run for that.")
+    path = folder / "config.json"
+    sizes = architecture(read_json(path), where=str(path))
+    backend = OnnxBackend(folder / ONNX, sizes)
+    tokenizer = read_fitting_tokenizer(folder, sizes)
+    backend.check(task, tokenizer)
+    table = Row(name=PIECES, shape=(sizes.vocabulary, sizes.embedding or sizes.width), status="loaded")
+    remarks = Report(rows=(of_pieces(table, len(tokenizer)),)).remarks
+    return Engine(backend, tokenizer, task=task, folder=folder, remarks=remarks)

@@ -1,0 +1,108 @@
+"""The model as onnxruntime runs it: an exported folder, on the CPU, in float32 or int8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from osbert.data.example import Example
+from osbert.data.rectangles import Rectangle, rectangles
+from osbert.errors import Problems, UserError
+from osbert.inference.backend import Pooling, Vectors
+from osbert.interop.onnx.files import ONNX, READ, open_onnx, reason
+from osbert.interop.onnx.padded import POOLER, SCORES, SPAN_SCORES, STATES
+from osbert.models.families.transformer import Architecture
+from osbert.tasks import Prediction, Task
+from osbert.text.file_tokenizer import AnyTokenizer
+
+RECTANGLE = 1024
+"""Most tokens in a rectangle, padding included: few enough for the caches, with less padding than more would have."""
+
+
+class OnnxBackend:
+    """An ONNX file at work. Rectangles have at most the tokens asked for, and never more than `RECTANGLE`."""
+
+    def __init__(self, path: Path, architecture: Architecture) -> None:
+        """Open the file, which `architecture` describes. Raises UserError as `open_onnx`."""
+        self.path = path
+        self.architecture = architecture
+        self.opened = open_onnx(path)
+
+    @property
+    def pooler(self) -> bool:
+        """Return whether the pooler's output is in the file."""
+        return POOLER in self.opened.names
+
+    def check(self, task: Task | None, tokenizer: AnyTokenizer) -> None:
+        """Raise UserError when the file is not of the config, the tokenizer or the task that lie beside it."""
+        problems = Problems(heading=f"{self.path.parent} is not of one export")
+        sizes = {name: getattr(self.architecture, name) for name in READ}
+        for name, size in self.opened.sizes.items():
+            if sizes.get(name) != size:
+                problems.add(f"config.json tells of {name} {sizes.get(name)}, but the model in {ONNX} has {size}.")
+        if self.opened.tokenizer not in ("", tokenizer.fingerprint):
+            problems.add(f"The tokenizer is another one than that with which {ONNX} was exported.")
+        if task and not self._scores:
+            problems.add(f"{ONNX} has no scores, but the folder is a run of {task.name}.")
+        if problems.count:
+            problems.add("Export the run again: osbert export RUN --to onnx.")
+        problems.stop_if_any()
+
+    def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
+        """Return what the task's head gives for each example, in the units of the run's own head."""
+        published = task.published()
+        center, scale = published.get("center", 0.0), published.get("scale", 1.0)
+        found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
+        for part, (scores, *others) in self._run(self._scores, examples, tokens):
+            scores = np.stack([scores, *others], axis=-1) if others else scores
+            scores = scores if (center, scale) == (0, 1) else (scores - center) / scale
+            for row, place in enumerate(part.places):
+                found[place] = scores[row, : part.lengths[row]] if task.per_token else scores[row]
+        return found
+
+    def decoding(self, task: Task) -> Callable[..., Prediction]:
+        """Return what decodes with what the run's head had learnt."""
+        return task.decode_with(self.opened.learnt)
+
+    def vectors(
+        self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
+    ) -> list[Vectors]:
+        """Return the pooled states of each example. Raises UserError at a layer other than the last."""
+        if set(layers) != {self.architecture.layers}:
+            raise UserError(f"{self.path.parent} is exported and has its last layer alone: take --layers -1.")
+        found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
+        for part, (states,) in self._run([POOLER if pooling == "pooler" else STATES], examples, tokens):
+            for row, place in enumerate(part.places):
+                own = states[row] if pooling == "pooler" else self._pooled(states[row, : part.lengths[row]], pooling)
+                found[place] = np.repeat(own[..., None, :], len(layers), axis=-2)
+        return found
+
+    @property
+    def _scores(self) -> list[str]:
+        return [name for name in (SCORES, *SPAN_SCORES) if name in self.opened.names]
+
+    def _run(
+        self, names: Sequence[str], examples: Sequence[Example], tokens: int
+    ) -> Iterator[tuple[Rectangle, list[Vectors]]]:
+        for part in rectangles(examples, tokens=min(tokens, RECTANGLE)):
+            columns = {"input_ids": part.ids, "token_type_ids": part.segments, "attention_mask": part.mask}
+            try:
+                found = self.opened.session.run(list(names), columns)
+            except Exception as error:  # of many classes with no other parent
+                raise UserError(
+                    f"{self.path}: onnxruntime cannot run it: {reason(error)}. Are config.json and the tokenizer "
+                    "beside it of the same export? If so, is there memory enough?"
+                ) from error
+            yield part, found
+
+    def _pooled(self, states: Vectors, pooling: Pooling) -> Vectors:
+        """Return (D,) of a sequence's states (n, D), or all of them."""
+        if pooling == "cls":
+            return states[0 if self.architecture.direction == "both" else -1]
+        if pooling == "mean":
+            return states.mean(axis=0)
+        if pooling == "weighted":
+            return np.average(states, axis=0, weights=np.arange(1, len(states) + 1)).astype(states.dtype)
+        return states.max(axis=0) if pooling == "max" else states

@@ -1,0 +1,65 @@
+"""The model as torch runs it: flat batches without padding, on the CPU or a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osbert.data.batch import Batch
+from osbert.data.example import Example
+from osbert.evaluation import forward
+from osbert.inference.backend import Vectors
+from osbert.inference.vectors.settings import Pooling
+from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.pooling import pooled
+from osbert.tasks import Prediction, Task
+
+
+class TorchBackend:
+    """A learner at work."""
+
+    def __init__(self, learner: Learner, *, pooler: bool) -> None:
+        """Stand for `learner`, whose backbone has a trained `pooler` or not."""
+        self.learner = learner
+        self.pooler = pooler
+
+    @property
+    def architecture(self) -> Architecture:
+        """Return the encoder's sizes."""
+        return self.learner.backbone.architecture
+
+    def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
+        """Return what the task's head gives for each example."""
+        return forward.outputs(self.learner, task.name, examples, tokens=tokens, per_token=task.per_token)
+
+    def decoding(self, task: Task) -> Callable[..., Prediction]:
+        """Return what decodes with what the head has learnt."""
+        head = self.learner.heads[task.name]
+        assert isinstance(head, Head)
+        return task.decoding(head)
+
+    def vectors(
+        self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
+    ) -> list[Vectors]:
+        """Return the pooled states of each example."""
+        found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
+        with forward.evaluating(self.learner.backbone) as device:
+            for batch in forward.batches(examples, tokens=tokens):
+                rows = self._pooled(batch.to(device), pooling, layers)
+                for place, row in zip(batch.records.tolist(), rows, strict=True):
+                    found[place] = row.float().cpu().numpy()
+        return found
+
+    def _pooled(self, batch: Batch, pooling: Pooling, layers: Sequence[int]) -> list[Tensor]:
+        backbone = self.learner.backbone
+        if pooling == "pooler":
+            return list(backbone(batch).pooled.unsqueeze(1).unbind())
+        wanted = {number: state for number, state in enumerate(backbone.layers(batch)) if number in set(layers)}
+        states = torch.stack([wanted[number] for number in layers], dim=1)  # (N, layers, D)
+        if pooling == "tokens":
+            return list(states.split(list(batch.lengths)))
+        return pooled(states, batch, pooling, backbone.summaries(batch))

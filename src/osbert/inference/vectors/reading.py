@@ -1,0 +1,163 @@
+"""A file of vectors, read again in blocks: what made it, its vectors, and the texts of chosen rows."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.guarded import parse_json
+from osbert.inference.vectors.files import BLOCK, ENDS, SETTINGS, SUFFIXES, beside, parquet_library
+
+TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
+"""The settings that a file keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A row: the line of its text in the file that was embedded, and the text, or both of a pair."""
+
+    line: int
+    texts: tuple[str, ...]
+
+
+class VectorFile(ABC):
+    """A file that `write_vectors` wrote. `settings`: what it keeps of how it was made.
+
+    What reads from it raises UserError where the file is damaged.
+    """
+
+    path: Path
+    settings: Mapping[str, Any]
+
+    def blocks(self) -> Iterator[NDArray[np.float32]]:
+        """Yield the vectors (n, ...) some at a time, in their order."""
+        with _damage_told(self.path):
+            yield from self._blocks()
+
+    def rows(self, places: Sequence[int]) -> list[Found]:
+        """Return what stands at some places, in the order given."""
+        with _damage_told(self.path):
+            return self._rows(places)
+
+    @abstractmethod
+    def _blocks(self) -> Iterator[NDArray[np.float32]]: ...
+
+    @abstractmethod
+    def _rows(self, places: Sequence[int]) -> list[Found]: ...
+
+
+def open_vectors(path: Path) -> VectorFile:
+    """Open a file of vectors. Raises UserError when it is none, or does not say how it was made."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file.")
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"{path}: vectors are read from {', '.join(SUFFIXES)}, as osbert embed writes them.")
+    with _damage_told(path):
+        opened = _Parquet(path) if path.suffix == ".parquet" else _Arrays(path)
+        if missing := [name for name in TOLD if name not in opened.settings]:
+            raise ValueError(f"it does not tell its {', '.join(missing)}")
+        return opened
+
+
+@contextlib.contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # of the many classes of zip, numpy, pyarrow and what lies in them
+        raise UserError(f"{path}: no vectors that osbert embed wrote, or damaged ({error}).") from error
+
+
+class _Arrays(VectorFile):
+    """An .npz, or an .npy with the .npz beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known = path if path.suffix == ".npz" else beside(path)
+        if not self.known.is_file():
+            raise UserError(f"{self.known} is missing: it tells what the rows of {path} are.")
+        with np.load(self.known) as arrays:
+            self.settings = parse_json(arrays[SETTINGS].item())
+            self.names = [name.removesuffix(ENDS) for name in arrays.files if name.endswith(ENDS)]
+            self.lines = arrays["lines"]
+            self.ends = {name: arrays[name + ENDS] for name in self.names}
+        if path.suffix == ".npy" and (count := len(np.load(path, mmap_mode="r"))) != len(self.lines):
+            raise UserError(
+                f"{path} has {count:,} vectors, and {self.known} tells of {len(self.lines):,} texts: they are of "
+                "different runs. Give the command that wrote them again."
+            )
+
+    def _blocks(self) -> Iterator[NDArray[np.float32]]:
+        if self.path.suffix == ".npy":
+            whole = np.load(self.path, mmap_mode="r")
+            yield from (np.array(whole[first : first + BLOCK]) for first in range(0, len(whole), BLOCK))
+            return
+        with self._array("vectors") as (file, shape):
+            size = 4 * int(np.prod(shape[1:], dtype=np.int64))
+            for first in range(0, shape[0], BLOCK):
+                count = min(BLOCK, shape[0] - first)
+                yield np.frombuffer(file.read(count * size), "<f4").reshape(count, *shape[1:])
+
+    def _rows(self, places: Sequence[int]) -> list[Found]:
+        found: dict[int, list[str]] = {place: [] for place in places}
+        for name in self.names:
+            with self._array(name) as (file, _):
+                begin, ends = file.tell(), self.ends[name]
+                for place in sorted(found):  # forwards: to go back in an archive is to begin anew
+                    start = int(ends[place - 1]) if place else 0
+                    file.seek(begin + start)
+                    found[place].append(file.read(int(ends[place]) - start).decode("utf-8"))
+        return [Found(line=int(self.lines[place]), texts=tuple(found[place])) for place in places]
+
+    @contextlib.contextmanager
+    def _array(self, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...]]]:
+        """Give the file of an array, at its first number, and the array's shape."""
+        with zipfile.ZipFile(self.known) as archive, archive.open(f"{name}.npy") as file:
+            np.lib.format.read_magic(file)
+            shape, _, _ = np.lib.format.read_array_header_1_0(file)
+            yield file, shape
+
+
+class _Parquet(VectorFile):
+    """A Parquet file with a row for each text."""
+
+    def __init__(self, path: Path) -> None:
+        self.library = parquet_library(path)
+        self.path = path
+        with self._opened() as table:
+            schema = table.schema_arrow
+            self.settings = parse_json(schema.metadata[b"osbert"].decode())
+            self.vectors = [name for name in schema.names if name.partition("_")[0] == "vector"]
+            self.names = [name for name in schema.names if name != "line" and name not in self.vectors]
+            counts = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
+        self.ends = np.cumsum(counts)
+
+    def _opened(self) -> Any:
+        return self.library.parquet.ParquetFile(self.path)
+
+    def _blocks(self) -> Iterator[NDArray[np.float32]]:
+        with self._opened() as table:
+            for batch in table.iter_batches(batch_size=BLOCK, columns=self.vectors):
+                layers = [column.flatten().to_numpy().reshape(len(batch), -1) for column in batch.columns]
+                yield layers[0] if len(layers) == 1 else np.stack(layers, axis=1)
+
+    def _rows(self, places: Sequence[int]) -> list[Found]:
+        found = {}
+        with self._opened() as table:
+            for group in sorted({int(np.searchsorted(self.ends, place, side="right")) for place in places}):
+                first = int(self.ends[group - 1]) if group else 0
+                columns = table.read_row_group(group, columns=["line", *self.names]).to_pydict()
+                for place in (place for place in places if first <= place < self.ends[group]):
+                    texts = tuple(columns[name][place - first] for name in self.names)
+                    found[place] = Found(line=columns["line"][place - first], texts=texts)
+        return [found[place] for place in places]

@@ -1,0 +1,257 @@
+"""Connections: strict HTTP/1.1, time-outs for those that send or take nothing, and a bound below the file limit.
+
+uvicorn's protocol has a time-out only for a connection that was answered once. Here every connection has a time for the
+header of its next request and for taking its answer. At the bound, the one that has been silent longest gives way, so
+that silent sockets, however many, do not keep others out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from osbert.errors import UserError
+from osbert.server.limits import Limits
+from osbert.server.metrics import Metrics
+from osbert.server.schemas import Refused
+
+SLICE = 1 << 11
+"""Bytes that are read at a time: a chunked body can have a chunk in every six, and each costs time in the loop."""
+RATE = 50_000
+"""Bytes a second at which an answer is taken at least."""
+BURST = 32
+"""Most connections that asyncio accepts before it does anything else; a low limit on open files makes it fewer."""
+OWN = 32
+"""Files that the server needs for itself; each worker takes PER_WORKER more while it starts."""
+PER_WORKER = 8
+FEWEST = 8
+"""Connections without which there is no serving."""
+SECONDS_BETWEEN_LINES = 60.0
+"""Seconds before the log says the same again."""
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+HEAD_END = re.compile(rb"\n\r?\n")
+FOLDED = re.compile(rb"\n[ \t]")
+LENGTH = re.compile(rb"^content-length[ \t]*:([^\n]*)", re.IGNORECASE | re.MULTILINE)
+
+
+class Room:
+    """How many connections there may be at a time, and which of them could give way."""
+
+    def __init__(self, limits: Limits, metrics: Metrics, *, workers: int) -> None:
+        """Find the bound. Raises UserError when the limit on open files leaves no room."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        unlimited = files == resource.RLIM_INFINITY
+        self.idle = limits.idle
+        self.burst = BURST if unlimited else max(1, min(BURST, files // 16))
+        self.most = limits.connections
+        if not unlimited:
+            # asyncio closes a connection two rounds of its loop after it accepted one too many
+            needed = len(os.listdir("/dev/fd")) + OWN + PER_WORKER * workers + 3 * self.burst
+            self.most = min(self.most, files - needed)
+            if files - needed < FEWEST:
+                raise UserError(
+                    f"The limit on open files is {files}, and the server needs {needed + FEWEST} at least: raise it "
+                    "with ulimit -n."
+                )
+        self.metrics = metrics
+        self.open: set[Connection] = set()
+        self.silent: dict[Connection, None] = {}  # those whose request is not whole, the longest silent first
+        self._said: dict[str, float] = {}
+        metrics.connections.set_function(lambda: len(self.open))
+
+    def enter(self, connection: Connection) -> bool:
+        """Return whether a new connection may stay; one that is silent is closed for it where there are too many."""
+        self.open.add(connection)
+        self.silent[connection] = None
+        if len(self.open) <= self.most:
+            return True
+        self.say(
+            f"{self.most} connections are open, as many as there may be (--connections, ulimit -n): the one that is "
+            "silent longest is closed for each new one."
+        )
+        longest = next(iter(self.silent))
+        longest.cut()
+        return longest is not connection
+
+    def leave(self, connection: Connection) -> None:
+        """Note that a connection is closed."""
+        self.open.discard(connection)
+        self.silent.pop(connection, None)
+
+    def say(self, line: str) -> None:
+        """Write a line to the log, at most once a minute."""
+        now = time.monotonic()
+        if now > self._said.get(line, -SECONDS_BETWEEN_LINES) + SECONDS_BETWEEN_LINES:
+            self._said[line] = now
+            print(f"osbert serve: {line}", file=sys.stderr, flush=True)
+
+    def handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what broke in the loop; that no connection can be accepted for want of files is one line."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+            self.say(f"connections cannot be accepted: {error.strerror}; the server goes on trying.")
+        else:
+            loop.default_exception_handler(context)
+
+
+class StrictParser(h11.Connection):
+    """A parser that refuses requests whose end a proxy before it could see elsewhere (request smuggling).
+
+    h11 takes folded header lines, Transfer-Encoding beside Content-Length, and equal lengths given twice.
+    """
+
+    fault: h11.RemoteProtocolError | None = None
+
+    def next_event(self) -> Any:
+        """Return the next event, as h11. Raises h11.RemoteProtocolError also at what is ambiguous."""
+        try:
+            if self.their_state is h11.IDLE:
+                _check_head(self.trailing_data[0])
+            event = super().next_event()
+            if isinstance(event, h11.Request):
+                _check_framing(event)
+        except h11.RemoteProtocolError as fault:
+            self.fault = fault
+            raise
+        return event
+
+
+class Connection(H11Protocol, asyncio.BufferedProtocol):
+    """uvicorn's protocol with time-outs, reading a little at a time."""
+
+    buffer = bytearray(SLICE)  # of all connections: what is read is copied at once
+
+    def __init__(self, *given: Any, room: Room, **named: Any) -> None:
+        """Take a place in `room`; the rest is uvicorn's."""
+        super().__init__(*given, **named)
+        self.conn = StrictParser(h11.SERVER, self.config.h11_max_incomplete_event_size or 1 << 14)
+        self.room = room
+        self.timers: dict[str, asyncio.TimerHandle] = {}
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Return where to read to."""
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take in what was read."""
+        self.data_received(bytes(self.buffer[:nbytes]))
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request, or close at once."""
+        super().connection_made(transport)
+        if self.room.enter(self):
+            self._time("request", self._late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self.room.leave(self)
+        for name in tuple(self.timers):
+            self._stop(name)
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Take in what came; the clock for the next request stands still while one is answered."""
+        super().handle_events()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop("request")
+            if not self.cycle.more_body:
+                self.room.silent.pop(self, None)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the answer to be taken, and for the next request."""
+        if self in self.room.open:
+            self.room.silent.pop(self, None)
+            self.room.silent[self] = None
+            self._time("request", self._late)
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to take what was written."""
+        super().pause_writing()
+        self._time("answer", self.cut)
+
+    def resume_writing(self) -> None:
+        """End that wait."""
+        super().resume_writing()
+        self._stop("answer")
+
+    def cut(self) -> None:
+        """Close the connection, whatever is under way on it."""
+        self.room.metrics.cut.inc()
+        self.room.leave(self)  # now: the loop gets to closing it only after it has accepted others
+        self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP in the server's own form, with the parser's reason."""
+        fault = self.conn.fault if isinstance(self.conn, StrictParser) else None
+        self._refuse(Refused(fault.error_status_hint if fault else 400, f"{msg} {fault or ''}".strip()))
+
+    def _late(self) -> None:
+        if self.transport.get_write_buffer_size() or not self.conn.trailing_data[0]:
+            self.cut()
+        else:
+            self.room.metrics.cut.inc()
+            self._refuse(Refused(408, f"The request's header did not come within {self.room.idle:g} seconds."))
+
+    def _refuse(self, refusal: Refused) -> None:
+        """Send a refusal, unless an answer has begun, and close."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = json.dumps(refusal.content()).encode()
+            headers = [
+                ("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")
+            ]  # fmt: skip
+            for event in (
+                h11.Response(
+                    status_code=refusal.status, headers=headers, reason=HTTPStatus(refusal.status).phrase.encode()
+                ),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None:  # whoever works on the request learns that nobody waits for it
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+    def _time(self, name: str, act: Callable[[], None]) -> None:
+        """Do `act` when the connection has been idle for too long, what is still to be taken at RATE aside."""
+        self._stop(name)
+        seconds = self.room.idle + self.transport.get_write_buffer_size() / RATE
+        self.timers[name] = self.loop.call_later(seconds, act)
+
+    def _stop(self, name: str) -> None:
+        timer = self.timers.pop(name, None)
+        if timer:
+            timer.cancel()
+
+
+def _check_head(received: bytes) -> None:
+    end = HEAD_END.search(received)
+    head = received[: end.start()] if end else received
+    if FOLDED.search(head):
+        raise h11.RemoteProtocolError("A header line is folded.")
+    lengths = LENGTH.findall(head)
+    if len(lengths) > 1 or any(b"," in length for length in lengths):
+        raise h11.RemoteProtocolError("There is more than one Content-Length.")
+
+
+def _check_framing(request: h11.Request) -> None:
+    names = {name for name, _ in request.headers}
+    if b"transfer-encoding" not in names:
+        return
+    if b"content-length" in names:
+        raise h11.RemoteProtocolError("There are both Content-Length and Transfer-Encoding.")
+    if request.http_version < b"1.1":
+        raise h11.RemoteProtocolError("Transfer-Encoding is of HTTP/1.1.")

@@ -1,0 +1,115 @@
+"""Which names a server answers to: a page of a stranger's site must not reach it under that site's name.
+
+DNS rebinding: a site lets its own name point to 127.0.0.1, so that the browser takes this server for the site's. The
+browser then still sends the site's name in Host, and in Origin where one site asks another.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from osbert.errors import UserError
+from osbert.server.schemas import Refused
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@?#\\]+))(?::(\d*))?")
+ORIGIN = re.compile(r"(https?)://(.*)")
+PORTS = {"http": "80", "https": "443"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """The names that requests may use for this server, and the origins whose pages may ask it.
+
+    `names`: "*" is every name. An address in Host needs no listing, since rebinding needs a name.
+    """
+
+    names: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    def check_names(self) -> None:
+        """Raise UserError at a name that no request can have."""
+        for name in self.names:
+            host, port = _split(name)
+            if name != "*" and not _is_address(_bare(name)) and (port or not host):
+                raise UserError(f"--host-names {name}: give a name such as models.example.org, without http and port.")
+
+    def check(self, host: str | None, origin: str | None) -> None:
+        """Raise Refused: 421 when Host names another server, 403 when Origin is of another site's page.
+
+        Without Host, as HTTP/1.0 may be, no browser asks.
+        """
+        if host is not None and not (self._known(_split(host)[0]) or _is_address(_split(host)[0])):
+            raise Refused(
+                421, f"This server does not go by the name {host[:100]!r}; osbert serve --host-names adds names.",
+                field="Host",
+            )  # fmt: skip
+        if origin is not None and not self._may_ask(origin, host or ""):
+            raise Refused(
+                403, f"Pages of {origin[:100]!r} may not ask this server; osbert serve --cors adds origins.",
+                field="Origin",
+            )  # fmt: skip
+
+    def _may_ask(self, origin: str, host: str) -> bool:
+        if origin in self.origins or "*" in self.origins:
+            return True
+        parts = ORIGIN.fullmatch(origin.lower())
+        if parts is None:
+            return False
+        scheme, place = parts.groups()
+        name, port = _split(place)
+        same = (name, port or PORTS[scheme]) in ((there, at or PORTS[scheme]) for there, at in [_split(host)])
+        return bool(name) and (same or self._known(name))
+
+    def _known(self, name: str) -> bool:
+        return bool(name) and ("*" in self.names or name in LOCAL or name in map(_bare, self.names))
+
+
+class HostCheck:
+    """Middleware that lets only those requests through that `hosts` admits; `refuse` makes the answer to the others."""
+
+    def __init__(self, app: Any, *, hosts: Hosts, refuse: Callable[[Refused], Response]) -> None:
+        """Stand before `app`."""
+        self.app = app
+        self.hosts = hosts
+        self.refuse = refuse
+
+    async def __call__(self, scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+        """Answer a request, or have it answered."""
+        answer = self.app
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            try:
+                self.hosts.check(headers.get("host"), headers.get("origin"))
+            except Refused as refusal:
+                answer = self.refuse(refusal)
+        await answer(scope, receive, send)
+
+
+def _split(place: str) -> tuple[str, str]:
+    """Return the name or address and the port of a Host header; empty where it is none.
+
+    >>> [_split(place) for place in ("Localhost.:80", "[::1]:8000", "a@b", "")]
+    [('localhost', '80'), ('::1', '8000'), ('', ''), ('', '')]
+    """
+    parts = HOST.fullmatch(place.strip().lower())
+    return (parts[1] or _bare(parts[2]), parts[3] or "") if parts else ("", "")
+
+
+def _bare(name: str) -> str:
+    return name.lower().removesuffix(".").strip("[]")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,268 @@
+"""The server: HTTP in, JSON out. It checks who asks and whether a request can be taken on; workers do the rest.
+
+POST /v1/predict, embed, fill-mask, answer, tag; GET /v1/models, /health, /ready, /metrics, /openapi.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi import Request as HttpRequest
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+
+import osbert
+from osbert.server import schemas
+from osbert.server.hosts import HostCheck, Hosts
+from osbert.server.intake import Intake
+from osbert.server.keys import Keys
+from osbert.server.limits import Limits
+from osbert.server.metrics import Metrics
+from osbert.server.page_files import page_routes
+from osbert.server.pool import Pool
+from osbert.server.schemas import Refused
+from osbert.server.worker import TOO_LATE
+
+PAGE = Path(__file__).parent / "page"
+"""The page in the browser."""
+ROUTES: Mapping[str, tuple[type[schemas.Request], type[Any]]] = {
+    "predict": (schemas.Predict, schemas.Predictions),
+    "embed": (schemas.Embed, schemas.Vectors),
+    "fill-mask": (schemas.FillMask, schemas.Fills),
+    "answer": (schemas.Answer, schemas.Answered),
+    "tag": (schemas.Tag, schemas.Entities),
+}
+REFUSALS = {
+    400: "The request is no valid HTTP.",
+    401: "An API key is needed, or the one given is wrong.",
+    403: "The request comes from another site's page.",
+    404: "There is no such model or path.",
+    408: "The request's header did not come in time.",
+    413: "The request is too large; the field says what of it.",
+    415: "The request is not JSON.",
+    421: "The request is for a server of another name.",
+    422: "The request cannot be understood or fulfilled; the field says where.",
+    429: "Too many requests wait; Retry-After says for how many seconds.",
+    503: "The server is about to stop, or a model cannot be loaded again, or several workers died over the request.",
+    504: "The request's time was over before it was answered.",
+}
+STOPPING = "The server is about to stop."
+GONE = 499
+"""What is counted where the client went away; nobody gets it."""
+SETTLING = 0.5
+"""Seconds for which a server that stops goes on telling so, so that nobody's request meets a closed door."""
+
+
+@dataclass(kw_only=True)
+class Service:
+    """All that the paths stand on.
+
+    `stopped`: when it was told to stop (time.monotonic), None while it goes on.
+    """
+
+    pool: Pool
+    limits: Limits
+    metrics: Metrics
+    keys: Keys
+    stopped: float | None = None
+
+    def __post_init__(self) -> None:
+        """Make what bodies come through."""
+        self.intake = Intake(self.limits)
+
+    def stop(self) -> None:
+        """Take on nothing more, and finish what was accepted."""
+        self.stopped = self.stopped or time.monotonic()
+
+    @property
+    def finished(self) -> bool:
+        """Return whether it was told to stop and has nothing left to do."""
+        return self.stopped is not None and not self.pool.pending and time.monotonic() > self.stopped + SETTLING
+
+    async def answer(self, call: str, request: HttpRequest) -> Response:
+        """Return the answer to a request, whatever comes of it."""
+        begin = time.monotonic()
+        try:
+            response = await self._answer(call, request, begin)
+        except Refused as refusal:
+            response = self.refusal(refusal)
+        except ClientDisconnect:
+            response = Response(status_code=GONE)
+        self.metrics.request(f"/v1/{call}", response.status_code, time.monotonic() - begin)
+        return response
+
+    async def _answer(self, call: str, request: HttpRequest, begin: float) -> Response:
+        self.admit(request)
+        deadline = begin + self._seconds(request.headers.get("x-deadline"))
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+        asked = await self.intake.read(ROUTES[call][0], request, deadline)
+        self._measure(asked)
+        self.check_going()  # it may have stopped since the request began to come
+        pending = self.pool.submit(call, asked.model_dump(), deadline)
+        gone = asyncio.ensure_future(request.receive())  # the body is whole: what comes now is that the client leaves
+        try:
+            left = max(deadline - time.monotonic(), 0)
+            either: list[asyncio.Future[Any]] = [pending.answer, gone]
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if pending.answer.done():
+                answered = pending.answer.result()
+                return self.response(answered.status, answered.body)
+            if gone.done():
+                return Response(status_code=GONE)
+            raise Refused(504, TOO_LATE)
+        finally:
+            gone.cancel()
+            self.pool.forget(pending)
+
+    def check_key(self, request: HttpRequest) -> None:
+        """Raise Refused, 401, when the one who asks may not."""
+        if not self.keys.admits(request.headers.get("authorization"), request.headers.get("x-api-key")):
+            raise Refused(401, "Give an API key: Authorization: Bearer KEY.")
+
+    def admit(self, request: HttpRequest) -> None:
+        """Raise Refused when the one who asks may not, or nothing is taken on."""
+        self.check_key(request)
+        self.check_going()
+        self.pool.admit()
+
+    def check_going(self) -> None:
+        """Raise Refused, 503, when nothing more is taken on."""
+        if self.stopped is not None:
+            raise Refused(503, STOPPING, retry_after=1)
+
+    def response(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+        """Return JSON; a server that stops closes the connection."""
+        closing = {"connection": "close"} if self.stopped is not None else {}
+        return Response(body, status, {**(headers or {}), **closing}, media_type="application/json")
+
+    def refusal(self, refusal: Refused) -> Response:
+        """Return a refusal as JSON."""
+        headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {}
+        headers |= {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
+        return self.response(refusal.status, json.dumps(refusal.content(), ensure_ascii=False).encode(), headers)
+
+    def _seconds(self, said: str | None) -> float:
+        """Return how many seconds a request has, by its header X-Deadline if that asks for fewer than the server's."""
+        if said is None:
+            return self.limits.deadline
+        try:
+            seconds = float(said)
+        except ValueError:
+            seconds = math.nan
+        if not seconds > 0:
+            raise Refused(422, "X-Deadline is a number of seconds above 0.", field="X-Deadline")
+        return min(seconds, self.limits.deadline)
+
+    def _measure(self, asked: schemas.Request) -> None:
+        """Raise Refused, 413, when there are too many texts, or one is too long."""
+        field, count = asked.count()
+        if count > self.limits.texts:
+            raise Refused(413, f"A request has at most {self.limits.texts:,} texts, not {count:,}.", field=field)
+        for field, text in asked.parts():
+            if len(text) > self.limits.characters:
+                what = f"A text has at most {self.limits.characters:,} characters, not {len(text):,}."
+                raise Refused(413, what, field=field)
+
+
+def application(service: Service, *, hosts: Hosts, page: Path = PAGE) -> FastAPI:
+    """Return the server's application; `hosts`: by which names it is asked, and by pages of which origins."""
+    app = FastAPI(
+        title="osbert", version=osbert.__version__, description=__doc__.partition("\n")[0],
+        docs_url=None, redoc_url=None, redirect_slashes=False,
+    )  # fmt: skip
+    for call, (asked, told) in ROUTES.items():
+        app.add_api_route(
+            f"/v1/{call}",
+            _endpoint(service, call),
+            methods=["POST"],
+            summary=(asked.__doc__ or "").strip(),
+            operation_id=call,
+            responses=_responses(told, *REFUSALS),
+            openapi_extra={
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": asked.model_json_schema()}},
+                }
+            },
+        )
+    _add_states(app, service)
+
+    async def other(request: HttpRequest, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        told = {404: f"There is no {request.url.path} here.", 405: f"{request.url.path} takes no {request.method}."}
+        response = service.refusal(Refused(error.status_code, told.get(error.status_code, str(error.detail))))
+        response.headers.update(error.headers or {})
+        return response
+
+    async def refused(request: HttpRequest, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        return service.refusal(error)
+
+    app.add_exception_handler(HTTPException, other)
+    app.add_exception_handler(Refused, refused)
+    if hosts.origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=hosts.origins, allow_methods=["GET", "POST"], allow_headers=["*"]
+        )
+    app.add_middleware(HostCheck, hosts=hosts, refuse=service.refusal)
+    app.router.routes.extend(page_routes(page))
+    return app
+
+
+def _endpoint(service: Service, call: str) -> Callable[[HttpRequest], Awaitable[Response]]:
+    async def endpoint(request: HttpRequest) -> Response:
+        return await service.answer(call, request)
+
+    return endpoint
+
+
+def _add_states(app: FastAPI, service: Service) -> None:
+    """Add what tells of the server itself."""
+
+    def told(content: Mapping[str, Any]) -> Response:
+        return service.response(200, json.dumps(content, ensure_ascii=False).encode())
+
+    def problem() -> dict[str, str]:
+        """Return why a worker is missing, if one is."""
+        return {"problem": service.pool.problem} if service.pool.problem else {}
+
+    @app.get("/v1/models", responses=_responses(schemas.Models, 401, 503))
+    async def models(request: HttpRequest) -> Response:
+        service.check_key(request)
+        return told({"models": service.pool.models})
+
+    @app.head("/health", include_in_schema=False)
+    @app.get("/health", responses=_responses(schemas.State))
+    async def health() -> Response:
+        return told({"status": "alive"} | problem())
+
+    @app.head("/ready", include_in_schema=False)
+    @app.get("/ready", responses=_responses(schemas.State, 503))
+    async def ready() -> Response:
+        service.check_going()
+        if not service.pool.ready:
+            service.pool.check_loadable()
+            raise Refused(503, "No worker is ready.", retry_after=1)
+        return told({"status": "ready"} | problem())
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics(request: HttpRequest) -> Response:
+        service.check_key(request)
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _responses(told: type[Any], *refusals: int) -> dict[int | str, dict[str, Any]]:
+    """Return what a path answers, for /openapi.json."""
+    answers: dict[int | str, dict[str, Any]] = {200: {"model": told}}
+    return answers | {status: {"model": schemas.Error, "description": REFUSALS[status]} for status in refusals}

@@ -1,0 +1,348 @@
+"""The server's side of its workers: accepts requests, hands them out, gives them to another worker when one dies.
+
+A request that was accepted stays here until it is answered: by a worker, or with 503 when several workers died over it.
+So a worker that dies takes nothing with it. It may have died over any request that it was at work on, so that these are
+given out again each to be read alone: the one at fault ends, and the others are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import pickle
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.server.limits import Limits
+from osbert.server.metrics import Metrics
+from osbert.server.schemas import Refused
+from osbert.server.wire import (
+    HEAD,
+    Answered,
+    Asking,
+    Begun,
+    Dropping,
+    Failed,
+    Nudge,
+    Orders,
+    Read,
+    Ready,
+    framed,
+    refused,
+)
+
+AGAIN = 5
+"""Seconds after which a request may be sent again where a model cannot be loaded."""
+DEATHS = 3
+"""So many workers that die over a request end it."""
+PAUSES = (0.0, 0.5, 2.0, 5.0)
+"""Seconds before a worker is started again, by how often in a row it could not be."""
+RECENT = 64
+"""Answers by which it is told how fast they come."""
+NUDGES = 4
+"""So often a worker is asked for a sign of life before it is given up."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Pending:
+    """An accepted request: what was asked, who answers it, and how many workers died over it."""
+
+    asking: Asking
+    answer: asyncio.Future[Answered]
+    worker: _Worker | None = None
+    deaths: int = 0
+
+
+@dataclass(kw_only=True, eq=False)
+class _Worker:
+    """A worker process that has its models loaded, what it was given, and when it was last heard of.
+
+    `begun`: the numbers of the requests that it is at work on, by what it said last.
+    """
+
+    process: asyncio.subprocess.Process
+    writer: asyncio.StreamWriter
+    given: dict[int, Pending] = field(default_factory=dict)
+    begun: Collection[int] = ()
+    heard: float = 0.0
+
+
+class NoModel(Exception):
+    """A worker that cannot load a model."""
+
+    def __init__(self, failed: Failed) -> None:
+        """Say why, and which model where that is known."""
+        super().__init__(failed.message)
+        self.model = failed.model
+
+
+class Pool:
+    """The workers, and the requests that were accepted and are not answered yet."""
+
+    def __init__(self, orders: Orders, limits: Limits, metrics: Metrics, *, workers: int = 1) -> None:
+        """Begin without workers; `start` makes them.
+
+        `problem`: why a worker could not be started again, until one could; without paths, for clients.
+        """
+        self.orders = orders
+        self.limits = limits
+        self.metrics = metrics
+        self.count = workers
+        self.pending: dict[int, Pending] = {}
+        self.models: list[dict[str, Any]] = []
+        self.problem = ""
+        self._numbers = itertools.count()
+        self._ready: list[_Worker] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._logged = ""
+        self._times: deque[float] = deque(maxlen=RECENT)
+        metrics.count(lambda: len(self.pending))
+        metrics.ready.set_function(lambda: len(self._ready))
+
+    @property
+    def ready(self) -> bool:
+        """Return whether there is a worker to answer."""
+        return bool(self._ready)
+
+    async def start(self) -> list[str]:
+        """Start the workers and wait until they have loaded the models; return remarks on these.
+
+        Raises UserError when one cannot be loaded.
+        """
+        loop = asyncio.get_running_loop()
+        first: list[asyncio.Future[list[str]]] = [loop.create_future() for _ in range(self.count)]
+        self._tasks = [loop.create_task(self._keep(one)) for one in first]
+        self._tasks.append(loop.create_task(self._watch()))
+        try:
+            remarks = await asyncio.gather(*first)
+        except BaseException:
+            await self.close()
+            raise
+        return remarks[0]
+
+    async def close(self) -> None:
+        """End the workers; requests that are not answered stay so."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def submit(self, call: str, asked: dict[str, Any], deadline: float) -> Pending:
+        """Accept a request, to be answered before `deadline` (time.monotonic). Raises Refused, 429, when it is full."""
+        self.admit()
+        number = next(self._numbers)
+        asking = Asking(number, call, asked, time.monotonic(), deadline)
+        pending = Pending(asking=asking, answer=asyncio.get_running_loop().create_future())
+        self.pending[number] = pending
+        self._give(pending)
+        return pending
+
+    def admit(self) -> None:
+        """Raise Refused: 429 when the queue is full, 503 when no worker is there and none can be started."""
+        if not self._ready:
+            self.check_loadable()
+        if len(self.pending) >= self.limits.queue:
+            raise Refused(
+                429, f"{len(self.pending)} requests wait already; try again later.", retry_after=self.retry_after()
+            )
+
+    def check_loadable(self) -> None:
+        """Raise Refused, 503, when a worker could not be started again."""
+        if self.problem:
+            raise Refused(503, self.problem, retry_after=AGAIN)
+
+    def retry_after(self) -> int:
+        """Return in how many whole seconds the queue will be empty at the speed of the last answers."""
+        if len(self._times) < 2:
+            return 1
+        rate = (len(self._times) - 1) / max(time.monotonic() - self._times[0], 1e-3)
+        return min(max(1, math.ceil(len(self.pending) / rate)), 60)
+
+    def forget(self, pending: Pending) -> None:
+        """Have nobody work on a request any more; nothing is done where it is answered."""
+        number = pending.asking.number
+        if self.pending.pop(number, None) is None:
+            return
+        if pending.worker:
+            pending.worker.given.pop(number, None)
+            pending.worker.writer.write(framed(Dropping(number)))
+            pending.worker = None
+
+    def _give(self, pending: Pending) -> None:
+        """Hand a request to the worker that has fewest; without one it waits."""
+        worker = min(self._ready, key=lambda one: len(one.given), default=None)
+        if worker:
+            pending.worker = worker
+            worker.given[pending.asking.number] = pending
+            worker.writer.write(framed(pending.asking._replace(alone=pending.deaths > 0)))
+
+    async def _keep(self, first: asyncio.Future[list[str]]) -> None:
+        """Have a worker, and another when it dies; `first` gets the remarks of the first, or why there is none."""
+        try:
+            await self._keep_one(first)
+        except Exception as error:  # a mistake of ours: whoever waits for the first worker is to see it
+            if not first.done():
+                first.set_exception(error)
+            raise
+
+    async def _keep_one(self, first: asyncio.Future[list[str]]) -> None:
+        failures = 0
+        while True:
+            model = ""
+            try:
+                self._check_folders()
+                async with self._started() as (reader, worker):
+                    told = await _message(reader)
+                    if isinstance(told, Failed):
+                        raise NoModel(told)
+                    failures = 0
+                    self._recover()
+                    self.orders = replace(self.orders, opening=self.orders.opening.again)
+                    if not first.done():
+                        first.set_result(told.remarks)
+                    await self._listen(reader, worker, told)
+            except NoModel as error:
+                problem, model = str(error), error.model
+            except (EOFError, ConnectionError):
+                problem = "The worker died while it loaded the models; is there memory enough?"
+            except OSError as error:
+                problem = f"A worker cannot be started: {error.strerror or error}."
+            else:
+                continue
+            if not first.done():
+                first.set_exception(UserError(problem))
+                return
+            failures += 1
+            if failures >= DEATHS or model:
+                self._give_up(problem, model)
+            await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1])
+
+    def _check_folders(self) -> None:
+        """Raise NoModel when a folder is gone, before a process is started in vain."""
+        for run in self.orders.runs:
+            if not run.folder.is_dir():
+                raise NoModel(Failed(f"{run.folder}: there is no such folder.", run.name))
+
+    def _give_up(self, problem: str, model: str) -> None:
+        """Note why no worker can be started for now, and refuse what waits for one, where there is no other."""
+        which = f"The model '{model}' cannot be loaded again" if model else "The models cannot be loaded again"
+        self.problem = f"{which}; the server goes on trying, and its log says why."
+        if self._logged != problem:
+            self._logged = problem
+            print(f"osbert serve: a worker cannot be started again, for now: {problem}", file=sys.stderr)
+        if not self._ready:
+            for number, pending in list(self.pending.items()):
+                del self.pending[number]
+                pending.answer.set_result(refused(number, Refused(503, self.problem, retry_after=AGAIN)))
+
+    def _recover(self) -> None:
+        """Note that a worker could be started again."""
+        if self.problem:
+            print("osbert serve: the models are loaded again.", file=sys.stderr)
+        self.problem = self._logged = ""
+
+    async def _watch(self) -> None:
+        """Kill workers that hang: those of which nothing is heard for `patience` seconds, however often nudged."""
+        while True:
+            await asyncio.sleep(self.limits.patience / NUDGES)
+            for worker in self._ready:
+                if time.monotonic() - worker.heard > self.limits.patience:
+                    print(f"osbert serve: a worker hangs, for {self.limits.patience:g} s by now.", file=sys.stderr)
+                    worker.process.kill()
+                    worker.heard = time.monotonic()  # its end is heard of in a moment
+                else:
+                    worker.writer.write(framed(Nudge()))
+
+    @contextlib.asynccontextmanager
+    async def _started(self) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
+        """Start a process and tell it its orders; it is gone at the end of the block, or where this is cancelled."""
+        ours, theirs = socket.socketpair()
+        # two ends that can fail apart: what a worker said last is read although it can be told nothing any more
+        ends = (ours.dup(), ours)
+        async with contextlib.AsyncExitStack() as held:
+            for end in ends:
+                held.callback(end.close)
+                end.setblocking(False)
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    # -P: no module of the current directory, which may be a stranger's, is imported
+                    *(sys.executable, "-P", "-m", "osbert.server.worker"),
+                    stdin=theirs.fileno(),
+                )
+            held.push_async_callback(_end, process)
+            reader, reading = await asyncio.open_connection(sock=ends[0])
+            held.callback(reading.transport.abort)
+            _, writer = await asyncio.open_connection(sock=ends[1])
+            held.callback(writer.transport.abort)
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(framed(self.orders))
+            yield reader, _Worker(process=process, writer=writer)
+
+    async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, told: Ready) -> None:
+        """Take a worker's answers until it dies, and then give what it had to others."""
+        self.models = told.models
+        worker.heard = time.monotonic()
+        self._ready.append(worker)
+        for pending in [one for one in self.pending.values() if one.worker is None]:
+            self._give(pending)
+        try:
+            while True:
+                self._take(await _message(reader), worker)
+                worker.heard = time.monotonic()
+        except (EOFError, OSError):
+            self._ready.remove(worker)
+            self._bury(worker)
+            status = await worker.process.wait()
+            print(f"osbert serve: a worker died ({_ended(status)}); another takes over its requests.", file=sys.stderr)
+
+    def _take(self, read: Read | Begun, worker: _Worker) -> None:
+        """Note what a worker begins with; give answers to who waits for them, and note the pass."""
+        if isinstance(read, Begun):
+            worker.begun = read.numbers
+            return
+        worker.begun = ()
+        for answered in read.answers:
+            pending = self.pending.pop(answered.number, None)
+            worker.given.pop(answered.number, None)
+            if pending and not pending.answer.done():
+                pending.answer.set_result(answered)
+                self._times.append(time.monotonic())
+        if read.items:
+            self.metrics.read(read.model, items=read.items, tokens=read.tokens, seconds=read.seconds)
+
+    def _bury(self, worker: _Worker) -> None:
+        """Note that a worker died over what it had begun, or anything where it had not said, and give all to others."""
+        self.metrics.deaths.inc()
+        for number, pending in worker.given.items():
+            pending.worker = None
+            pending.deaths += not worker.begun or number in worker.begun
+            if pending.deaths >= DEATHS:
+                del self.pending[number]
+                why = f"{DEATHS} workers died over this request, one after the other."
+                pending.answer.set_result(refused(number, Refused(503, why)))
+            else:
+                self._give(pending)
+
+
+async def _message(reader: asyncio.StreamReader) -> Any:
+    """Return the next message. Raises EOFError when the worker is gone."""
+    (size,) = HEAD.unpack(await reader.readexactly(HEAD.size))
+    return pickle.loads(await reader.readexactly(size))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process, whatever it does."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+def _ended(status: int) -> str:
+    return f"killed by signal {-status}" if status < 0 else f"status {status}"

@@ -1,0 +1,169 @@
+"""Runs a server: its socket, then the models, then requests until a signal; what was accepted is then finished."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from osbert.errors import UserError
+from osbert.server.connections import Connection, Room
+from osbert.server.hosts import Hosts
+from osbert.server.http import STOPPING, Service, application
+from osbert.server.keys import Keys
+from osbert.server.limits import Limits
+from osbert.server.metrics import Metrics
+from osbert.server.pool import Pool
+from osbert.server.schemas import Refused
+from osbert.server.wire import Orders
+
+LEAVING = 0.3
+"""Seconds in which those who came through the door just before it closed are told that it is closed."""
+QUEUE = 2048
+"""Connections that the system keeps for the server until it takes them."""
+LAST = 5
+"""Seconds that a connection gets at the end to take its answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a server listens, by which names besides it is asked, by pages of which origins, and with which keys."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    names: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    keys: Keys
+
+    @property
+    def hosts(self) -> Hosts:
+        """Return the names that requests may have for it."""
+        return Hosts(names=(*self.names, self.host), origins=self.origins)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which stops in our order: nothing more is taken on, all is answered, then it closes."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, door: socket.socket) -> None:
+        """Serve at `door` with `config`."""
+        super().__init__(config)
+        self.service = service
+        self.door = door
+        self.closed = 0.0
+        self.leaving: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve, and only then print the address: who reads it can ask at once, and end the server."""
+        await super().startup(sockets)
+        self.door.listen(QUEUE)  # asyncio takes at a time what it listens with, which is less
+        host, port = self.door.getsockname()[:2]
+        print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop; at once when told a second time."""
+        if self.service.stopped is not None:
+            self.should_exit = self.force_exit = True
+        self.service.stop()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to end: when all is answered, and a moment after the last connection could be made."""
+        if self.service.finished and not self.closed:
+            self.closed = time.monotonic()
+            self.leaving = [asyncio.ensure_future(self._turn_away(one)) for one in self._at_the_door()]
+            for server in self.servers:
+                server.close()
+        if self.closed and time.monotonic() > self.closed + LEAVING:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    def _at_the_door(self) -> Iterator[socket.socket]:
+        """Yield the connections that nobody has taken yet: closing the door would break them."""
+        with contextlib.suppress(OSError):
+            while True:
+                yield self.door.accept()[0]
+
+    async def _turn_away(self, connection: socket.socket) -> None:
+        """Tell one of them that it came too late."""
+        connection.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=connection)
+        refusal = self.service.refusal(Refused(503, STOPPING, retry_after=1))
+        head = [b"HTTP/1.1 503 Service Unavailable", *(b": ".join(header) for header in refusal.raw_headers)]
+        with contextlib.suppress(OSError, TimeoutError):
+            await asyncio.wait_for(reader.read(1 << 16), LEAVING / 2)
+            writer.write(b"\r\n".join(head) + b"\r\n\r\n" + bytes(refusal.body))
+        writer.close()
+
+
+def run(orders: Orders, limits: Limits, address: Address, *, workers: int) -> None:
+    """Serve until a signal. Raises UserError when the port is taken or a model cannot be loaded."""
+    with listening(address) as door:
+        if not address.keys.digests and not _is_local(door):
+            print(f"Whoever reaches {address.host} may ask: --keys FILE lets in only those who have a key.")
+        asyncio.run(_run(orders, limits, address, workers, door))
+
+
+async def _run(orders: Orders, limits: Limits, address: Address, workers: int, door: socket.socket) -> None:
+    metrics = Metrics()
+    room = Room(limits, metrics, workers=workers)
+    asyncio.get_running_loop().set_exception_handler(room.handle)
+    pool = Pool(orders, limits, metrics, workers=workers)
+    for remark in await pool.start():
+        print(remark, file=sys.stderr)
+    service = Service(pool=pool, limits=limits, metrics=metrics, keys=address.keys)
+    protocol: Any = functools.partial(Connection, room=room)
+    config = uvicorn.Config(
+        application(service, hosts=address.hosts), http=protocol, ws="none",
+        log_level="error", access_log=False, lifespan="off", server_header=False,
+        timeout_graceful_shutdown=LAST, backlog=room.burst,
+    )  # fmt: skip
+    for model in pool.models:
+        print(f"{model['name']}: {model['kind']}, {model['length']} tokens")
+    try:
+        await Server(config, service, door).serve(sockets=[door])
+    finally:
+        await pool.close()
+
+
+@contextlib.contextmanager
+def listening(address: Address) -> Iterator[socket.socket]:
+    """Give a socket that listens at the address; a name is looked up, port 0 takes a free one.
+
+    It listens at once, so that a second server finds the port taken before it has loaded its models; clients that come
+    before these are loaded wait. Raises UserError when the address cannot be had.
+    """
+    if not 0 <= address.port < 1 << 16:  # the system would take another one
+        raise UserError(f"--port {address.port}: a port is a number from 0 to 65535.")
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        door = socket.socket(family, kind)
+    except OSError as error:
+        raise _unheard(address, error) from error
+    with door:
+        try:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            door.bind(place)
+            door.listen(QUEUE)
+        except OSError as error:
+            raise _unheard(address, error) from error
+        yield door
+
+
+def _unheard(address: Address, error: OSError) -> UserError:
+    why = error.strerror or str(error)
+    return UserError(f"The server cannot listen at {address.host}, port {address.port}: {why}.")
+
+
+def _is_local(door: socket.socket) -> bool:
+    return ipaddress.ip_address(door.getsockname()[0].partition("%")[0]).is_loopback

@@ -1,0 +1,222 @@
+"""The process that has the models: takes requests from the server, reads them together, and sends the answers back.
+
+One thread does it all: what has come is taken in and cut into pieces between two passes of a model. So a request that
+was dropped, or whose time is over, is never read. A process that dies takes nothing with it that the server has not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from osbert.errors import UserError
+from osbert.server.batching import Job, Part, Queue
+from osbert.server.schemas import Refused
+from osbert.server.wire import Answered, Asking, Begun, Dropping, Failed, Nudge, Orders, Read, Ready, Wire, refused
+
+if TYPE_CHECKING:
+    from osbert.server.models import Model, Run
+
+TOO_LATE = "The request could not be answered in its time."
+
+
+class Group(NamedTuple):
+    """What is alike in requests that are read in one pass; `alone`: the number of one that is read with no other."""
+
+    call: str
+    model: str
+    option: Hashable
+    alone: int | None = None
+
+
+class Unloadable(UserError):
+    """A model that cannot be loaded."""
+
+    def __init__(self, run: Run, error: Exception) -> None:
+        """Say so of `run`."""
+        super().__init__(str(error))
+        self.model = run.name
+
+
+class Worker:
+    """The models of one process, and the requests that wait for them."""
+
+    def __init__(self, orders: Orders) -> None:
+        """Load the models. Raises UserError when one cannot be loaded."""
+        from osbert.server.calls import CALLS
+        from osbert.server.models import find
+
+        self.calls = CALLS
+        self.find = find
+        self.models = {run.name: _loaded(run, orders) for run in orders.runs}
+        self.queue = Queue(tokens=orders.batch_tokens, wait=orders.wait)
+
+    def ready(self) -> Ready:
+        """Return what the server is to know of the models."""
+        remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.remarks]
+        return Ready([model.told() for model in self.models.values()], remarks)
+
+    def take_in(self, messages: Sequence[Asking | Dropping]) -> list[Answered]:
+        """Note messages; return the answers to requests that are refused at once.
+
+        Where many long texts wait to be cut into pieces, those that were dropped or are late by then are left alone.
+        """
+        dropped = {message.number for message in messages if isinstance(message, Dropping)}
+        for number in dropped:
+            self.queue.drop(number)
+        asked = [message for message in messages if isinstance(message, Asking) and message.number not in dropped]
+        return [answer for message in asked for answer in self._queued(message)]
+
+    def _queued(self, message: Asking) -> list[Answered]:
+        """Put a request into the queue, or return its answer where it is refused."""
+        if message.deadline <= time.monotonic():
+            return [refused(message.number, Refused(504, TOO_LATE))]
+        try:
+            call = self.calls[message.call]
+            model = self.find(self.models, message.asked.get("model"), call.kinds, call.what)
+            items = call.items(model, message.asked)
+            option = call.option(message.asked)
+        except Refused as refusal:
+            return [refused(message.number, refusal)]
+        except Exception as error:
+            return [self._broken(message.number, message.asked.get("model"), error)]
+        self.queue.add(
+            Job(
+                number=message.number,
+                group=Group(message.call, model.name, option, message.number if message.alone else None),
+                items=items,
+                sizes=[item.tokens for item in items],
+                arrived=message.arrived,
+                deadline=message.deadline,
+                asked=message.asked,
+            )
+        )
+        return []
+
+    def work(self, begun: Callable[[Begun], None] = lambda told: None) -> Read:
+        """Make one pass, and return it with the answers to the requests that are finished.
+
+        `begun` is told before whose pass it is.
+        """
+        late = [refused(job.number, Refused(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
+        if not self.queue.jobs:
+            return Read(late)
+        parts = self.queue.take()
+        begun(Begun([part.job.number for part in parts]))
+        begin = time.monotonic()
+        answers = self._read(parts)
+        return Read(
+            answers=late + answers,
+            model=_group(parts[0].job).model,
+            items=sum(part.last - part.first for part in parts),
+            tokens=sum(sum(part.job.sizes[part.first : part.last]) for part in parts),
+            seconds=time.monotonic() - begin,
+        )
+
+    def _read(self, parts: Sequence[Part]) -> list[Answered]:
+        """Read parts of jobs of one group in one pass; where it fails, each job by itself, to find the one at fault."""
+        group = _group(parts[0].job)
+        call, model = self.calls[group.call], self.models[group.model]
+        try:
+            said = iter(call.read(model, [item for part in parts for item in part.items], group.option))
+            for part in parts:
+                part.job.results += [next(said) for _ in part.items]
+            return [self._told(part.job) for part in parts if part.last == len(part.job.items)]
+        except Exception as error:
+            if len(parts) > 1:
+                for part in parts:
+                    del part.job.results[part.first :]
+                return [answer for part in parts for answer in self._read([part])]
+            self.queue.drop(parts[0].job.number)
+            return [self._broken(parts[0].job.number, group.model, error)]
+
+    def _told(self, job: Job) -> Answered:
+        group = _group(job)
+        told = self.calls[group.call].answer(self.models[group.model], job.asked, job.items, job.results)
+        body = json.dumps({"model": group.model, **told}, ensure_ascii=False, allow_nan=False)
+        return Answered(job.number, 200, body.encode())
+
+    def _broken(self, number: int, model: str | None, error: Exception) -> Answered:
+        """Return the answer to a request over which something broke that should not, and tell the log."""
+        who = f"The model {model}" if model else "The server"
+        if isinstance(error, UserError):
+            print(f"{who}: {error}", file=sys.stderr)
+        else:
+            traceback.print_exception(error)
+        return refused(number, Refused(500, f"{who} failed over this request; the server's log says more."))
+
+
+def _loaded(run: Run, orders: Orders) -> Model:
+    from osbert.inference.engine import load
+    from osbert.server.models import Model
+
+    try:
+        return Model(run.name, load(run.folder, device=orders.device, opening=orders.opening))
+    except (UserError, OSError) as error:
+        raise Unloadable(run, error) from error
+
+
+def _group(job: Job) -> Group:
+    assert isinstance(job.group, Group)
+    return job.group
+
+
+def serve(wire: Wire) -> None:
+    """Answer what comes over a wire, until it is closed at the other end."""
+    while not (messages := wire.receive(None)):
+        pass
+    (orders,) = messages
+    if orders.threads:
+        import torch
+
+        torch.set_num_threads(orders.threads)
+    try:
+        worker = Worker(orders)
+        ready = worker.ready()
+    except (UserError, OSError) as error:
+        wire.send(Failed(str(error), getattr(error, "model", "")))
+        return
+    except Exception as error:
+        traceback.print_exc()
+        wire.send(Failed(f"The models cannot be loaded: {error!r}"))
+        return
+    wire.send(ready)
+    while True:
+        messages = wire.receive(worker.queue.due(time.monotonic()))
+        _take_in(wire, worker, messages)
+        if worker.queue.due(time.monotonic()) == 0:
+            wire.send(worker.work(wire.send))
+
+
+def _take_in(wire: Wire, worker: Worker, messages: Sequence[Asking | Dropping | Nudge]) -> None:
+    """Have a worker take in what came; what is to be alone is named first, as it may die over cutting that up too."""
+    dropped = [message for message in messages if isinstance(message, Dropping)]
+    asked = [message for message in messages if isinstance(message, Asking)]
+    for message in asked:
+        if message.alone:
+            wire.send(Begun([message.number]))
+            wire.send(Read(worker.take_in([message, *dropped])))
+    answers = worker.take_in([*dropped, *(message for message in asked if not message.alone)])
+    if answers or Nudge() in messages:
+        wire.send(Read(answers))
+
+
+def main() -> None:
+    """Run a worker on the socket that is its standard input."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # they go to all processes at once; the server ends its workers
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        serve(Wire(socket=socket.socket(fileno=sys.stdin.fileno())))
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

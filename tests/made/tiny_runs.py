@@ -1,0 +1,72 @@
+"""Tiny models of every kind, not trained, as run folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from osbert import recipe
+from osbert.interop.huggingface.folders import write_model
+from osbert.interop.sentence_files import SentenceModel, write_sentence_model
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.models.contract import Learner
+from osbert.models.families.transformer import Architecture
+from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.tasks import Task
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.contrastive import Contrastive
+from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.tag import Tag
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+
+WORDS = ["good", "fine", "bad", "poor", "film", "a", "the", "play", "##s", "actor", "."]
+LENGTH = 24
+TASKS: dict[str, Task] = {
+    "classifier": Classify(labels=("neg", "pos"), text="text", temperature=0.7),
+    "windows": Classify(labels=("neg", "pos"), text="text", long="window", overlap=4),
+    "pairs": Classify(labels=("no", "yes"), text="one", pair="two"),
+    "number": Regress(text="text", center=3.0, scale=2.0),
+    "chooser": Choose(context=("start",), choices=("a", "b"), label="label", counting="1"),
+    "reader": Span(unanswerable="yes", threshold=-0.5, stride=6),
+    "reader-of-all": Span(unanswerable="no", stride=6),
+    "tagger": Tag(types=("PER", "WORK"), decoder="crf"),
+}
+
+
+def write_run(folder: Path, task: Task | None, *, masks: bool = False) -> Path:
+    """Write a model with random weights as a run folder."""
+    tokenizer = Tokenizer([*SPECIALS, *WORDS])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(tokenizer), length=LENGTH).build()
+        heads = {task.name: task.head(backbone)} if task else {}
+        if masks:
+            heads = {"mlm": MaskedLanguageHead(backbone)}
+        for parameter in [one for head in heads.values() for one in head.parameters()]:
+            torch.nn.init.normal_(parameter, std=0.5)  # answers that differ
+    write_model(Learner(backbone, heads), folder, **(task.published() if task else {}))
+    write_tokenizer(tokenizer, folder, length=LENGTH)
+    if task:
+        table = recipe.as_table(task)
+        (folder / "recipe.toml").write_text(recipe.dump({"task": task.name, task.name: table}))
+    return folder
+
+
+def write_sentences(folder: Path) -> Path:
+    """Write a model as `osbert finetune contrastive` does, which has its own pooling, length and normalisation."""
+    write_run(folder, Contrastive(text="one", pair="two", pooling="weighted", length=12))
+    write_sentence_model(folder, SentenceModel(pooling="weighted", normalize=True, length=12), width=16)
+    return folder
+
+
+def write_runs(folder: Path) -> dict[str, Path]:
+    """Write a folder for each kind of model; return them by name."""
+    made = {name: write_run(folder / name, task) for name, task in TASKS.items()}
+    return made | {
+        "pretrained": write_run(folder / "pretrained", None, masks=True),
+        "encoder": write_run(folder / "encoder", None),
+        "sentences": write_sentences(folder / "sentences"),
+    }

@@ -1,0 +1,175 @@
+"""The page on a real server: what it shows is what the server says, for every kind of model."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from osbert.server.models import Kind
+from osbert.server.page_files import POLICY
+
+TEXT = "the 😀 good plays . a bad film"
+CHARACTERS = "😀 good"
+
+
+@pytest.fixture
+def page(browser: Browser, server: Any) -> Iterator[Page]:
+    """Give the page of a server that serves every kind of model; it must ask no other."""
+    context = browser.new_context(accept_downloads=True)
+    context.set_default_timeout(20_000)
+    page = context.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: pytest.fail(str(error)))
+    page.goto(server.url)
+    yield page
+    context.close()
+    assert not [url for url in asked if not url.startswith((server.url, "blob:"))]
+
+
+def said(page: Page) -> Any:
+    return page.locator("main > section:visible").get_by_role("status")
+
+
+@pytest.fixture
+def choose(page: Page, pick: Any) -> Callable[..., None]:
+    """Give what chooses a model and looks whether the page says its kind."""
+
+    def chosen(model: str, kind: str = "classify") -> None:
+        pick(page, model)
+        expect(page.locator("#model-facts")).to_contain_text(kind)
+
+    return chosen
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def test_every_kind_of_model_has_its_file_and_no_other() -> None:
+    folder = Path(__file__).parents[3] / "src" / "osbert" / "server" / "page" / "kinds"
+    assert {path.stem for path in folder.iterdir()} == set(get_args(Kind))
+
+
+def test_what_models_say_is_shown(page: Page, server: Any, choose: Any) -> None:
+    choose("classifier")
+    page.get_by_label("Text", exact=True).fill(TEXT)
+    page.keyboard.press("Control+Enter")
+    (told,) = server.post("predict", texts=[TEXT], model="classifier").json()["predictions"]
+    expect(said(page)).to_have_text(f"{told['label']}, {percent(told['probabilities'][told['label']])}")
+    pieces = page.locator(".chips li").all_inner_texts()
+    assert pieces[:5] == ["[CLS]", "the", "[UNK]", "good", "play"] and pieces[-1] == "[SEP]"
+
+    choose("windows")
+    page.get_by_label("Text", exact=True).fill("good film . " * 12)
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_role("region", name="Answer")).to_contain_text("It was read in 2 overlapping windows.")
+    expect(page.locator("ol.chips")).to_have_count(2)
+
+    choose("number", "regress")
+    page.get_by_label("Text", exact=True).fill(TEXT)
+    page.keyboard.press("Control+Enter")
+    (told,) = server.post("predict", texts=[TEXT], model="number").json()["predictions"]
+    expect(said(page)).to_have_text(f"{told['value']:.5g}")
+
+    choose("tagger", "tag · PER, WORK · reads up to 24 pieces")
+    page.get_by_label("Text", exact=True).fill(TEXT)
+    page.keyboard.press("Control+Enter")
+    (told,) = server.post("tag", texts=[TEXT], model="tagger").json()["entities"]
+    expect(said(page)).to_contain_text("entit")
+    assert told
+    assert page.locator("mark").all_inner_texts() == [f"{one['text']} {one['type']}" for one in told]
+
+    choose("pretrained", "pretraining")
+    page.get_by_label("Text", exact=True).fill("the [MASK] film")
+    page.keyboard.press("Control+Enter")
+    (((best, *_),),) = server.post("fill-mask", texts=["the [MASK] film"], model="pretrained").json()["fills"]
+    expect(said(page)).to_have_text(f"{best['piece']}, {percent(best['probability'])}")
+
+
+def test_answers_and_choices_are_shown(page: Page, server: Any, choose: Any) -> None:
+    choose("reader-of-all", "span")
+    page.get_by_label("Question").fill("the film")
+    page.get_by_label("Paragraph").fill(f"{CHARACTERS} {TEXT}")
+    page.keyboard.press("Control+Enter")
+    asked = {"question": "the film", "paragraph": f"{CHARACTERS} {TEXT}", "model": "reader-of-all"}
+    told = server.post("answer", **asked).json()["answer"]
+    expect(said(page)).to_have_text(f"{told['text']}, {percent(told['probability'])}")
+    assert page.locator("mark").all_inner_texts() == [told["text"]]
+
+    choose("chooser", "choose")
+    page.get_by_label("Context").fill("the actor")
+    page.get_by_label("Choice 1").fill("plays")
+    page.get_by_label("Choice 2").fill("a bad film")
+    page.keyboard.press("Control+Enter")
+    record = {"context": "the actor", "choices": ["plays", "a bad film"]}
+    (told,) = server.post("predict", records=[record], model="chooser").json()["predictions"]
+    shares = told["probabilities"]
+    expect(said(page)).to_have_text(f"{record['choices'][told['choice']]}, {percent(max(shares))}")
+    expect(page.locator("ol.chips")).to_have_count(2)
+
+
+def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server: Any) -> None:
+    texts = [f"{'good' if number % 3 else 'bad'} film {'a ' * (number % 7)}." for number in range(80)]
+    texts[10], texts[50] = "a " * 60, ""
+    stream = io.StringIO()
+    csv.writer(stream).writerows([["id", "text"], *([number, text] for number, text in enumerate(texts))])
+    page.get_by_role("link", name="A CSV file").click()
+    file = {"name": "films.csv", "mimeType": "text/csv", "buffer": stream.getvalue().encode()}
+    page.get_by_label("File", exact=True).set_input_files(file)  # type: ignore[arg-type]
+    page.get_by_role("button", name="Classify: 80 rows").click()
+    expect(said(page)).to_have_text("80 rows done, 2 of them without an answer.")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download the CSV").click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
+    assert [row["text"] for row in rows] == texts
+    assert "pieces more than fit" in rows[10]["error"] and rows[50]["error"] == "There is no text in it."
+    whole = [place for place in range(80) if place not in (10, 50)]
+    told = server.post("predict", texts=[texts[place] for place in whole], model="classifier").json()["predictions"]
+    for place, one in zip(whole, told):
+        assert rows[place]["prediction"] == one["label"]
+        assert float(rows[place]["probability neg"]) == pytest.approx(one["probabilities"]["neg"], abs=1e-5)
+
+
+def test_the_nearest_texts_are_those_of_the_vectors(page: Page, server: Any, choose: Any) -> None:
+    choose("encoder", "encoder")
+    page.get_by_role("link", name="Nearest texts", exact=True).click()
+    lines = ["the actor plays", "a bad film", "good", "a film . the film"]
+    page.get_by_label("Texts to look through").fill("\n".join(lines))
+    page.get_by_label("Your text").fill("a poor film")
+    page.keyboard.press("Control+Enter")
+    expect(said(page)).to_have_text("The nearest of 4 texts")
+    one, *others = server.post("embed", texts=["a poor film", *lines], normalise=True, model="encoder").json()[
+        "vectors"
+    ]
+    cosines = {line: sum(a * b for a, b in zip(one, other)) for line, other in zip(lines, others)}
+    shown = page.locator("#nearest table tr").all()
+    assert [row.locator("th").inner_text() for row in shown] == sorted(lines, key=cosines.__getitem__, reverse=True)
+    expect(page.locator("#nearest ol.chips li").first).to_have_text("[CLS]")
+
+
+def test_the_files_come_with_their_types_and_a_policy(server: Any) -> None:
+    types = {
+        "": "text/html",
+        "page.js": "text/javascript",
+        "kinds/tag.js": "text/javascript",
+        "look.css": "text/css",
+        "icon.svg": "image/svg+xml",
+    }
+    for path, kind in types.items():
+        response = server.client.get(f"/{path}")
+        assert response.status_code == 200
+        assert response.headers["content-type"] == f"{kind}; charset=utf-8"
+        assert response.headers["content-security-policy"] == POLICY
+        assert response.headers["x-content-type-options"] == "nosniff"
+    for path in ("__init__.py", "kinds", "kinds/", "../server.py", "%2e%2e/server.py", "none.js", "page.js/x"):
+        response = server.client.get(f"/{path}")
+        assert response.status_code == 404 and "error" in response.json()
+    unchanged = server.client.get("/page.js", headers={"if-none-match": server.client.get("/page.js").headers["etag"]})
+    assert unchanged.status_code == 304

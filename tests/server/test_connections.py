@@ -1,0 +1,228 @@
+"""Connections that send nothing, or too slowly, or take nothing; and requests whose end is not clear."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import re
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from osbert.errors import UserError
+from osbert.server.connections import FEWEST, Room
+from osbert.server.limits import Limits
+from osbert.server.metrics import Metrics
+
+BODY = b'{"texts": ["a good film"]}'
+HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+GOOD = HEAD + LENGTH + b"\r\n" + BODY
+
+
+@pytest.fixture(scope="module")
+def quick(runs: dict[str, Path]) -> Iterator[Any]:
+    """Serve with little patience, and with room for few connections."""
+    from tests.server.conftest import Serving
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))  # the process inherits it
+    try:
+        serving = Serving(str(runs["encoder"]), str(runs["classifier"]), "--idle", "1.5")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    try:
+        yield serving
+    finally:
+        serving.close()
+
+
+def connect(serving: Any) -> socket.socket:
+    address = (serving.client.base_url.host, serving.client.base_url.port)
+    return socket.create_connection(address, timeout=20)
+
+
+def told(connection: socket.socket) -> bytes:
+    """Return all that a server says until it closes the connection."""
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def status(connection: socket.socket) -> tuple[int, str]:
+    """Return the one answer to a connection that is then closed: its status, and the message of a refusal."""
+    head, _, body = told(connection).partition(b"\r\n\r\n")
+    assert b"connection: close" in head.lower() and head.count(b"HTTP/1.1") == 1
+    return int(head.split()[1]), json.loads(body).get("error", {}).get("message", "")
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /health HTTP/1.1\r\nHost: loc", b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"]
+)
+def test_who_sends_no_header_in_time_is_closed(quick: Any, sent: bytes) -> None:
+    """Also after an answer, however often a byte comes."""
+    with connect(quick) as connection:
+        connection.sendall(sent)
+        begin = time.monotonic()
+        closed = threading.Event()
+
+        def drip() -> None:
+            while not closed.wait(0.2):
+                try:
+                    connection.sendall(b"G" if sent else b"")
+                except OSError:
+                    return
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        answer = told(connection)
+        closed.set()
+        dripping.join()
+    assert 0.5 < time.monotonic() - begin < 15
+    assert answer[:12] in ((b"",) if not sent else (b"HTTP/1.1 408", b"HTTP/1.1 421", b"HTTP/1.1 400"))
+
+
+def test_who_does_not_take_an_answer_is_closed(quick: Any) -> None:
+    body = json.dumps({"model": "encoder", "texts": ["film"] * 128}).encode()
+    request = b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    before = quick.metric("osbert_connections_cut_total")
+    with connect(quick) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(1)
+        try:  # until neither side takes any more
+            for _ in range(2000):
+                connection.sendall(request + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        except (TimeoutError, OSError):
+            pass
+        deadline = time.monotonic() + 20
+        while quick.metric("osbert_connections_cut_total") == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_silent_connections_keep_nobody_out(quick: Any) -> None:
+    """There are more than the limit on open files; whoever sends a request is answered, and the log says it once."""
+    silent = [connect(quick) for _ in range(300)]
+    try:
+        slow = connect(quick)
+        slow.sendall(HEAD + LENGTH + b"\r\n" + BODY[:5])
+        for _ in range(5):
+            with httpx.Client(base_url=quick.url, timeout=10) as client:
+                assert client.get("/health").status_code == 200
+                answer = client.post("/v1/predict", content=BODY, headers={"content-type": "application/json"})
+                assert answer.status_code == 200
+                silent += [connect(quick) for _ in range(20)]
+        most = quick.metric("osbert_connections ")
+        assert FEWEST <= most <= 128
+        slow.close()
+    finally:
+        for one in silent:
+            one.close()
+
+
+def test_requests_are_refused_whose_end_a_proxy_could_see_elsewhere(quick: Any) -> None:
+    chunked = b"Transfer-Encoding: chunked\r\n"
+    for broken in (
+        HEAD + LENGTH + chunked + b"\r\n0\r\n\r\n",
+        HEAD + chunked + LENGTH + b"\r\n0\r\n\r\n",
+        HEAD + LENGTH + LENGTH + b"\r\n" + BODY,
+        HEAD + b"Content-Length: 5, 5\r\n\r\n" + BODY,
+        HEAD + b"Content-Length: +5\r\n\r\n" + BODY,
+        HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+        HEAD + LENGTH + b"X: a\r\n\tb\r\n\r\n" + BODY,
+        HEAD.replace(b"1.1", b"1.0") + chunked + b"\r\n0\r\n\r\n",
+        HEAD + b"Host: localhost\r\n" + LENGTH + b"\r\n" + BODY,
+        HEAD + b"Content-Length : 5\r\n\r\n" + BODY,
+        HEAD.replace(b"Host: localhost\r\n", b"") + LENGTH + b"\r\n" + BODY,
+    ):
+        with connect(quick) as connection:
+            connection.sendall(broken + GOOD)
+            refused, message = status(connection)
+            assert refused == 400 and message, broken
+    for odd, expected in ((b"Transfer-Encoding: gzip, chunked\r\n", 501), (b"X: " + b"a" * 40_000 + b"\r\n", 431)):
+        with connect(quick) as connection:
+            connection.sendall(HEAD + odd + b"\r\n0\r\n\r\n")
+            assert status(connection)[0] == expected
+
+
+def test_the_second_of_two_requests_is_read_as_strictly(quick: Any) -> None:
+    """Whether the first was answered by then, or refused before its body had come."""
+    folded = HEAD + LENGTH + b"X: a\r\n b\r\n\r\n" + BODY
+    early = GOOD.replace(b"application/json", b"text/plain")
+    for first, expected in ((GOOD, b"200"), (early, b"415")):
+        with connect(quick) as connection:
+            connection.sendall(first + folded)
+            assert re.findall(rb"HTTP/1.1 (\d+)", told(connection)) == [expected, b"400"]
+
+
+def test_a_body_with_line_ends_and_a_broken_chunk(quick: Any) -> None:
+    body = b'{\r\n\r\n "texts":\r\n ["a"]\r\n}'
+    with connect(quick) as connection:
+        length = b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        connection.sendall((HEAD + length)[:100])
+        time.sleep(0.1)
+        connection.sendall((HEAD + length)[100:] + body)
+        assert status(connection)[0] == 200
+    with connect(quick) as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\nzz\r\n")
+        assert status(connection)[0] == 400
+
+
+def test_the_log_of_all_that_is_one_line(quick: Any) -> None:
+    """It ends the server, which still does so in order: no further test of this file uses it."""
+    with connect(quick), connect(quick):
+        log = quick.end()
+    (line,) = log.splitlines()
+    assert "connections are open, as many as there may be" in line
+
+
+def test_room_is_below_the_limit_on_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def room(files: int, workers: int = 1) -> Room:
+        monkeypatch.setattr(resource, "getrlimit", lambda of: (files, files))
+        return Room(Limits(), Metrics(), workers=workers)
+
+    assert room(resource.RLIM_INFINITY).most == room(10_000).most == Limits().connections
+    assert room(1024).most < 1024 - 100 and room(1024, 4).most < room(1024).most
+    with pytest.raises(UserError, match=r"limit on open files is 64.*ulimit -n"):
+        room(64)
+
+
+def test_that_no_file_is_left_is_logged_once_and_other_errors_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    room = Room(Limits(), Metrics(), workers=1)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(room.handle)
+        for _ in range(3):
+            error = OSError(errno.EMFILE, "Too many open files")
+            loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
+        passed: list[Any] = []
+        loop.default_exception_handler = passed.append  # type: ignore[method-assign]
+        loop.call_exception_handler({"message": "other", "exception": OSError(errno.EIO, "broken")})
+        assert [context["message"] for context in passed] == ["other"]
+
+    asyncio.run(run())
+    assert capsys.readouterr().err.count("Too many open files") == 1
+
+
+def test_a_connection_that_has_a_request_under_way_gives_way_last(start: Callable[..., Any], runs: Any) -> None:
+    serving = start(str(runs["classifier"]), "--connections", "2", "--wait", "1500")
+    with connect(serving) as busy, connect(serving) as other:
+        busy.sendall(GOOD.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+        other.sendall(GOOD.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+        time.sleep(0.3)
+        with connect(serving) as third:
+            assert told(third) == b""
+        assert status(busy)[0] == status(other)[0] == 200

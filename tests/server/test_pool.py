@@ -1,0 +1,154 @@
+"""The pool with workers that are no models: what it does when one dies over a request, hangs, or is only slow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osbert.server.limits import Limits
+from osbert.server.metrics import Metrics
+from osbert.server.pool import DEATHS, Pool
+from osbert.server.wire import Answered, Orders, Read, Ready, framed
+
+WORKER = """#!PYTHON
+import socket, time
+wire = socket.socket(fileno=0)
+wire.recv(1 << 16)
+wire.sendall({ready})
+{life}
+"""
+DEADLY = "wire.recv(1)\nraise SystemExit(9)"
+HANGING = "time.sleep(600)"
+IDLE = "while wire.recv(1 << 16): wire.sendall({read})"
+READING = """#!PYTHON
+# the worker's own loop, with a call that ends the process over poison, at one of two places
+import os, socket, types
+from osbert.server import worker
+from osbert.server.batching import Queue
+from osbert.server.wire import Wire
+
+def dying(place, items):
+    if place == {place!r} and "poison" in items:
+        os._exit(9)
+    return items
+
+class Call:
+    kinds, what = (), "try"
+    option = staticmethod(lambda asked: None)
+    items = staticmethod(lambda model, asked: [Item(text) for text in dying("items", asked["texts"])])
+    read = staticmethod(lambda model, items, option: dying("read", items))
+    answer = staticmethod(lambda model, asked, items, said: {{"said": said}})
+
+class Item(str):
+    tokens = 1
+
+class Worker(worker.Worker):
+    def __init__(self, orders):
+        self.calls, self.models = {{"try": Call}}, {{"any": types.SimpleNamespace(name="any")}}
+        self.find = lambda models, *wanted: models["any"]
+        self.queue = Queue(tokens=8, wait=0.05)
+
+    def ready(self):
+        return worker.Ready([], [])
+
+worker.Worker = Worker
+worker.serve(Wire(socket=socket.socket(fileno=0)))
+"""
+
+
+@pytest.fixture
+def pool_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]:
+    """Give what makes a pool whose workers live as told, once they said that they are ready."""
+
+    def made(life: str, **limits: Any) -> Pool:
+        program = tmp_path / "worker"
+        whole = life if life.startswith("#!") else WORKER.format(ready=framed(Ready([], [])), life=life)
+        program.write_text(whole.replace("PYTHON", sys.executable, 1))
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+        return Pool(Orders(runs=[]), Limits(**limits), Metrics())
+
+    return made
+
+
+async def asked(pool: Pool) -> Answered:
+    await pool.start()
+    pending = pool.submit("predict", {}, time.monotonic() + 60)
+    try:
+        return await asyncio.wait_for(pending.answer, 30)
+    finally:
+        await pool.close()
+
+
+def test_a_request_that_kills_its_workers_is_ended(
+    pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = pool_of(DEADLY)
+    answered = asyncio.run(asked(pool))
+    assert (
+        answered.status == 503 and f"{DEATHS} workers died over this" in json.loads(answered.body)["error"]["message"]
+    )
+    assert not pool.pending and f"osbert_worker_deaths_total {DEATHS:.1f}" in pool.metrics.text().decode()
+    assert "a worker died (status 9); another takes over its requests." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["items", "read"])
+def test_a_request_that_kills_its_workers_takes_no_other_with_it(pool_of: Callable[..., Pool], place: str) -> None:
+    pool = pool_of(READING.format(place=place))
+    texts = [["a"], ["poison"], *([str(number), "b"] for number in range(18))]
+
+    async def answered() -> list[Answered]:
+        await pool.start()
+        pending = [pool.submit("try", {"texts": one}, time.monotonic() + 60) for one in texts]
+        try:
+            return await asyncio.wait_for(asyncio.gather(*(one.answer for one in pending)), 60)
+        finally:
+            await pool.close()
+
+    answers = asyncio.run(answered())
+    assert [one.status for one in answers] == [503 if "poison" in one else 200 for one in texts]
+    assert [json.loads(one.body).get("said") for one in answers if one.status == 200] == [texts[0], *texts[2:]]
+    assert f"osbert_worker_deaths_total {DEATHS:.1f}" in pool.metrics.text().decode()
+    assert not pool.pending
+
+
+def test_the_files_of_a_run_are_hashed_at_the_first_start_alone(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of(IDLE.format(read=framed(Read([]))))
+    assert pool.orders.opening.verify
+
+    async def started() -> None:
+        await pool.start()
+        await pool.close()
+
+    asyncio.run(started())
+    assert not pool.orders.opening.verify
+
+
+def test_workers_that_hang_are_killed(pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]) -> None:
+    answered = asyncio.run(asked(pool_of(HANGING, patience=0.2)))
+    assert answered.status == 503
+    told = capsys.readouterr().err
+    assert told.count("a worker hangs, for 0.2 s by now.") >= DEATHS
+    assert told.count("a worker died (killed by signal 9); another takes over") >= DEATHS - 1  # the last is told later
+
+
+def test_workers_that_have_nothing_to_do_are_left_alone(
+    pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = pool_of(IDLE.format(read=framed(Read([]))), patience=2.0)
+
+    async def waited() -> None:
+        await pool.start()
+        await asyncio.sleep(3.0)
+        await pool.close()
+
+    asyncio.run(waited())
+    assert "osbert_worker_deaths_total 0.0" in pool.metrics.text().decode()
+    assert capsys.readouterr().err == ""
