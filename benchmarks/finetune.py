@@ -46,9 +46,9 @@ import torch
 
 import finetune_theirs
 from finetune_theirs import Result
-from osbert.commands import finetune_train, finetune_trials  # noqa: F401 (`train` imports them late: not timed)
 from osbert.commands.finetune import SPLITS, read_plan, train
-from osbert.commands.finetune_plan import Plan
+from osbert.runs.finetune.plan import Plan
+from osbert.runs.study import trials as finetune_trials  # noqa: F401 (`train` imports them late: not timed)
 from osbert.tasks import Record, load
 from osbert.training.processor import choose
 

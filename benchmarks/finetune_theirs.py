@@ -19,12 +19,12 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
 from finetune_features import Feature, Texts, collate, kind_of
 from osbert.commands.finetune import SPLITS
-from osbert.commands.finetune_plan import Plan
-from osbert.commands.finetune_rows import EpochLoader
-from osbert.commands.finetune_run import Finetuning
-from osbert.commands.finetune_train import lay_out, start
 from osbert.data.step import Cursor
 from osbert.interop.huggingface.folders import write_model
+from osbert.runs.finetune.plan import Plan
+from osbert.runs.finetune.rows import EpochLoader
+from osbert.runs.finetune.run import Finetuning
+from osbert.runs.finetune.train import lay_out, start
 from osbert.tasks import Record
 from osbert.training.processor import choose
 

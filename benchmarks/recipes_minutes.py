@@ -35,16 +35,16 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from osbert.commands.finetune_model import read_model
-from osbert.commands.finetune_rows import Rows
-from osbert.commands.finetune_run import Epoch, Finetuning
-from osbert.commands.finetune_settings import FinetuneOptimizer, FinetuneSettings
-from osbert.commands.pretrain_budget import within_minutes
-from osbert.commands.pretrain_run import Run, build_learner
-from osbert.commands.pretrain_settings import Plan, read_plan
 from osbert.data.pack import Packer
 from osbert.interop.huggingface.folders import read_learner_weights
 from osbert.models.contract import Loss
+from osbert.runs.finetune.model import read_model
+from osbert.runs.finetune.rows import Rows
+from osbert.runs.finetune.run import Epoch, Finetuning
+from osbert.runs.finetune.settings import FinetuneOptimizer, FinetuneSettings
+from osbert.runs.pretrain.budget import within_minutes
+from osbert.runs.pretrain.run import Run, build_learner
+from osbert.runs.pretrain.settings import Plan, read_plan
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.distributed import ALONE

@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 from osbert.commands import convert as verb
 from osbert.commands.convert import convert
 from osbert.commands.export import export
-from osbert.commands.pretrain_from import Origin
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.report import Row
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import read_file
+from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer
 
 WRITTEN = Path(__file__).parents[1] / "interop" / "tensorflow" / "bert"

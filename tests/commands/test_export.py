@@ -19,13 +19,13 @@ import torch
 from osbert import cli, components, recipe
 from osbert.commands.evaluate import evaluate
 from osbert.commands.export import development, export, refuse, write
-from osbert.commands.export_trial import Side, Trial
 from osbert.commands.file_options import FileOptions
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import read_encoder, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.contract import Head, Learner
+from osbert.runs.export_trial import Side, Trial
 from osbert.server.models import Run
 from osbert.server.wire import Asking, Orders
 from osbert.server.worker import Worker

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 
 from osbert import recipe
 from osbert.commands.finetune import finetune, read_plan
-from osbert.commands.finetune_model import read_model
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
@@ -24,6 +23,7 @@ from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
+from osbert.runs.finetune.model import read_model
 from osbert.tasks.kinds.classify import Classify
 from osbert.training import tracking
 from osbert.training.progress import Progress
@@ -307,10 +307,10 @@ def test_a_signal_stops_after_a_checkpoint_and_loses_no_score(
 @pytest.mark.parametrize(
     "place",
     [
-        "osbert.commands.finetune_run.write_model",
-        "osbert.commands.finetune_report.write_report",
+        "osbert.runs.finetune.run.write_model",
+        "osbert.runs.finetune.report.write_report",
         "osbert.training.run_folder.RunFolder.finish",
-        "osbert.commands.finetune_run.Finetuning.tidy",
+        "osbert.runs.finetune.run.Finetuning.tidy",
     ],
 )
 def test_a_run_that_fails_at_its_end_can_be_finished(
@@ -345,7 +345,7 @@ def test_only_a_full_disk_is_called_that(
     def fail(*arguments: object) -> None:
         raise OSError(failure, "it cannot be")
 
-    monkeypatch.setattr("osbert.commands.finetune_run.write_tensors", fail)
+    monkeypatch.setattr("osbert.runs.finetune.run.write_tensors", fail)
     full = failure == errno.ENOSPC
     with pytest.raises(
         UserError if full else OSError, match=r"the disk is full .* give the same command again" if full else "cannot"

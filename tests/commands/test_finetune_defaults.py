@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert import recipe
-from osbert.commands import finetune_collapse, finetune_defaults
 from osbert.commands.finetune import finetune, read_plan
-from osbert.commands.finetune_collapse import advice
-from osbert.commands.finetune_defaults import BATCH, EPOCHS, STEPS, resolved, small_data, steps_per_epoch
-from osbert.commands.finetune_plan import Plan
 from osbert.errors import UserError
+from osbert.runs.finetune import collapse as finetune_collapse
+from osbert.runs.finetune import defaults as finetune_defaults
+from osbert.runs.finetune.collapse import advice
+from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, resolved, small_data, steps_per_epoch
+from osbert.runs.finetune.plan import Plan
 from osbert.tasks import load
 
 SMALL = {"batch": 8, "epochs": 10, "learning_rate": 5e-5}

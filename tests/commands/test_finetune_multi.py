@@ -11,9 +11,9 @@ import torch
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
-from osbert.commands.finetune_multi import own_settings, read_tasks
 from osbert.errors import UserError
 from osbert.inference.engine import load
+from osbert.runs.finetune.multi import own_settings, read_tasks
 from osbert.tasks.kinds.regress import Regress
 from osbert.training.tracking import ProgressLine, read_lines
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from osbert.commands.finetune import finetune
-from osbert.commands.finetune_model import read_model
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
@@ -17,6 +16,7 @@ from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
 from osbert.models.fast.dropout import Dropout
+from osbert.runs.finetune.model import read_model
 
 
 def read(folder: Path, *, seed: int = 0, recurrent: int = 1, from_scratch: bool = False) -> torch.nn.Module:

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from osbert import recipe
-from osbert.commands import finetune_train
 from osbert.commands.finetune import finetune
-from osbert.commands.finetune_plan import read_plan
-from osbert.commands.finetune_run import Epoch
-from osbert.commands.finetune_search import GRIDS, Candidate, Grid, Optuna, Tried
-from osbert.commands.finetune_trials import Result, Trial, chosen
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load
+from osbert.runs.finetune import train as finetune_train
+from osbert.runs.finetune.plan import read_plan
+from osbert.runs.finetune.run import Epoch
+from osbert.runs.study.search import GRIDS, Candidate, Grid, Optuna, Tried
+from osbert.runs.study.trials import Result, Trial, chosen
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
@@ -184,7 +184,7 @@ def test_a_kill_while_the_best_run_is_put_in_place_leaves_no_model(
             raise Killed
         aside.write_bytes(path.read_bytes())
 
-    monkeypatch.setattr("osbert.commands.finetune_trials.shutil.copyfile", copy)
+    monkeypatch.setattr("osbert.runs.study.trials.shutil.copyfile", copy)
     with pytest.raises(Killed):
         finetune("classify", *QUICK, "--seeds", "4", **given)
     assert not RunFolder(out).finished

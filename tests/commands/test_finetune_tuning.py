@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
-from osbert.commands.finetune_plan import read_plan
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import read_backbone, write_model
@@ -22,6 +21,7 @@ from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
+from osbert.runs.finetune.plan import read_plan
 
 QUICK = ("--epochs", "3", "--batch", "8", "--precision", "fp32", "--device", "cpu")
 TEXTS = ["the good film", "a bad film plays", "fine .", "poor play"]

@@ -155,7 +155,7 @@ def test_a_flip_in_the_best_epochs_weights_is_found(
         finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "r")
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr("osbert.commands.finetune_run.write_model", killed)
+        patched.setattr("osbert.runs.finetune.run.write_model", killed)
         again()
     [path] = (tmp_path / "r").glob("best-epoch-*.safetensors")
     flip(path)

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from osbert import recipe
-from osbert.commands import plan_sizes
-from osbert.commands.bench_corpus import synthetic_corpus
-from osbert.commands.plan_sizes import BYTES, Limits, Sample, candidates, flops_per_second, memory, row, sized
-from osbert.commands.pretrain_settings import read_plan, read_settings
+from osbert.runs.bench_corpus import synthetic_corpus
+from osbert.runs.pretrain import plan_sizes
+from osbert.runs.pretrain.plan_sizes import BYTES, Limits, Sample, candidates, flops_per_second, memory, row, sized
+from osbert.runs.pretrain.settings import read_plan, read_settings
 from terminal import told
 
 

@@ -17,11 +17,11 @@ import pytest
 
 import corpora
 from osbert import cli, recipe
-from osbert.commands.pretrain_settings import read_settings
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
 from osbert.interop.huggingface.folders import read_backbone
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.runs.pretrain.settings import read_settings
 from osbert.text.train import train
 from osbert.training import checkpoint
 from osbert.training.trainer import Trainer

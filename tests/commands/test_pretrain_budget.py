@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert import recipe
-from osbert.commands import pretrain_budget
-from osbert.commands.bench_corpus import synthetic_corpus
-from osbert.commands.pretrain_budget import MARGIN, Costs, spread
-from osbert.commands.pretrain_settings import read_settings
-from osbert.commands.speed_test import SpeedTest
 from osbert.errors import UserError
+from osbert.runs.bench_corpus import synthetic_corpus
+from osbert.runs.pretrain import budget as pretrain_budget
+from osbert.runs.pretrain.budget import MARGIN, Costs, spread
+from osbert.runs.pretrain.settings import read_settings
+from osbert.runs.pretrain.speed_test import SpeedTest
 from osbert.training.probe import Speed
 from terminal import told
 
@@ -208,7 +208,7 @@ def _give_up() -> None:
 KILLED = """
 import os, signal, sys
 from osbert import cli
-from osbert.commands import pretrain_budget
+from osbert.runs.pretrain import budget as pretrain_budget
 from osbert.training.trainer import Trainer
 if sys.argv.pop(1) == "fixed":
     costs = pretrain_budget.Costs(spent=1.0, start=0.5, step=0.5, look=0.01, checkpoint=0.01, end=0.5)

@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 
 import corpora
 from osbert import recipe
-from osbert.commands.pretrain_run import build_learner
-from osbert.commands.pretrain_settings import read_plan
 from osbert.files import write_json
 from osbert.interop.huggingface.folders import laid_out, load, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import write_tensors
 from osbert.models.contract import Learner
+from osbert.runs.pretrain.run import build_learner
+from osbert.runs.pretrain.settings import read_plan
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.train import train

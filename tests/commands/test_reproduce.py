@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from osbert import cli
-from osbert.commands import reproduce_tables
-from osbert.commands.pretrain_settings import read_settings
 from osbert.commands.reproduce import Plan, perplexity
-from osbert.commands.reproduce_encoders import Given, Pretrained, run_folder
-from osbert.commands.reproduce_jobs import Job, Jobs
-from osbert.commands.reproduce_tables import GLUE, MNLI, QNLI, SST2, TABLES, Row, Table, columns, spread
 from osbert.errors import UserError
 from osbert.evaluation.paper import TABLE_8
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.runs.pretrain.settings import read_settings
+from osbert.runs.reproduce import tables as reproduce_tables
+from osbert.runs.reproduce.encoders import Given, Pretrained, run_folder
+from osbert.runs.reproduce.jobs import Job, Jobs
+from osbert.runs.reproduce.tables import GLUE, MNLI, QNLI, SST2, TABLES, Row, Table, columns, spread
 
 RECIPE = """
 objectives = ["mlm", "nsp"]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from osbert import cli
-from osbert.commands import reproduce_jobs
-from osbert.commands.reproduce_data import drawn
-from osbert.commands.reproduce_tables import TABLES
 from osbert.errors import UserError
 from osbert.inference.engine import load
+from osbert.runs.reproduce import jobs as reproduce_jobs
+from osbert.runs.reproduce.data import drawn
+from osbert.runs.reproduce.tables import TABLES
 from osbert.tasks import load as load_records
 
 QUICK = "--epochs 1 --batch 4 --learning-rate 1e-2 --precision fp32"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from osbert.commands import reproduce_jobs
-from osbert.commands.reproduce_jobs import Job, Jobs
+from osbert.runs.reproduce import jobs as reproduce_jobs
+from osbert.runs.reproduce.jobs import Job, Jobs
 
 
 def test_sigterm_ends_the_jobs_at_work_and_begins_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from osbert.commands.convert import convert
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
-from osbert.commands.finetune_long import Reader
 from osbert.errors import UserError
+from osbert.runs.finetune.long import Reader
 from osbert.text.tokenizer import SPECIALS
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}

@@ -237,7 +237,7 @@ def stop_look(signals: list[int]) -> None:
 
 def stop_start(signals: list[int]) -> None:
     """Send the process signals while it reads its settings."""
-    from osbert.commands import pretrain_settings
+    from osbert.runs.pretrain import settings as pretrain_settings
 
     read = pretrain_settings.read_settings
 

@@ -22,7 +22,8 @@ import torch._dynamo  # noqa: F401 - what takes long to import
 import torch.distributed  # noqa: F401
 
 from osbert import cli, lock  # noqa: F401
-from osbert.commands import pretrain, pretrain_budget, pretrain_run  # noqa: F401
+from osbert.commands import pretrain
+from osbert.runs.pretrain import run as pretrain_run  # noqa: F401
 
 
 def serve() -> None:

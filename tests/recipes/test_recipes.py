@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from osbert import recipe
-from osbert.commands.pretrain_settings import read_settings, schema
 from osbert.interop.huggingface.names import ours_alone
+from osbert.runs.pretrain.settings import read_settings, schema
 from osbert.training.optimizer import OptimizerSettings
 
 STORED = Path(__file__).parent

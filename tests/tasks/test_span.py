@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.commands.finetune_long import long_texts
-from osbert.commands.finetune_rows import Rows
 from osbert.data.encoded import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.runs.finetune.long import long_texts
+from osbert.runs.finetune.rows import Rows
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.sets.squad import Squad

@@ -15,8 +15,8 @@ from osbert.terminal import open_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from osbert.commands.pretrain_settings import Plan
-    from osbert.commands.speed_test import SpeedTest
+    from osbert.runs.pretrain.settings import Plan
+    from osbert.runs.pretrain.speed_test import SpeedTest
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-base"}
 """What is measured unless a recipe is given, by kind of device."""
@@ -52,10 +52,10 @@ def bench(
     import tempfile
     from contextlib import nullcontext
 
-    from osbert.commands.bench_corpus import synthetic_corpus
-    from osbert.commands.pretrain_settings import read_plan, read_settings, split_recipe
     from osbert.files import as_json, writing_output
     from osbert.lock import claimed
+    from osbert.runs.bench_corpus import synthetic_corpus
+    from osbert.runs.pretrain.settings import read_plan, read_settings, split_recipe
     from osbert.training.processor import choose
 
     if seconds <= 0:
@@ -81,8 +81,8 @@ def measure(plan: Plan, scratch: Path, *, seconds: float) -> dict[str, Any]:
     import torch
 
     from osbert import __version__
-    from osbert.commands.speed_test import SpeedTest, phases
     from osbert.evaluation.speed import FORMULA, peak
+    from osbert.runs.pretrain.speed_test import SpeedTest, phases
     from osbert.training.processor import choose
 
     training = plan.settings.training

@@ -23,7 +23,7 @@ from osbert.objectives.nsp import ELSEWHERE, NextSentence
 from osbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from osbert.commands.pretrain_settings import Plan
+    from osbert.runs.pretrain.settings import Plan
 
 SAMPLED = 2_000
 """Sequences that the rates are counted over."""
@@ -56,7 +56,7 @@ def show_masks(
 
     Raises UserError for settings that pretraining would refuse, and for objectives without masks.
     """
-    from osbert.commands.pretrain_settings import read_plan
+    from osbert.runs.pretrain.settings import read_plan
 
     plan = read_plan(recipe, settings, corpus=folder, opening=opening)
     masked = next((part for part in plan.objectives.values() if isinstance(part, MaskedLanguage)), None)

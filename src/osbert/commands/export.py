@@ -20,8 +20,8 @@ from osbert.lock import claimed
 from osbert.tasks import Record, Task, load
 
 if TYPE_CHECKING:
-    from osbert.commands.export_trial import Trial
     from osbert.inference.engine import Engine
+    from osbert.runs.export_trial import Trial
 
 KEPT = ("config.json", "run.json")
 """Files of a run that go along as they are, and the recipe where the task's scores do; the tokenizer's are new."""
@@ -66,10 +66,10 @@ def export(
     unchecked
         Compare nothing.
     """
-    from osbert.commands.export_trial import states_tried, tried
     from osbert.inference.engine import load as load_engine
     from osbert.interop.onnx.files import require_writers
     from osbert.interop.sentence_files import read_sentence_model
+    from osbert.runs.export_trial import states_tried, tried
 
     require_writers()
     named = run if run.name not in ("", "..") else run.resolve()

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.finetune_plan import Plan, read_plan, schema
 from osbert.commands.opening_options import OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claimed
+from osbert.runs.finetune.plan import Plan, read_plan, schema
 from osbert.tasks import Record, Task, load
 from osbert.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from osbert.commands.finetune_run import Epoch
+    from osbert.runs.finetune.run import Epoch
 
 
 SPLITS = ("train", "dev")
@@ -72,8 +72,8 @@ def finetune(
         if task != "glue":
             RunFolder(out).refuse_foreign()
         if task == "glue":
-            from osbert.commands.finetune_glue import Glue
-            from osbert.commands.finetune_long import Reader
+            from osbert.runs.finetune.long import Reader
+            from osbert.runs.study.glue import Glue
 
             reader = Reader.of(model)
 
@@ -87,7 +87,7 @@ def finetune(
             Glue(check=checked, tune=tuned).run(data, out)
             return
         if task == "multi":
-            from osbert.commands.finetune_multi import finetune_multi
+            from osbert.runs.finetune.multi import finetune_multi
 
             finetune_multi(settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
             return
@@ -109,9 +109,9 @@ def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
 
 def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:
     """Fine-tune to the end, once or as often as a comparison wants; return the best epoch, the folder's model."""
-    from osbert.commands import finetune_train
-    from osbert.commands.finetune_defaults import resolved, steps_per_epoch
-    from osbert.commands.finetune_trials import compare
+    from osbert.runs.finetune import train as finetune_train
+    from osbert.runs.finetune.defaults import resolved, steps_per_epoch
+    from osbert.runs.study.trials import compare
 
     plan = resolved(plan, steps_per_epoch(plan.task, records["train"]), out)
     if plan.comparison.wanted:

@@ -19,8 +19,8 @@ from osbert.terminal import open_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from osbert.commands.plan_sizes import Row, Sample, Size
-    from osbert.commands.pretrain_settings import Plan
+    from osbert.runs.pretrain.plan_sizes import Row, Sample, Size
+    from osbert.runs.pretrain.settings import Plan
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-fast"}
 """The recipe whose size is varied unless another is given, by the kind of device that is planned for."""
@@ -65,9 +65,9 @@ def plan(
     import tempfile
     from dataclasses import replace
 
-    from osbert.commands.plan_sizes import Limits, candidates, loader_ceiling, measure, row
-    from osbert.commands.pretrain_settings import read_plan, split_recipe
     from osbert.lock import claimed
+    from osbert.runs.pretrain.plan_sizes import Limits, candidates, loader_ceiling, measure, row
+    from osbert.runs.pretrain.settings import read_plan, split_recipe
     from osbert.training.probe import resident_memory
 
     for name, value in (("minutes", minutes), ("seconds", seconds)):
@@ -119,15 +119,15 @@ def planned_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
 
 def to_measure(sizes: Sequence[Size], kind: str) -> list[Size]:
     """Return the sizes to train for some seconds; when none of the usual ones is there, the smallest."""
-    from osbert.commands.plan_sizes import MEASURED
+    from osbert.runs.pretrain.plan_sizes import MEASURED
 
     return [size for size in sizes if (size.sizes.layers, size.sizes.width) in MEASURED[kind]] or list(sizes[:1])
 
 
 def assumed(sizes: Sequence[Size]) -> list[Sample]:
     """Return samples of a GPU that is not here: a share of its published peak, and activations in bf16."""
-    from osbert.commands.plan_sizes import Sample, counted_memory
     from osbert.evaluation.speed import PEAKS
+    from osbert.runs.pretrain.plan_sizes import Sample, counted_memory
 
     return [
         Sample(

@@ -17,8 +17,8 @@ from osbert.terminal import open_console
 @functools.cache
 def settings_help() -> str:
     """Return the help text of all settings, as a list; those of the objectives mlm and nsp among them."""
-    from osbert.commands.pretrain_settings import PUBLISHED, schema
     from osbert.recipe import describe
+    from osbert.runs.pretrain.settings import PUBLISHED, schema
 
     lines = "".join(f"\n- {line}" for line in describe(schema(PUBLISHED)).splitlines())
     return (
@@ -60,9 +60,9 @@ def pretrain(
     from contextlib import nullcontext
     from functools import partial
 
-    from osbert.commands.pretrain_budget import time_taken, within_minutes
-    from osbert.commands.pretrain_run import Run
-    from osbert.commands.pretrain_settings import read_plan, split_recipe
+    from osbert.runs.pretrain.budget import time_taken, within_minutes
+    from osbert.runs.pretrain.run import Run
+    from osbert.runs.pretrain.settings import read_plan, split_recipe
     from osbert.training.distributed import joined
     from osbert.training.interruption import Interruption, Stopped
 

@@ -17,11 +17,11 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 
 if TYPE_CHECKING:
-    from osbert.commands.reproduce_encoders import Encoders
-    from osbert.commands.reproduce_ensemble import Ensemble
-    from osbert.commands.reproduce_jobs import Job
-    from osbert.commands.reproduce_runs import Run
-    from osbert.commands.reproduce_tables import DataSet, Row, Table
+    from osbert.runs.reproduce.encoders import Encoders
+    from osbert.runs.reproduce.ensemble import Ensemble
+    from osbert.runs.reproduce.jobs import Job
+    from osbert.runs.reproduce.runs import Run
+    from osbert.runs.reproduce.tables import DataSet, Row, Table
 
 PROTOCOL = "protocol.json"
 AVERAGE = "average"
@@ -88,10 +88,10 @@ def reproduce(
     jobs
         Runs at a time; the processor's cores are shared out among them.
     """
-    from osbert.commands.reproduce_encoders import choose
-    from osbert.commands.reproduce_jobs import Jobs
-    from osbert.commands.reproduce_tables import TABLES
     from osbert.lock import claimed
+    from osbert.runs.reproduce.encoders import choose
+    from osbert.runs.reproduce.jobs import Jobs
+    from osbert.runs.reproduce.tables import TABLES
 
     for name, value, least in (
         ("seeds", seeds, 1),
@@ -180,8 +180,8 @@ class Plan:
         """Write results.json and table.txt; return the table."""
         import json
 
-        from osbert.commands.reproduce_runs import remarks
         from osbert.files import write_json, write_text
+        from osbert.runs.reproduce.runs import remarks
 
         scores = {row.name: self._scores(row.name) for row in self.table.rows}
         if ensemble := self._ensemble():
@@ -203,7 +203,7 @@ class Plan:
 
     def _cells(self, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> list[list[str]]:
         """Return the table: our rows, with the paper's figures in brackets, then the paper's rows that are not ours."""
-        from osbert.commands.reproduce_tables import columns, spread
+        from osbert.runs.reproduce.tables import columns, spread
 
         names, published = columns(self.table), self.table.published.figures
         cells = [["ours (published)", *(f"{name}*" if name in self._split_off() else name for name in names)]]
@@ -222,7 +222,7 @@ class Plan:
 
     def _marks(self, row: str) -> dict[str, str]:
         """Return what stands behind a row's figures, by column: a mark where a collapsed run is in them."""
-        from osbert.commands.reproduce_runs import MARK
+        from osbert.runs.reproduce.runs import MARK
 
         row = row if row != self.table.ensemble else self.table.rows[0].name
         amiss = [one for one in self.datasets if any(run.counts_collapsed for run in self._runs(row, one))]
@@ -245,9 +245,9 @@ class Plan:
 
         As --seeds of `osbert finetune` has it.
         """
-        from osbert.commands.reproduce_jobs import Job
-        from osbert.commands.reproduce_runs import Run
         from osbert.evaluation.compare import RESTART
+        from osbert.runs.reproduce.jobs import Job
+        from osbert.runs.reproduce.runs import Run
 
         encoder, run = row.encoder or row.name, Run(row=row.name, column=dataset.column, seed=seed, out=self.out)
         out = run.replacement if again else run.folder
@@ -260,7 +260,7 @@ class Plan:
 
     def _runs(self, row: str, dataset: DataSet) -> list[Run]:
         """Return the runs of a row on a data set, one a seed."""
-        from osbert.commands.reproduce_runs import Run
+        from osbert.runs.reproduce.runs import Run
 
         return [Run(row=row, column=dataset.column, seed=seed, out=self.out) for seed in range(self.seeds)]
 
@@ -289,7 +289,7 @@ class Plan:
 
     def _ensemble(self) -> Ensemble | None:
         """Return the runs of the table's one row as an ensemble, None where there is none to make."""
-        from osbert.commands.reproduce_ensemble import Ensemble
+        from osbert.runs.reproduce.ensemble import Ensemble
 
         if not self.table.ensemble or self.seeds < 2:
             return None
@@ -300,7 +300,7 @@ class Plan:
         return Ensemble(runs=[run.counted for run in runs], out=out)
 
     def _data(self, dataset: DataSet) -> Path:
-        from osbert.commands.reproduce_encoders import plain
+        from osbert.runs.reproduce.encoders import plain
 
         return self.out / "data" / plain(dataset.column)
 
@@ -336,8 +336,8 @@ class Plan:
         """
         import json
 
-        from osbert.commands.reproduce_encoders import hashes
         from osbert.recipe import difference
+        from osbert.runs.reproduce.encoders import hashes
 
         protocol = {
             "table": self.table.published.title,

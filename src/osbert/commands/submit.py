@@ -56,7 +56,7 @@ def submit(
     require_file(out)
     found = find_runs(runs, opening)
 
-    from osbert.commands.finetune_long import Reader  # late: it takes seconds, which a folder that is missing need not
+    from osbert.runs.finetune.long import Reader  # late: it takes seconds, which a folder that is missing need not
 
     rows: dict[str, list[Record]] = {}
     missing: list[str] = []

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from osbert import __version__, components, recipe
-from osbert.commands.pretrain_from import Origin
 from osbert.corpus.shards import Corpus
 from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
@@ -20,6 +19,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.families.transformer import Architecture
 from osbert.objectives import Objective
+from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import choose

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from osbert.commands.reproduce_jobs import Job
-from osbert.commands.reproduce_tables import Row, Table
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.runs.reproduce.jobs import Job
+from osbert.runs.reproduce.tables import Row, Table
 
 
 class Encoders(Protocol):
@@ -60,8 +60,8 @@ class Pretrained:
 
     def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
         """Return the resolved settings, and which corpus and tokenizer they are for."""
-        from osbert.commands.pretrain_settings import read_plan
         from osbert.recipe import as_table
+        from osbert.runs.pretrain.settings import read_plan
 
         plans = {
             row.name: read_plan(

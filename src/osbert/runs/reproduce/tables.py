@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from osbert.commands.reproduce_data import Asked, Cells, DataSet, Tagged
 from osbert.errors import Problems, UserError
 from osbert.evaluation.paper import (
     TABLE_1,
@@ -22,6 +21,7 @@ from osbert.evaluation.paper import (
     TABLE_8,
     Published,
 )
+from osbert.runs.reproduce.data import Asked, Cells, DataSet, Tagged
 
 WIDTH = "--model.width"
 

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 
 from osbert import recipe
-from osbert.commands import finetune_train
-from osbert.commands.finetune_defaults import resolved, steps_per_epoch
-from osbert.commands.finetune_long import Reader
-from osbert.commands.finetune_plan import Plan, read_plan
-from osbert.commands.finetune_rows import Part, Rows
-from osbert.commands.finetune_run import Epoch
 from osbert.data.mixed_loader import MixedLoader
 from osbert.errors import Problems, UserError
 from osbert.evaluation.score import Score
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.contract import Head, Learner
 from osbert.models.families.transformer import Transformer
+from osbert.runs.finetune import train as finetune_train
+from osbert.runs.finetune.defaults import resolved, steps_per_epoch
+from osbert.runs.finetune.long import Reader
+from osbert.runs.finetune.plan import Plan, read_plan
+from osbert.runs.finetune.rows import Part, Rows
+from osbert.runs.finetune.run import Epoch
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import RunFolder

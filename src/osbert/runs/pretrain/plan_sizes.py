@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from osbert.commands.pretrain_settings import Plan
-from osbert.commands.speed_test import SpeedTest, phases
 from osbert.data.batch import Batch
 from osbert.data.step import Cursor
 from osbert.evaluation.expected import Expected, expected_loss
 from osbert.evaluation.speed import StepSize, matrix_weights, training_flops
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Architecture
+from osbert.runs.pretrain.settings import Plan
+from osbert.runs.pretrain.speed_test import SpeedTest, phases
 from osbert.training.probe import loader_speed
 
 Shapes = tuple[tuple[int, int], ...]

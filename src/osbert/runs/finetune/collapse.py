@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from osbert.commands.finetune_defaults import STEPS
+from osbert.runs.finetune.defaults import STEPS
 
 HIGH = {"full": 5e-5, "adapters": 1e-3, "lora": 1e-3}
 """The learning rates from which on a lower one is the first thing to try, by what is tuned."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from osbert import components, recipe
-from osbert.commands.finetune_search import GRIDS, Comparison
 from osbert.errors import Problems
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.runs.study.search import GRIDS, Comparison
 from osbert.tasks import Task
 
 FEW = 5e-4
@@ -145,7 +145,7 @@ def check_few(built: Any, *, from_scratch: bool) -> None:
 
 def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
-    from osbert.commands.finetune_settings import Defaults, FinetuneOptimizer, FinetuneSettings
+    from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneSettings
 
     kind = components.find("tasks", task, base=Task, trust=True)  # the user has typed the name
     parts: list[Any] = [

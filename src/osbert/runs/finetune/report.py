@@ -9,8 +9,8 @@ from typing import Any
 from osbert import recipe
 from osbert.analysis.plot import Series, line_plot, smooth
 from osbert.analysis.report import Section, code, curve, paragraph, table, write_report
-from osbert.commands.finetune_rows import Part
 from osbert.evaluation.score import class_scores
+from osbert.runs.finetune.rows import Part
 from osbert.tasks.calibration import Calibration
 from osbert.training.tracking import NAME, duration, read_lines
 

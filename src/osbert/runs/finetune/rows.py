@@ -13,7 +13,6 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from osbert import recipe
-from osbert.commands.finetune_long import long_texts
 from osbert.data.encoded import Encoded, OnDemand, Ready
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
@@ -21,6 +20,7 @@ from osbert.data.step import Loader
 from osbert.evaluation.score import Score, refuse_long, score
 from osbert.models.contract import Head, Learner
 from osbert.models.families.transformer import Transformer
+from osbert.runs.finetune.long import long_texts
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.text.file_tokenizer import AnyTokenizer

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
-from osbert.commands.finetune_plan import LEFT_OPEN, Plan
+from osbert.runs.finetune.plan import LEFT_OPEN, Plan
 from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
 

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from osbert.commands.pretrain_run import build_learner
-from osbert.commands.pretrain_settings import Plan
 from osbert.data.loader import PretrainingLoader
 from osbert.data.step import Cursor
 from osbert.evaluation.speed import StepSize, training_flops
+from osbert.runs.pretrain.run import build_learner
+from osbert.runs.pretrain.settings import Plan
 from osbert.training.distributed import ALONE, Group
 from osbert.training.probe import Speed, loader_speed, probe, resident_memory
 from osbert.training.trainer import Trainer

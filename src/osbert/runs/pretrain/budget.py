@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from osbert.commands.pretrain_settings import Plan
-from osbert.commands.speed_test import POOL, SpeedTest, phases
 from osbert.errors import UserError
+from osbert.runs.pretrain.settings import Plan
+from osbert.runs.pretrain.speed_test import POOL, SpeedTest, phases
 from osbert.training.distributed import ALONE, Group
 from osbert.training.probe import Speed
 from osbert.training.run_folder import RunFolder

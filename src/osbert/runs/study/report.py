@@ -12,7 +12,7 @@ from osbert.analysis.strip import Dot, Strip, strip_plot
 from osbert.evaluation.compare import FEWEST, Summary, summaries
 
 if TYPE_CHECKING:
-    from osbert.commands.finetune_trials import Result
+    from osbert.runs.study.trials import Result
 
 PROTOCOL = (
     "Every run is told with the best of its epochs on the development rows, by which the epoch, the settings and the "

@@ -10,13 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from osbert import __version__, components, recipe
-from osbert.commands.finetune_collapse import advice
-from osbert.commands.finetune_model import Model, read_model
-from osbert.commands.finetune_plan import Plan, Settings
-from osbert.commands.finetune_report import finetuning_report
-from osbert.commands.finetune_rows import Lessons, Part, Rows
-from osbert.commands.finetune_run import Epoch, Finetuning
-from osbert.commands.finetune_tuning import describe as learning
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.score import class_scores
@@ -25,6 +18,13 @@ from osbert.interop.huggingface.folders import closed_to_others
 from osbert.interop.tuned_files import BASE, TUNED
 from osbert.interop.weight_files import read_json
 from osbert.lock import locked
+from osbert.runs.finetune.collapse import advice
+from osbert.runs.finetune.model import Model, read_model
+from osbert.runs.finetune.plan import Plan, Settings
+from osbert.runs.finetune.report import finetuning_report
+from osbert.runs.finetune.rows import Lessons, Part, Rows
+from osbert.runs.finetune.run import Epoch, Finetuning
+from osbert.runs.finetune.tuning import describe as learning
 from osbert.tasks import Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.terminal import open_console

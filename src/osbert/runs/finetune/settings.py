@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from osbert.commands.finetune_tuning import RANKS, Kind
+from osbert.runs.finetune.tuning import RANKS, Kind
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import Precision
 from osbert.training.trainer import TrainingSettings

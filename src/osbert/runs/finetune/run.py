@@ -7,10 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from osbert.commands.finetune_model import Model, seeded
-from osbert.commands.finetune_rows import Lessons, Part
-from osbert.commands.finetune_settings import FinetuneSettings
-from osbert.commands.finetune_tuning import RANKS, changes, prepare
 from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
 from osbert.interop.huggingface.folders import write_model
@@ -21,6 +17,10 @@ from osbert.interop.weight_files import fingerprint, read_file, write_tensors
 from osbert.models.adapting.features import VECTORS
 from osbert.models.contract import Head, Learner
 from osbert.models.heads.contrastive import ContrastiveHead
+from osbert.runs.finetune.model import Model, seeded
+from osbert.runs.finetune.rows import Lessons, Part
+from osbert.runs.finetune.settings import FinetuneSettings
+from osbert.runs.finetune.tuning import RANKS, changes, prepare
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.progress import Progress

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from osbert import recipe
 from osbert.analysis.report import pretraining_report
-from osbert.commands.pretrain_from import KEPT_OUT
-from osbert.commands.pretrain_settings import Plan
 from osbert.data.batch import Batch
 from osbert.data.batch_files import write_batches
 from osbert.data.phases import Phases
@@ -26,6 +24,8 @@ from osbert.files import disk_full
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
+from osbert.runs.pretrain.settings import Plan
+from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
 from osbert.training.checkpoint import reason
 from osbert.training.distributed import ALONE, Group

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from osbert import recipe
-from osbert.commands import finetune_train
-from osbert.commands.finetune_plan import Plan
-from osbert.commands.finetune_rows import Rows
-from osbert.commands.finetune_run import Epoch, tidy
-from osbert.commands.finetune_search import Candidate, Candidates, Comparison, Tried, candidates
-from osbert.commands.finetune_trials_report import trials_report
 from osbert.errors import UserError
 from osbert.evaluation.compare import RESTART, sortable, summaries
 from osbert.files import replace_file, sync
 from osbert.models.adapting.features import VECTORS
+from osbert.runs.finetune import train as finetune_train
+from osbert.runs.finetune.plan import Plan
+from osbert.runs.finetune.rows import Rows
+from osbert.runs.finetune.run import Epoch, tidy
+from osbert.runs.study.report import trials_report
+from osbert.runs.study.search import Candidate, Candidates, Comparison, Tried, candidates
 from osbert.tasks import Record
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 

@@ -1,0 +1,1 @@
+"""Fine-tuning: settings and data -> a run folder with the best epoch's model."""

@@ -1,0 +1,1 @@
+"""Pretraining: a recipe and a corpus -> a run folder with an encoder."""

@@ -1,0 +1,1 @@
+"""The tables of the paper: their data, encoders, jobs and runs."""
