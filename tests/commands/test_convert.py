@@ -18,7 +18,7 @@ from osbert.commands.convert import convert
 from osbert.commands.export import export
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.report import Row
+from osbert.interop.tensor_report import Row
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import read_file
 from osbert.runs.pretrain.start import Origin

@@ -18,8 +18,8 @@ from osbert.lock import claimed
 if TYPE_CHECKING:
     from osbert.interop.conversion import Form, Model
     from osbert.interop.conversion_check import Difference
-    from osbert.interop.report import Row
     from osbert.interop.task_files import Asked
+    from osbert.interop.tensor_report import Row
 
 LAYER = re.compile(r"\blayer[._](\d+)\b")
 

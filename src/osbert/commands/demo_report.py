@@ -18,8 +18,8 @@ def write_demo_report(out: Path, *, seconds: Mapping[str, float], scores: Mappin
     `seconds`: how long each piece of work took, by its name or command. `scores`: what the evaluations printed, that of
     the pretrained classifier first.
     """
-    from osbert.analysis.plot import Mark, Series, line_plot
-    from osbert.analysis.report import Section, code, curve, paragraph, table, write_report
+    from osbert.reports.page import Section, code, curve, paragraph, table, write_report
+    from osbert.reports.plot import Mark, Series, line_plot
     from osbert.training.run_folder import RunFolder
     from osbert.training.tracking import NAME, read_lines
 
@@ -72,8 +72,8 @@ def write_demo_report(out: Path, *, seconds: Mapping[str, float], scores: Mappin
 
 def pretraining_parts(lines: Sequence[Mapping[str, float]], facts: Mapping[str, float]) -> list[str]:
     """Return the plots of the masked-piece loss with its two lines, and of both accuracies."""
-    from osbert.analysis.plot import Mark, Series, line_plot
-    from osbert.analysis.report import curve, paragraph, training_curves
+    from osbert.reports.page import curve, paragraph, training_curves
+    from osbert.reports.plot import Mark, Series, line_plot
 
     marks = [
         Mark(value=math.log(facts["vocabulary"]), label=f"ln V = {math.log(facts['vocabulary']):.2f}: any piece alike"),

@@ -24,9 +24,9 @@ from osbert.interop.huggingface.folders import read_encoder, read_fitting_tokeni
 from osbert.interop.huggingface.names import PIECES, architecture
 from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.sentence_files import SentenceModel, read_sentence_model
 from osbert.interop.task_files import read_task
+from osbert.interop.tensor_report import Report, Row, of_pieces
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import read_json
 from osbert.models.contract import Learner

@@ -30,9 +30,9 @@ from osbert.interop.huggingface.folders import (
 )
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.report import Report, Row, of_pieces
 from osbert.interop.sentence_files import SentenceModel, read_sentence_model, write_sentence_model
 from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
+from osbert.interop.tensor_report import Report, Row, of_pieces
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors

@@ -23,7 +23,7 @@ from osbert.files import write_json
 from osbert.interop.huggingface import families, names
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.report import Report, Row, of_pieces
+from osbert.interop.tensor_report import Report, Row, of_pieces
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.contract import Head, Learner

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
-from osbert.analysis.plot import Series, line_plot, smooth
-from osbert.analysis.report import Section, code, curve, paragraph, table, write_report
 from osbert.evaluation.score import class_scores
+from osbert.reports.page import Section, code, curve, paragraph, table, write_report
+from osbert.reports.plot import Series, line_plot, smooth
 from osbert.runs.finetune.rows import Part
 from osbert.tasks.calibration import Calibration
 from osbert.training.tracking import NAME, duration, read_lines

@@ -14,7 +14,6 @@ from rich.console import Console
 from torch import Tensor
 
 from osbert import recipe
-from osbert.analysis.report import pretraining_report
 from osbert.data.batch import Batch
 from osbert.data.batch_files import write_batches
 from osbert.data.phases import Phases
@@ -24,6 +23,7 @@ from osbert.files import disk_full
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
+from osbert.reports.page import pretraining_report
 from osbert.runs.pretrain.settings import Plan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from osbert import recipe
-from osbert.analysis.report import Link, Section, code, paragraph, table, write_report
-from osbert.analysis.strip import Dot, Strip, strip_plot
 from osbert.evaluation.compare import FEWEST, Summary, summaries
+from osbert.reports.page import Link, Section, code, paragraph, table, write_report
+from osbert.reports.strip import Dot, Strip, strip_plot
 
 if TYPE_CHECKING:
     from osbert.runs.study.trials import Result

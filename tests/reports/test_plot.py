@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.analysis.plot import HEIGHT, WIDTH, Mark, Series, line_plot, short, smooth, ticks
+from osbert.reports.plot import HEIGHT, WIDTH, Mark, Series, line_plot, short, smooth, ticks
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
-from osbert.analysis.plot import Mark, Point, Series, line_plot, smooth
 from osbert.files import write_text
+from osbert.reports.plot import Mark, Point, Series, line_plot, smooth
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import BEFORE, HELD_OUT, NAME, duration, read_lines
 

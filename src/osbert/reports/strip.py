@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from osbert.analysis.plot import BOTTOM, RIGHT, TOP, WIDTH, short, ticks
+from osbert.reports.plot import BOTTOM, RIGHT, TOP, WIDTH, short, ticks
 
 ROW = 26
 """Height of a row whose dots lie apart."""

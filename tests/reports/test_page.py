@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from osbert.analysis.plot import Series, line_plot
-from osbert.analysis.report import Section, code, paragraph, pretraining_report, table, verdict, write_report
+from osbert.reports.page import Section, code, paragraph, pretraining_report, table, verdict, write_report
+from osbert.reports.plot import Series, line_plot
 
 FACTS = {"vocabulary": 1000, "unigram_entropy": 5.0, "recipe": "tiny", "documents": 12, "tokens": 3456, "osbert": "1"}
 

@@ -1,0 +1,1 @@
+"""Numbers -> pictures: curves, strips and pages of HTML."""
