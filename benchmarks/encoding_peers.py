@@ -45,8 +45,8 @@ from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.onnx.files import ONNX, open_onnx
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.training.processor import Processor, has_bf16
 
 BATCH = 32

@@ -26,8 +26,8 @@ import torch
 import osbert
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 if TYPE_CHECKING:

@@ -44,9 +44,10 @@ from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
-from osbert.evaluation.speed import FORMULA, StepSize, published_peak, training_flops
-from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture, Transformer
+from osbert.evaluation.speed import FORMULA, published_peak, training_flops
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Learner, StepSize
+from osbert.models.families.transformer import Transformer
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence
 from osbert.text.document import Document

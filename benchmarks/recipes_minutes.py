@@ -28,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -178,7 +178,7 @@ def finetune(side: Side, splits: dict[str, list[Record]], seed: int, options: ar
         epochs=options.epochs, seed=seed, device=options.device, checkpoint_every=NEVER, log_every=NEVER
     )
     with tempfile.TemporaryDirectory() as folder:
-        model = read_model(side.run, from_scratch=options.from_scratch, seed=seed, dropout=wanted.dropout)
+        model = read_model(side.run, replace(wanted, seed=seed), from_scratch=options.from_scratch)
         packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
         run = Finetuning(
             model=model,

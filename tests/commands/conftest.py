@@ -12,8 +12,8 @@ import torch
 from osbert.commands.finetune import finetune
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "fine", "bad", "poor", "film", "a", "the", "play", "##s", "actor", "."]

@@ -19,11 +19,12 @@ from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
 from osbert.runs.finetune.model import read_model
+from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks.kinds.classify import Classify
 from osbert.training import tracking
 from osbert.training.progress import Progress
@@ -355,7 +356,7 @@ def test_only_a_full_disk_is_called_that(
 
 @pytest.mark.parametrize("from_scratch", [False, True])
 def test_dropout_is_that_of_the_whole_model(encoder: Path, from_scratch: bool) -> None:
-    backbone = read_model(encoder, from_scratch=from_scratch, seed=0, dropout=0.3).backbone
+    backbone = read_model(encoder, FinetuneSettings(seed=0, dropout=0.3), from_scratch=from_scratch).backbone
     head = Classify(labels=("a", "b")).head(backbone)
     shares = [part.share for model in (backbone, head) for part in model.modules() if isinstance(part, Dropout)]
     assert len(shares) == 3 and set(shares) == {0.3}
@@ -369,7 +370,7 @@ def test_a_new_pooler_follows_from_the_seed_and_is_told(encoder: Path, tmp_path:
     tensors = load_file(encoder / "model.safetensors")
     kept = {name: tensor for name, tensor in tensors.items() if "pooler" not in name}
     save_file({**kept, "strange.weight": torch.zeros(2)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    models = [read_model(tmp_path, from_scratch=False, seed=seed, dropout=0.1) for seed in (3, 3, 4)]
+    models = [read_model(tmp_path, FinetuneSettings(seed=seed)) for seed in (3, 3, 4)]
     first, again, other = (model.backbone.pooler.weight for model in models)
     assert torch.equal(first, again) and not torch.equal(first, other)
     said = " ".join(models[0].remarks)

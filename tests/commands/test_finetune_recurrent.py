@@ -13,14 +13,17 @@ from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.fast.dropout import Dropout
 from osbert.runs.finetune.model import read_model
+from osbert.runs.finetune.settings import FinetuneSettings
 
 
 def read(folder: Path, *, seed: int = 0, recurrent: int = 1, from_scratch: bool = False) -> torch.nn.Module:
-    return read_model(folder, from_scratch=from_scratch, seed=seed, dropout=0.3, recurrent=recurrent).backbone
+    return read_model(
+        folder, FinetuneSettings(seed=seed, dropout=0.3, recurrent=recurrent), from_scratch=from_scratch
+    ).backbone
 
 
 def test_they_start_afresh_from_the_seed_and_the_rest_is_the_encoders(encoder: Path) -> None:
@@ -36,7 +39,7 @@ def test_they_start_afresh_from_the_seed_and_the_rest_is_the_encoders(encoder: P
     assert {part.share for part in one.modules() if isinstance(part, Dropout)} == {0.3}
     scratch = read(encoder, from_scratch=True)
     assert scratch.architecture == one.architecture
-    said = read_model(encoder, from_scratch=False, seed=0, dropout=0.1, recurrent=2).remarks
+    said = read_model(encoder, FinetuneSettings(recurrent=2)).remarks
     assert "the bidirectional LSTM on top starts afresh (recurrent = 2)" in said
 
 

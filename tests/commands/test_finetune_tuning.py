@@ -19,8 +19,8 @@ from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import read_backbone, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.tuned_files import read_whole
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.runs.finetune.plan import read_plan
 
 QUICK = ("--epochs", "3", "--batch", "8", "--precision", "fp32", "--device", "cpu")

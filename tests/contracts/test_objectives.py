@@ -19,8 +19,8 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.document import Document

@@ -18,8 +18,8 @@ from osbert.data.halves import halves
 from osbert.data.pack import Packer
 from osbert.evaluation.forward import outputs
 from osbert.evaluation.score import predict, score
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.reading.tagged import schemes as tags
 from osbert.tasks import Record, Task, spans
 from osbert.tasks.choices import Choices

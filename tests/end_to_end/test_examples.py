@@ -16,8 +16,8 @@ from osbert import components
 from osbert.data.pack import Packer
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.recipe import dump

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.evaluation.forward import batches, evaluating, outputs
-from osbert.models.contract import Head, Learner
-from osbert.models.families.transformer import Architecture, States
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Head, Learner, States
 from osbert.models.heads.predictions import SequenceHead
 
 

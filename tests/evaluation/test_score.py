@@ -13,8 +13,8 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.score import predict, score
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.heads.predictions import SequenceHead
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.kinds.classify import Classify

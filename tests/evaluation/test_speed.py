@@ -14,9 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
-from osbert.evaluation.speed import FORMULA, PEAKS, StepSize, measured_peak, published_peak, training_flops
-from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
+from osbert.evaluation.speed import FORMULA, PEAKS, measured_peak, published_peak, training_flops
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Learner, StepSize
 from osbert.models.heads import predictions
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.transformer.kernels import reference

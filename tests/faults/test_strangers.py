@@ -33,8 +33,8 @@ from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import write_tensors
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.tasks.kinds.classify import Classify
 
 START = "import sys\nfrom osbert.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"

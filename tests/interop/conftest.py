@@ -20,8 +20,8 @@ from osbert.data.batch import collate
 from osbert.inference.engine import load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.conversion import open_model
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.text.tokenizer import SPECIALS, Tokenizer

@@ -11,7 +11,8 @@ import torch
 
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example, Target
-from osbert.models.families.transformer import Architecture, Transformer
+from osbert.models.architecture import Architecture
+from osbert.models.families.transformer import Transformer
 
 VOCABULARY = 50
 

@@ -11,8 +11,9 @@ import torch
 
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Target
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture, Transformer
+from osbert.models.families.transformer import Transformer
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead

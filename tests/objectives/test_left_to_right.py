@@ -11,8 +11,8 @@ import torch
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.objectives.nsp import NextSentence
 from osbert.text.document import Document

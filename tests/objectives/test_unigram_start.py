@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.models.families.transformer import Architecture
+from osbert.models.architecture import Architecture
 from osbert.objectives import Objective
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.objectives.mlm import MaskedLanguage

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from osbert.errors import Problems, UserError
-from osbert.models.families.transformer import Architecture
+from osbert.models.architecture import Architecture
 from osbert.tasks import Record, load
 from osbert.tasks.kinds.contrastive import Alike, Contrastive
 

@@ -14,8 +14,8 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import outputs
 from osbert.evaluation.score import predict, score
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.tasks import Record, Task
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress

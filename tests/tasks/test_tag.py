@@ -17,7 +17,7 @@ from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.families.transformer import Architecture
+from osbert.models.architecture import Architecture
 from osbert.reading.tagged.files import TagReading
 from osbert.reading.tagged.schemes import Span, label_names, read_tags, write_tags
 from osbert.tasks import Prediction, Record, load

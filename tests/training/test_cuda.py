@@ -12,8 +12,8 @@ import torch
 from osbert.data.encoded import Ready
 from osbert.data.example import Example, Target
 from osbert.data.record_loader import RecordLoader
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.trainer import Trainer, TrainingSettings

@@ -15,8 +15,8 @@ from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Cursor, Step
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.weight_files import read_tensors
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.heads.predictions import SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.training.optimizer import OptimizerSettings

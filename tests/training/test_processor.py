@@ -60,7 +60,7 @@ def test_layers_are_compiled_on_a_gpu_or_when_so_wished(wanted, device, compiled
 @torch.no_grad()
 def test_a_compiled_block_gives_the_same() -> None:
     """Traced, but not turned into machine code, which takes a minute."""
-    from osbert.models.families.transformer import Architecture
+    from osbert.models.architecture import Architecture
     from osbert.models.transformer.layout import Layout, Run
 
     torch.manual_seed(0)

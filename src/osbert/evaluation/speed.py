@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
-from osbert.data.batch import Batch
-from osbert.models.contract import Learner
-from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.transformer.block import Block
+from osbert.models.contract import Learner, StepSize
 from osbert.training.processor import Processor
 
 FORMULA = (
@@ -55,43 +50,6 @@ MEASURING = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepSize:
-    """What a step's arithmetic follows from.
-
-    `tokens` N; `pairs` P: the sum of squared lengths; `sequences` B; `labels`: how many, by objective; `read` R: the
-    tokens whose last states are read, where the model makes use of that (`Transformer.readable`); `read_pairs` Q: the
-    sum of lengths times tokens read.
-    """
-
-    tokens: int
-    pairs: int
-    sequences: int
-    labels: Mapping[str, int]
-    read: int
-    read_pairs: int
-
-    @classmethod
-    def of(cls, learner: Learner, batches: Iterable[Batch]) -> StepSize:
-        """Return the size of some batches together, which may be several steps, for a learner."""
-        sparse = all(head.sparse for head in learner.heads.values())
-        read = read_pairs = 0
-        lengths: list[int] = []
-        labels: dict[str, int] = {}
-        for batch in batches:
-            lengths += batch.lengths
-            few = learner.backbone.readable(batch) if sparse else None
-            queries = batch.lengths if few is None else batch.reads
-            read += sum(queries)
-            read_pairs += sum(length * count for length, count in zip(batch.lengths, queries))
-            for name, target in batch.targets.items():
-                labels[name] = labels.get(name, 0) + len(target.labels)
-        pairs = sum(length * length for length in lengths)
-        return cls(
-            tokens=sum(lengths), pairs=pairs, sequences=len(lengths), labels=labels, read=read, read_pairs=read_pairs
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Peak:
     """The most a processor does: FLOP/s, and where the figure is from."""
 
@@ -101,28 +59,8 @@ class Peak:
 
 def training_flops(learner: Learner, size: StepSize) -> int:
     """Return the FLOPs of training `learner` on a step of some size, as FORMULA says; its weights may be on "meta"."""
-    backbone = learner.backbone
-    sizes = backbone.architecture
-    last: Block = backbone.blocks[-1]  # type: ignore[assignment]
-    spared = matrix_weights(last) - matrix_weights(last.attention.inward) * 2 // 3  # keys and values are of all tokens
-    forward = 2 * size.tokens * matrix_weights(backbone.blocks) - 2 * (size.tokens - size.read) * spared
-    if backbone.recurrent is not None:
-        forward += 2 * size.tokens * matrix_weights(backbone.recurrent)
-    if backbone.embeddings.projection is not None:
-        forward += 2 * size.tokens * matrix_weights(backbone.embeddings.projection)
-    forward += 4 * (size.pairs * (sizes.layers - 1) + size.read_pairs) * sizes.width
-    forward += 2 * size.sequences * matrix_weights(backbone.pooler)
-    for name, head in learner.heads.items():
-        weights = matrix_weights(head)
-        if isinstance(head, MaskedLanguageHead):
-            weights += (sizes.embedding or sizes.width) * sizes.vocabulary  # the product with the piece embeddings
-        forward += 2 * size.labels.get(name, 0) * weights
-    return 3 * forward
-
-
-def matrix_weights(module: nn.Module) -> int:
-    """Return how many weights of a module are in matrices."""
-    return sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)
+    heads = ((head, size.labels.get(name, 0)) for name, head in learner.heads.items())
+    return 3 * (learner.backbone.flops(size) + sum(head.flops(labels) for head, labels in heads))  # type: ignore[operator]
 
 
 def peak(processor: Processor) -> Peak:

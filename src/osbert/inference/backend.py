@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.inference.vectors.settings import Pooling
-from osbert.models.families.transformer import Architecture
+from osbert.models.contract import Sizes
 from osbert.tasks import Prediction, Task
 
 Vectors = NDArray[np.float32]
@@ -20,7 +20,7 @@ class Backend(Protocol):
     """A model that is loaded. What it gives is in the order of the examples, however it batches them."""
 
     @property
-    def architecture(self) -> Architecture:
+    def architecture(self) -> Sizes:
         """Return the encoder's sizes."""
         ...
 

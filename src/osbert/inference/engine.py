@@ -239,6 +239,6 @@ def _load_exported(folder: Path, task: Task | None, device: str) -> Engine:
     backend = OnnxBackend(folder / ONNX, sizes)
     tokenizer = read_fitting_tokenizer(folder, sizes)
     backend.check(task, tokenizer)
-    table = Row(name=PIECES, shape=(sizes.vocabulary, sizes.embedding or sizes.width), status="loaded")
+    table = Row(name=PIECES, shape=(sizes.vocabulary, getattr(sizes, "embedding", 0) or sizes.width), status="loaded")
     remarks = Report(rows=(of_pieces(table, len(tokenizer)),)).remarks
     return Engine(backend, tokenizer, task=task, folder=folder, remarks=remarks)

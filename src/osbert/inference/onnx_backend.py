@@ -13,7 +13,7 @@ from osbert.errors import Problems, UserError
 from osbert.inference.backend import Pooling, Vectors
 from osbert.interop.onnx.files import ONNX, READ, open_onnx, reason
 from osbert.interop.onnx.padded import POOLER, SCORES, SPAN_SCORES, STATES
-from osbert.models.families.transformer import Architecture
+from osbert.models.contract import Sizes
 from osbert.tasks import Prediction, Task
 from osbert.text.file_tokenizer import AnyTokenizer
 
@@ -24,7 +24,7 @@ RECTANGLE = 1024
 class OnnxBackend:
     """An ONNX file at work. Rectangles have at most the tokens asked for, and never more than `RECTANGLE`."""
 
-    def __init__(self, path: Path, architecture: Architecture) -> None:
+    def __init__(self, path: Path, architecture: Sizes) -> None:
         """Open the file, which `architecture` describes. Raises UserError as `open_onnx`."""
         self.path = path
         self.architecture = architecture

@@ -13,8 +13,7 @@ from osbert.data.example import Example
 from osbert.evaluation import forward
 from osbert.inference.backend import Vectors
 from osbert.inference.vectors.settings import Pooling
-from osbert.models.contract import Head, Learner
-from osbert.models.families.transformer import Architecture
+from osbert.models.contract import Head, Learner, Sizes
 from osbert.models.pooling import pooled
 from osbert.tasks import Prediction, Task
 
@@ -28,7 +27,7 @@ class TorchBackend:
         self.pooler = pooler
 
     @property
-    def architecture(self) -> Architecture:
+    def architecture(self) -> Sizes:
         """Return the encoder's sizes."""
         return self.learner.backbone.architecture
 

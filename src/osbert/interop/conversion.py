@@ -36,8 +36,7 @@ from osbert.interop.tensor_report import Report, Row, of_pieces
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
-from osbert.models.contract import Head, Learner
-from osbert.models.families.transformer import Transformer
+from osbert.models.contract import Backbone, Head, Learner
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.objectives import Objective
 from osbert.tasks import Task
@@ -198,7 +197,7 @@ def _ordered(tensors: dict[str, Tensor], order: tuple[int, ...]) -> dict[str, Te
     return tensors | turned
 
 
-def _heads(backbone: Transformer, tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Head]:
+def _heads(backbone: Backbone, tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Head]:
     """Return fresh heads of the kinds that there are tensors for, and the task's."""
     heads: dict[str, Head] = {task.name: task.head(backbone)} if task else {}
     if all(one in tensors for one in names.HEADS["mlm"].values()):

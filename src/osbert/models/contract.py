@@ -1,18 +1,197 @@
-"""What stands on a backbone: the Head contract, the Loss a head returns, the Learner that joins backbone and heads."""
+"""The contracts of models: Backbone, a batch to states; Head, states to a loss; and the Learner that joins them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, Self
 
+import torch
 from torch import Tensor, nn
 
+from osbert import components
 from osbert.data.batch import Batch
-from osbert.models.families.transformer import States, Transformer
+from osbert.data.example import Example
 
-if TYPE_CHECKING:
-    from osbert.models.adapting.features import Frozen
+Direction = Literal["both", "left_to_right"]
+
+
+class Sizes:
+    """What the settings of every family say; heads, tasks and packers read nothing else of them.
+
+    A family's settings are a frozen dataclass on this class, with these fields and its own. The family's file in
+    models/families/ has the `Backbone` that is built from them.
+    """
+
+    family: ClassVar[str]
+    """The name of the family's file."""
+    layers: int
+    """Blocks above the embeddings: `Backbone.layers` yields one state more."""
+    width: int
+    """Numbers in the state of a token, D."""
+    vocabulary: int
+    """Pieces in the vocabulary, V; 0 for the tokenizer's."""
+    length: int
+    """Most tokens in a sequence."""
+    segments: int
+    """Kinds of segment: 2 or more where the model reads pairs of texts."""
+    dropout: float
+    """Dropout rate in training."""
+    deviation: float
+    """Standard deviation of the normal that new weights are drawn from."""
+    direction: Direction = "both"
+    """What a token sees: the whole sequence, or only itself and what is before it."""
+    activation: str = "gelu"
+    """The activation of a head's transform, by its name in models/transformer/block.py."""
+    epsilon: float = 1e-12
+    """Added to the variance in the normalisation of a head's transform."""
+
+    @property
+    def causal(self) -> bool:
+        """Return whether no state depends on a later token."""
+        return self.direction == "left_to_right"
+
+    @property
+    def any_length(self) -> bool:
+        """Return whether the weights are the same for every `length`."""
+        return False
+
+    @property
+    def dropouts(self) -> tuple[float, ...]:
+        """Return every dropout rate of the backbone."""
+        return (self.dropout,)
+
+    def changed(self, **fields: Any) -> Self:
+        """Return these settings with other values of some fields."""
+        return dataclasses.replace(self, **fields)  # type: ignore[type-var]
+
+    def problems(self) -> tuple[str, ...]:
+        """Return every setting that no backbone can be built with, each with its value and what it must be."""
+        return ()
+
+    def build(self) -> Backbone:
+        """Return a backbone with fresh weights, drawn from torch's global generator.
+
+        Raises ValueError listing every size that cannot be.
+        """
+        model = self.empty()
+        model.to_empty(device="cpu")
+        model.initialise()
+        return model
+
+    def empty(self) -> Backbone:
+        """Return a backbone whose weights have no memory yet (torch's "meta" device), for a reader to fill.
+
+        Raises ValueError listing every size that cannot be.
+        """
+        if problems := self.problems():
+            raise ValueError("this architecture cannot be built: " + "; ".join(problems))
+        family: Callable[[Sizes], Backbone] = components.find("models.families", self.family, base=Backbone)
+        with torch.device("meta"):
+            return family(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class States:
+    """What a backbone returns.
+
+    `hidden` (N, D): the last layer, every token. `summary` (B, D): the state of the one token that stands for its
+    sequence, the first as BERT's C, or the last where each token sees only what is before it. `pooled` (B, D):
+    tanh(dense(summary)), or another curve, on which next-sentence prediction and classification stand.
+    """
+
+    hidden: Tensor
+    summary: Tensor
+    pooled: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSize:
+    """What a step's arithmetic follows from.
+
+    `tokens` N; `pairs` P: the sum of squared lengths; `sequences` B; `labels`: how many, by objective; `read` R: the
+    tokens whose last states are read, where the model makes use of that (`Backbone.readable`); `read_pairs` Q: the
+    sum of lengths times tokens read.
+    """
+
+    tokens: int
+    pairs: int
+    sequences: int
+    labels: Mapping[str, int]
+    read: int
+    read_pairs: int
+
+    @classmethod
+    def of(cls, learner: Learner, batches: Iterable[Batch]) -> StepSize:
+        """Return the size of some batches together, which may be several steps, for a learner."""
+        sparse = all(head.sparse for head in learner.heads.values())
+        read = read_pairs = 0
+        lengths: list[int] = []
+        labels: dict[str, int] = {}
+        for batch in batches:
+            lengths += batch.lengths
+            few = learner.backbone.readable(batch) if sparse else None
+            queries = batch.lengths if few is None else batch.reads
+            read += sum(queries)
+            read_pairs += sum(length * count for length, count in zip(batch.lengths, queries))
+            for name, target in batch.targets.items():
+                labels[name] = labels.get(name, 0) + len(target.labels)
+        pairs = sum(length * length for length in lengths)
+        return cls(
+            tokens=sum(lengths), pairs=pairs, sequences=len(lengths), labels=labels, read=read, read_pairs=read_pairs
+        )
+
+
+class Backbone(nn.Module):
+    """Batch -> States. It knows no loss and no objective; `Sizes.build` makes it.
+
+    The one public class of a file in models/families/. It is made from its family's settings alone.
+    """
+
+    settings: ClassVar[type[Sizes]]
+    """The class of the family's settings."""
+    architecture: Sizes
+
+    @property
+    def stack(self) -> Sequence[nn.Module]:
+        """Return its modules from the bottom up: the embeddings first, then each block."""
+        raise NotImplementedError
+
+    @property
+    def above(self) -> Sequence[nn.Module]:
+        """Return its modules above the stack that a fine-tuning always trains, such as the pooler."""
+        return []
+
+    @property
+    def embedding(self) -> nn.Embedding | None:
+        """Return the table of piece embeddings (V, D'), to which the masked-LM head is tied, or None."""
+        raise NotImplementedError
+
+    def initialise(self) -> None:
+        """Draw all weights afresh, from torch's global generator."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch, read: Tensor | None = None) -> States:
+        """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
+        raise NotImplementedError
+
+    def layers(self, batch: Batch) -> Iterator[Tensor]:
+        """Yield layers + 1 states (N, D): the embedding output, then each block's."""
+        raise NotImplementedError
+
+    def readable(self, batch: Batch) -> Tensor | None:
+        """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all."""
+        return None
+
+    def summaries(self, batch: Batch) -> Tensor:
+        """Return the index (B,) of each sequence's summary token in the batch (see `States`)."""
+        return batch.starts
+
+    def flops(self, size: StepSize) -> int:
+        """Return the FLOPs of one forward pass over a step of some size; its weights may be on "meta"."""
+        return 2 * size.tokens * sum(matrix_weights(module) for module in self.stack[1:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +207,18 @@ class Loss:
     hits: Tensor | None = None
 
 
+class FrozenStates(Protocol):
+    """Gives states of a backbone that does not learn, which can be kept on disk."""
+
+    def __call__(self, batch: Batch) -> States:
+        """Return the states of a batch."""
+        ...
+
+    def keep(self, folder: Path, examples: Iterable[Example]) -> Path:
+        """Compute the states of some sequences, write them to a file in `folder` and return its path."""
+        ...
+
+
 class Head(nn.Module):
     """States -> outputs -> Loss.
 
@@ -37,7 +228,7 @@ class Head(nn.Module):
     kind: str = ""
     sparse: bool = False
     """Whether the loss reads no states but those of the labelled tokens and the summaries; training is then faster."""
-    frozen: Frozen | None = None
+    frozen: FrozenStates | None = None
     """What gives it states of a frozen encoder, in place of the backbone's; it is then the learner's only head."""
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
@@ -48,18 +239,22 @@ class Head(nn.Module):
         """Return the summed loss over this objective's targets in the batch."""
         raise NotImplementedError
 
+    def flops(self, labels: int) -> int:
+        """Return the FLOPs of one forward pass over so many labels."""
+        return 2 * labels * matrix_weights(self)
+
 
 class Learner(nn.Module):
     """A backbone and its heads by objective name: one pass over the tokens, one loss an objective."""
 
-    def __init__(self, backbone: Transformer, heads: Mapping[str, Head]) -> None:
+    def __init__(self, backbone: Backbone, heads: Mapping[str, Head]) -> None:
         """Join a backbone with heads."""
         super().__init__()
         self.backbone = backbone
         self.heads = nn.ModuleDict(heads)
 
     def states(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the states that the heads read; `read` as in `Transformer.forward`."""
+        """Return the states that the heads read; `read` as in `Backbone.forward`."""
         for head in self.heads.values():
             if head.frozen is not None:
                 return head.frozen(batch)  # type: ignore[operator]
@@ -70,3 +265,8 @@ class Learner(nn.Module):
         sparse = all(head.sparse for head in self.heads.values())
         states = self.states(batch, self.backbone.readable(batch) if sparse else None)
         return {name: head(states, batch) for name, head in self.heads.items() if name in batch.targets}
+
+
+def matrix_weights(module: nn.Module) -> int:
+    """Return how many weights of a module are in matrices."""
+    return sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)

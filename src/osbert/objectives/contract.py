@@ -20,8 +20,7 @@ from osbert.data.pack import Packer
 from osbert.text.document import Document
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Architecture, Transformer
+    from osbert.models.contract import Backbone, Head, Sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +75,12 @@ class Objective:
         """Return whether it gives examples noise or labels, one by one or many at a time."""
         return cls.corrupt is not Objective.corrupt or cls.corrupt_all is not Objective.corrupt_all
 
-    def objections(self, architecture: Architecture) -> Iterator[str]:
+    def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield what makes an encoder unfit for this objective, each in words that say what to do; usually nothing."""
         if self.pairs and architecture.segments < 2:
             yield f"{self.name} makes pairs, whose second text is segment 1. Set model.segments = 2."
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return the head that turns states into this objective's loss."""
         raise NotImplementedError
 

@@ -15,8 +15,7 @@ from osbert.data.pack import Packer
 from osbert.objectives import Objective
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Architecture, Transformer
+    from osbert.models.contract import Backbone, Head, Sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +38,20 @@ class LeftToRight(Objective):
         targets = Targets(labels=examples.ids[index + 1], counts=counts, index=index)
         return examples.changed(ids=examples.ids, name=self.name, targets=targets)
 
-    def objections(self, architecture: Architecture) -> Iterator[str]:
+    def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield what would let a token see the piece that it is to predict."""
         if architecture.direction != "left_to_right":
             yield (
                 f'{self.name} predicts the next piece, which model.direction = "{architecture.direction}" lets every '
                 'token see. Set model.direction = "left_to_right".'
             )
-        if architecture.recurrent:
+        elif not architecture.causal:
             yield (
                 f"{self.name} predicts the next piece, which recurrent layers read backwards. Set model.recurrent = 0; "
                 "they are added in fine-tuning (osbert finetune ... --recurrent 1)."
             )
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return the language-model head, its output embeddings tied to the backbone's.
 
         Raises ValueError when the backbone sees what is to be predicted.

@@ -16,8 +16,7 @@ from osbert.data.ragged import Places
 from osbert.objectives import Objective
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Transformer
+    from osbert.models.contract import Backbone, Head
 
 
 NGRAMS = (0.4, 0.3, 0.2, 0.1)
@@ -74,7 +73,7 @@ class MaskedLanguage(Objective):
         shares = self.ngrams if self.unit == "ngrams" else (1.0,)
         return choose_words(examples, counts, noise, shares=shares)
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return the masked-language head, its output embeddings tied to the backbone's."""
         from osbert.models.heads.predictions import MaskedLanguageHead
 

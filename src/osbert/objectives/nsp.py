@@ -17,8 +17,7 @@ from osbert.objectives import Objective
 from osbert.text.document import Document, Documents, sources
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Transformer
+    from osbert.models.contract import Backbone, Head
 
 FOLLOWS, ELSEWHERE = 0, 1
 """The labels, as google-research/bert and Hugging Face number them: IsNext, NotNext."""
@@ -68,7 +67,7 @@ class NextSentence(Objective):
         labels = np.where(follows, FOLLOWS, ELSEWHERE)
         return pairs(sentences.documents, (starts, parted, second, second_end), packer, rng, {self.name: labels})
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return a linear layer on the pooled state, two scores a sequence."""
         from osbert.models.heads.predictions import SequenceHead
 

@@ -17,8 +17,7 @@ from osbert.objectives import Objective
 from osbert.text.document import Document, Documents
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Transformer
+    from osbert.models.contract import Backbone, Head
 
 KEPT, SWAPPED = 0, 1
 """The labels, as Hugging Face numbers them: original order, switched order."""
@@ -66,7 +65,7 @@ class SentenceOrder(Objective):
         )
         return pairs(sentences.documents, texts, packer, rng, {self.name: np.where(swap, SWAPPED, KEPT)})
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return a linear layer on the pooled state, two scores a sequence."""
         from osbert.models.heads.predictions import SequenceHead
 

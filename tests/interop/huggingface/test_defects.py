@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from osbert.errors import UserError
 from osbert.interop.huggingface import folders as huggingface
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.heads.predictions import SequenceHead
 
 

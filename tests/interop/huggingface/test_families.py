@@ -22,8 +22,9 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.huggingface import names as huggingface_names
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Learner
-from osbert.models.families.transformer import Architecture, Transformer
+from osbert.models.families.transformer import Transformer
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead

@@ -16,8 +16,8 @@ import transformers
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
 from osbert.interop.huggingface.folders import read_learner_weights, write_model
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
 
 

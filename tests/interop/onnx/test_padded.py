@@ -15,8 +15,8 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.onnx.padded import ByteTable, Padded, objections
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead

@@ -7,7 +7,6 @@ from torch.nn import functional
 
 from osbert.models.adapting.adapters import Adapter, adapted
 from osbert.models.adapting.freezing import freeze_lowest, learn_only
-from osbert.models.families.transformer import Architecture
 
 
 def test_new_ones_are_silent(make_backbone, make_batch) -> None:
@@ -20,7 +19,7 @@ def test_new_ones_are_silent(make_backbone, make_batch) -> None:
 
 def test_the_formula() -> None:
     torch.manual_seed(0)
-    adapter = Adapter(Architecture(width=8, heads=2, adapters=3, vocabulary=5))
+    adapter = Adapter(8, 3)
     torch.nn.init.normal_(adapter.up.weight)
     hidden = torch.randn(5, 8)
     low = functional.gelu(hidden @ adapter.down.weight.T + adapter.down.bias)

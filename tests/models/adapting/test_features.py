@@ -14,8 +14,9 @@ from osbert.data.batch import collate
 from osbert.data.example import Example, Target
 from osbert.models.adapting.features import WIDTH, FeatureLSTM, Frozen
 from osbert.models.adapting.layer_choice import Features, chosen_layers
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture, Transformer
+from osbert.models.families.transformer import Transformer
 from osbert.models.heads.tagging import TagHead
 
 CHOICES = [choice for choice in get_args(Features) if choice != "none"]

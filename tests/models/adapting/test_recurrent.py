@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from osbert.models.adapting.recurrent import Recurrent
-from osbert.models.families.transformer import Architecture
+from osbert.models.architecture import Architecture
 
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("lengths", [[7, 5, 5, 1], [2, 9, 4], [6]])
 def test_each_sequence_gets_what_it_gets_alone_and_padded(make_batch, layers: int, lengths: list[int]) -> None:
     torch.manual_seed(0)
-    top = Recurrent(Architecture(width=16, heads=2, vocabulary=9, recurrent=layers)).eval()
+    top = Recurrent(16, layers, dropout=0.1).eval()
     batch = make_batch(lengths)
     hidden = torch.randn(batch.tokens, 16)
     found = top(hidden, batch).split(list(batch.lengths))

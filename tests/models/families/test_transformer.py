@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.data.batch import collate
-from osbert.models.families.transformer import Architecture
+from osbert.models.architecture import Architecture
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 seeds = st.integers(0, 2**16)

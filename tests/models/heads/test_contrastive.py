@@ -11,8 +11,8 @@ import torch
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example, Target
 from osbert.data.halves import halves
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
 from osbert.models.heads.contrastive import ContrastiveHead, partners
 
 RECORDS = {7: (3, 6), 2: (5, 4), 5: (6, 6), 9: (2, 3)}

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.models.families.transformer import Architecture
+from osbert.models.architecture import Architecture
 from osbert.models.transformer.positions import neighbours, rotate, rotation
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from osbert.models.families.transformer import Architecture
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Sizes
 
 Names = tuple[tuple[str, str], ...]
 """Theirs -> BERT's, as parts of tensors' names; written back in the same order."""
@@ -127,12 +128,14 @@ def of_type(model_type: object) -> Family | None:
     return TYPES.get(model_type) if isinstance(model_type, str) else None
 
 
-def of_architecture(architecture: Architecture) -> Family | None:
+def of_architecture(architecture: Sizes) -> Family | None:
     """Return the family whose models have this mathematics; None for BERT, for RoFormer, and where none has.
 
     That which they have no model for at all (`huggingface_names.ours_alone`) is not looked at.
     """
     sizes = architecture
+    if not isinstance(sizes, Architecture):
+        return None
     if sizes.positions == "rotary" or sizes.direction == "left_to_right":
         return None
     if sizes.first_position:

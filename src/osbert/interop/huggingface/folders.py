@@ -26,11 +26,12 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tensor_report import Report, Row, of_pieces
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
-from osbert.models.contract import Head, Learner
-from osbert.models.families.transformer import Architecture, Transformer, initialise
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.grouped import ChoiceHead
 from osbert.models.heads.predictions import SequenceHead
 from osbert.models.heads.tagging import TagHead
+from osbert.models.initialisation import initialise
 from osbert.models.transformer.positions import rotation
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import RunFolder
@@ -40,7 +41,7 @@ from osbert.training.run_folder import RunFolder
 class Loaded:
     """A backbone from a folder, and what became of the folder's tensors."""
 
-    backbone: Transformer
+    backbone: Backbone
     report: Report
 
 
@@ -48,7 +49,7 @@ class Loaded:
 class Encoder:
     """A backbone with the tokenizer it was trained with, and what was odd about it (`Report.remarks`)."""
 
-    backbone: Transformer
+    backbone: Backbone
     tokenizer: AnyTokenizer
     report: Report
 
@@ -64,7 +65,7 @@ def read_encoder(folder: str | Path, opening: Opening = CAREFUL) -> Encoder:
     return Encoder(backbone=loaded.backbone, tokenizer=tokenizer, report=report)
 
 
-def read_fitting_tokenizer(folder: str | Path, architecture: Architecture) -> AnyTokenizer:
+def read_fitting_tokenizer(folder: str | Path, architecture: Sizes) -> AnyTokenizer:
     """Return the tokenizer in a folder; raises UserError also when it has pieces that the model does not know."""
     tokenizer = read_any_tokenizer(folder)
     known = architecture.vocabulary
@@ -92,7 +93,7 @@ def require_config(folder: Path) -> Path:
     raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
 
 
-def read_backbone(folder: str | Path) -> Transformer:
+def read_backbone(folder: str | Path) -> Backbone:
     """Return the backbone in a Hugging Face folder, in float32 on the CPU, in training mode. `load` also reports."""
     return load(folder).backbone
 
@@ -110,7 +111,7 @@ def load(folder: str | Path, opening: Opening = CAREFUL) -> Loaded:
     return assemble(architecture, named(read_whole(folder, opening)), where=folder)
 
 
-def assemble(architecture: Architecture, tensors: Mapping[str, Tensor], *, where: Path) -> Loaded:
+def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path) -> Loaded:
     """Return a backbone made of tensors as `named` gives them, from the folder `where`; raises UserError as `load`."""
     try:
         backbone = architecture.empty()
@@ -118,8 +119,8 @@ def assemble(architecture: Architecture, tensors: Mapping[str, Tensor], *, where
         raise UserError(f"{where}: {error}.") from error
     state, rows = _backbone_state(backbone, tensors, where=where)
     if any(row.status == "new" for row in rows):
-        backbone.pooler.to_empty(device="cpu")
-        initialise(backbone.pooler, architecture.deviation)
+        pooler = backbone.get_submodule("pooler").to_empty(device="cpu")
+        initialise(pooler, architecture.deviation)
     backbone.load_state_dict(state, strict=False, assign=True)
     return Loaded(backbone=backbone, report=Report(rows=tuple(rows + _leftovers(backbone, tensors))))
 
@@ -185,8 +186,9 @@ def laid_out(
         if ours.startswith("pooler.") and not pooler:
             continue
         tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
-    if config["model_type"] == names.PREFIXES["rotary"]:
-        tensors[f"{prefix}{names.SINES}"] = _sines(learner.backbone.architecture)
+    sizes = learner.backbone.architecture
+    if config["model_type"] == names.PREFIXES["rotary"] and isinstance(sizes, Architecture):
+        tensors[f"{prefix}{names.SINES}"] = _sines(sizes)
     published = _published(learner)
     for name, head in _heads(learner):
         for ours, tensor in head.state_dict().items():
@@ -204,7 +206,7 @@ def laid_out(
     return config, tensors
 
 
-def closed_to_others(architecture: Architecture, learner: Learner | None = None) -> str:
+def closed_to_others(architecture: Sizes, learner: Learner | None = None) -> str:
     """Return one sentence for the user when only osbert opens what `write_model` writes; "" when others do too.
 
     `learner`: the heads that are written with it.
@@ -231,7 +233,7 @@ def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _backbone_state(
-    backbone: Transformer, tensors: Mapping[str, Tensor], *, where: Path
+    backbone: Backbone, tensors: Mapping[str, Tensor], *, where: Path
 ) -> tuple[dict[str, Tensor], list[Row]]:
     """Return the backbone's state as far as the tensors go, and their rows. All misfits at once are a UserError."""
     problems = Problems(heading=f"{where} does not hold the weights that its config.json promises")
@@ -269,7 +271,7 @@ def _loaded(name: str, tensor: Tensor) -> Row:
     return Row(name=name, shape=tuple(tensor.shape), status="loaded", remark=remark)
 
 
-def _leftovers(backbone: Transformer, tensors: Mapping[str, Tensor]) -> list[Row]:
+def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Row]:
     """Return a row for each tensor that is not the backbone's."""
     used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
     return [_unused(name, tensors) for name in tensors if name not in used]
@@ -335,7 +337,7 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     taken: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        none = head.kind == "nsp" and (foreign or sizes.positions == "rotary")
+        none = head.kind == "nsp" and (foreign or (isinstance(sizes, Architecture) and sizes.positions == "rotary"))
         theirs = {} if none or names.other_head(head.kind, sizes) else names.HEADS.get(head.kind, {})
         free = taken.isdisjoint(theirs.values())
         published[name] = theirs if free else {}

@@ -9,8 +9,9 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from osbert.errors import Problems, nearest
-from osbert.interop.huggingface import families
-from osbert.models.families.transformer import Architecture
+from osbert.interop.huggingface import families, own
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Sizes
 
 PREFIXES = {"learned": "bert", "rotary": "roformer"}
 """Their model type, which is also the prefix of the backbone's tensors, by our kind of positions."""
@@ -142,8 +143,12 @@ _ADAPTERS = {
 """Our adapters -> the names that their tensors get, after those of the first implementations."""
 
 
-def backbone(architecture: Architecture) -> dict[str, tuple[str, ...]]:
+def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
     """Return our backbone's tensors -> theirs without prefix; of several, ours holds the rows of all in turn."""
+    return _bert_names(architecture) if isinstance(architecture, Architecture) else own.names(architecture)
+
+
+def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {"embeddings.pieces.weight": (PIECES,)}
     if architecture.segments:
         names["embeddings.segments.weight"] = ("embeddings.token_type_embeddings.weight",)
@@ -173,12 +178,14 @@ def plain(name: str) -> str:
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def architecture(config: Mapping[str, Any], *, where: str) -> Architecture:
-    """Return the Architecture a config.json describes; `where` names the file in errors.
+def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
+    """Return the settings of the backbone that a config.json describes; `where` names the file in errors.
 
     A config without `model_type` is taken for BERT: those of the first releases have none. Raises UserError that lists
     every field that is missing, mistyped, or asks for mathematics other than ours.
     """
+    if own.FAMILY in config:
+        return own.settings(config, where=where)
     problems = Problems(heading=f"{where} does not describe a model that can be opened")
     kind = config.get("model_type", "bert")
     family = families.of_type(kind)
@@ -209,14 +216,14 @@ FIRST_TOKEN = {"nsp": "next sentences", "classify": "classes", "regress": "a num
 """The heads that read a sequence's pooled state, with what they give."""
 
 
-def other_head(kind: str, architecture: Architecture) -> str:
+def other_head(kind: str, architecture: Sizes) -> str:
     """Return why a head of a kind is another one in their class for an Architecture; "" where it is the same.
 
     Where a token sees only what is before it, their pooler still reads the first one, ours the last. RoFormer has no
     pooler: its classifiers have a dense layer of their own with the curve of the blocks, and there is no class at all
     for next sentences, so nothing opens as one.
     """
-    if kind not in FIRST_TOKEN:
+    if kind not in FIRST_TOKEN or not isinstance(architecture, Architecture):
         return ""
     if architecture.positions == "rotary":
         return "" if kind == "nsp" else f"positions = rotary under a head for {FIRST_TOKEN[kind]}"
@@ -224,13 +231,13 @@ def other_head(kind: str, architecture: Architecture) -> str:
     return f"direction = left_to_right under a head for {FIRST_TOKEN[kind]}" if left else ""
 
 
-def config(
-    architecture: Architecture, heads: Mapping[str, Any] | None = None, *, closed: bool = False
-) -> dict[str, Any]:
-    """Return the config.json fields that describe an Architecture, with those of its heads, by BERT's names.
+def config(architecture: Sizes, heads: Mapping[str, Any] | None = None, *, closed: bool = False) -> dict[str, Any]:
+    """Return the config.json fields that describe a backbone, with those of its heads, by BERT's names.
 
     `closed`: whether there is a head that their class for it does not hold; the model type is then ours.
     """
+    if not isinstance(architecture, Architecture):
+        return {"model_type": OWN, **own.config(architecture), **(heads or {})}
     family = families.of_architecture(architecture)
     fields = _bert_config(architecture, OWN if closed else model_type(architecture)) | dict(heads or {})
     if family is None or fields["model_type"] == OWN:
@@ -263,8 +270,10 @@ def model_type(architecture: Architecture) -> str:
     return family.prefix if family else PREFIXES[architecture.positions]
 
 
-def ours_alone(architecture: Architecture) -> tuple[str, ...]:
+def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     """Return what of an Architecture they have no model for, as settings: "biases = False"."""
+    if not isinstance(architecture, Architecture):
+        return (f"family = {architecture.family}",)
     known: dict[str, Any] = {"normalization": "post", "biases": True, "recurrent": 0, "adapters": 0}
     if families.of_architecture(architecture) is None:
         known |= {ours: getattr(Architecture, ours) for ours in UNUSUAL.values()}
@@ -276,9 +285,9 @@ def ours_alone(architecture: Architecture) -> tuple[str, ...]:
     )
 
 
-def model_class(kinds: Container[str], architecture: Architecture) -> str:
+def model_class(kinds: Container[str], architecture: Sizes) -> str:
     """Return the name of their class that holds a backbone with heads of these kinds."""
-    if ours_alone(architecture):
+    if not isinstance(architecture, Architecture) or ours_alone(architecture):
         return "OsbertModel"
     if family := families.of_architecture(architecture):
         return families.class_name(model_class(kinds, Architecture()), family)

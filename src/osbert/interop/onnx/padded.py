@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from osbert.models.contract import Head, Learner
+from osbert.models.families.transformer import Transformer
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
 from osbert.models.heads.predictions import SequenceHead
 from osbert.models.heads.tagging import TagHead
@@ -43,8 +44,9 @@ class Padded(nn.Module):
         super().__init__()
         if reasons := list(objections(learner, head)):
             raise ValueError("; ".join(reasons))
+        assert isinstance(learner.backbone, Transformer)  # as `objections` has found
         self.backbone = learner.backbone
-        self.pieces: nn.Module = learner.backbone.embeddings.pieces
+        self.pieces: nn.Module = self.backbone.embeddings.pieces
         found = learner.heads[head] if head else None
         assert found is None or isinstance(found, Head)
         self.head = found
@@ -134,7 +136,9 @@ def scored(task: Task | None) -> Task | None:
 
 def objections(learner: Learner, head: str = "") -> Iterator[str]:
     """Yield why a learner with a head has no padded form, in words; nothing when it has one."""
-    if learner.backbone.recurrent is not None:
+    if not isinstance(learner.backbone, Transformer):
+        yield f"its backbone is of the family {learner.backbone.architecture.family}, not a Transformer"
+    elif learner.backbone.recurrent is not None:
         yield "it has recurrent layers above the encoder"
     found = learner.heads[head] if head else None
     if found is None:

@@ -18,7 +18,8 @@ from osbert.files import write_json, write_text
 from osbert.interop.huggingface import names
 from osbert.interop.tensorflow.bundle import INDEX, Bundle, open_bundle, write_bundle
 from osbert.interop.weight_files import read_json, require_finite
-from osbert.models.families.transformer import Architecture
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Sizes
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Tokenizer
 
@@ -134,9 +135,11 @@ def write_google(
     write_json(folder / CONFIG, fields)
 
 
-def objections(architecture: Architecture, tokenizer: AnyTokenizer) -> Iterator[str]:
+def objections(architecture: Sizes, tokenizer: AnyTokenizer) -> Iterator[str]:
     """Yield what their code has no name for, each as a setting."""
     yield from names.ours_alone(architecture)
+    if not isinstance(architecture, Architecture):
+        return
     if (kind := names.model_type(architecture)) not in ("bert", names.OWN):
         yield f"a model of the kind {kind}"
     if architecture.positions != "learned":
@@ -177,7 +180,7 @@ def of_optimizer(name: str) -> bool:
     return name.endswith(OPTIMIZER)
 
 
-def _known(architecture: Architecture) -> Iterator[str]:
+def _known(architecture: Sizes) -> Iterator[str]:
     for parts in names.backbone(architecture).values():
         yield from parts
     for head in names.HEADS.values():

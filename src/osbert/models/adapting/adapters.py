@@ -15,18 +15,19 @@ from torch import Tensor, nn
 from osbert.models.fast.linear import Linear
 
 if TYPE_CHECKING:
-    from osbert.models.families.transformer import Architecture, Transformer
+    from osbert.models.architecture import Architecture
+    from osbert.models.contract import Backbone
 
 
 class Adapter(nn.Module):
     """(N, D) -> (N, D): a bottleneck and a way around it."""
 
-    def __init__(self, architecture: Architecture) -> None:
-        """Make it as wide as an architecture asks for, with torch's own first weights and nothing to say yet."""
+    def __init__(self, width: int, bottleneck: int) -> None:
+        """Make a bottleneck for states of a width, with torch's own first weights and nothing to say yet."""
         super().__init__()
-        self.down = Linear(architecture.width, architecture.adapters)
+        self.down = Linear(width, bottleneck)
         self.activation = nn.GELU()
-        self.up = Linear(architecture.adapters, architecture.width)
+        self.up = Linear(bottleneck, width)
         self.silence()
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -41,12 +42,12 @@ class Adapter(nn.Module):
 
 def adapter(architecture: Architecture) -> nn.Module:
     """Return a fresh adapter, or what does nothing where the architecture has none."""
-    return Adapter(architecture) if architecture.adapters else nn.Identity()
+    return Adapter(architecture.width, architecture.adapters) if architecture.adapters else nn.Identity()
 
 
-def adapted(backbone: Transformer) -> Iterator[nn.Module]:
+def adapted(backbone: Backbone) -> Iterator[nn.Module]:
     """Yield what learns in an encoder with adapters: these, and the norms of the blocks and after the last one."""
-    for module in backbone.blocks.modules():
-        if isinstance(module, Adapter | nn.LayerNorm):
+    below = set(backbone.stack[0].modules())
+    for module in backbone.modules():
+        if isinstance(module, Adapter | nn.LayerNorm) and module not in below:
             yield module
-    yield backbone.norm

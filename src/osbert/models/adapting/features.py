@@ -22,7 +22,7 @@ from osbert.data.ragged import begins
 from osbert.files import replace_file
 from osbert.models.adapting.layer_choice import Features, chosen_layers
 from osbert.models.adapting.recurrent import Recurrent
-from osbert.models.families.transformer import Architecture, States, Transformer
+from osbert.models.contract import Backbone, Sizes, States
 
 WIDTH = 768
 """Width of the bidirectional LSTM, half of it in each direction."""
@@ -38,7 +38,7 @@ class Frozen:
     They have half precision, on disk or not, so that training and prediction see the same numbers.
     """
 
-    def __init__(self, backbone: Transformer, layers: range) -> None:
+    def __init__(self, backbone: Backbone, layers: range) -> None:
         """Read `layers` of `backbone`, whose weights are kept from learning."""
         self.backbone = backbone.requires_grad_(False)
         self.layers = layers
@@ -113,16 +113,16 @@ class Frozen:
 class FeatureLSTM(nn.Module):
     """Layers of a frozen encoder (N, layers * D) -> (N, 768): combined, then a two-layer bidirectional LSTM."""
 
-    def __init__(self, architecture: Architecture, features: Features) -> None:
-        """Stand on an encoder of this architecture; all starts afresh, sums at equal weights."""
+    def __init__(self, sizes: Sizes, features: Features) -> None:
+        """Stand on an encoder of these sizes; all starts afresh, sums at equal weights."""
         super().__init__()
-        self.count = len(chosen_layers(features, architecture.layers))
+        self.count = len(chosen_layers(features, sizes.layers))
         self.concatenated = features == "concat-last-four"
         learnt = self.count > 1 and not self.concatenated
         self.weights = nn.Parameter(torch.zeros(self.count)) if learnt else None
         self.gamma = nn.Parameter(torch.ones(())) if features == "mix" else None
-        inputs = architecture.width * (self.count if self.concatenated else 1)
-        self.recurrent = Recurrent(replace(architecture, width=WIDTH, recurrent=2), inputs=inputs)
+        inputs = sizes.width * (self.count if self.concatenated else 1)
+        self.recurrent = Recurrent(WIDTH, 2, inputs=inputs, dropout=sizes.dropout)
 
     def forward(self, layers: Tensor, batch: Batch) -> Tensor:
         """Return what the LSTM makes of the layers of a batch's tokens."""

@@ -6,25 +6,25 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from osbert.models.families.transformer import Transformer
+from osbert.models.contract import Backbone
 
 
-def freeze_lowest(backbone: Transformer, layers: int) -> None:
+def freeze_lowest(backbone: Backbone, layers: int) -> None:
     """Keep the embeddings and the lowest `layers` blocks as they are; nothing where `layers` is 0.
 
     Raises ValueError when there are not as many.
     """
-    if layers > len(backbone.blocks):
-        raise ValueError(f"{layers} layers cannot be frozen: there are {len(backbone.blocks)}")
+    embeddings, *blocks = backbone.stack
+    if layers > len(blocks):
+        raise ValueError(f"{layers} layers cannot be frozen: there are {len(blocks)}")
     if layers:
-        freeze([backbone.embeddings, *list(backbone.blocks)[:layers]])
+        freeze([embeddings, *blocks[:layers]])
 
 
-def learn_only(backbone: Transformer, modules: Iterable[nn.Module]) -> None:
+def learn_only(backbone: Backbone, modules: Iterable[nn.Module]) -> None:
     """Keep the encoder as it is but for some modules inside it, the pooler, and recurrent layers on top."""
     freeze([backbone])
-    above = [backbone.pooler] if backbone.recurrent is None else [backbone.pooler, backbone.recurrent]
-    for module in (*modules, *above):
+    for module in (*modules, *backbone.above):
         module.requires_grad_(True)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from osbert.models.families.transformer import Transformer
+from osbert.models.contract import Backbone
 from osbert.models.fast.linear import Linear
 from osbert.models.fast.linear import linear as product
 from osbert.models.transformer.attention import Attention
@@ -74,7 +74,7 @@ class LowRank(nn.Module):
         return {name: Factors(up=SCALE * self.ups[name], down=self.downs[name]) for name in CHANGED}
 
 
-def add_low_rank(backbone: Transformer, rank: int) -> list[nn.Module]:
+def add_low_rank(backbone: Backbone, rank: int) -> list[nn.Module]:
     """Put changes of a rank into every block, with random numbers from torch's global generator; return what learns."""
     added: list[nn.Module] = []
     for attention in _attentions(backbone):
@@ -86,7 +86,7 @@ def add_low_rank(backbone: Transformer, rank: int) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def merge(backbone: Transformer) -> list[dict[str, Factors]]:
+def merge(backbone: Backbone) -> list[dict[str, Factors]]:
     """Add the changes to the matrices and take them out of the backbone; return what they were, block by block."""
     taken = []
     for attention in _attentions(backbone):
@@ -99,8 +99,6 @@ def merge(backbone: Transformer) -> list[dict[str, Factors]]:
     return taken
 
 
-def _attentions(backbone: Transformer) -> Iterator[Attention]:
-    for block in backbone.blocks:
-        attention = block.attention
-        assert isinstance(attention, Attention)
-        yield attention
+def _attentions(backbone: Backbone) -> Iterator[Attention]:
+    for block in backbone.stack[1:]:
+        yield from (module for module in block.modules() if isinstance(module, Attention))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +19,12 @@ def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
     after this: the weights are new tensors.
     """
     backbone = learner.backbone
-    pieces = backbone.embeddings.pieces
+    pieces = backbone.embedding
+    if pieces is None:
+        raise ValueError(f"the family {backbone.architecture.family} has no piece embeddings to add to")
     pieces.weight = nn.Parameter(_with_means(pieces.weight, spellings))
     pieces.num_embeddings = len(pieces.weight)
-    backbone.architecture = replace(backbone.architecture, vocabulary=len(pieces.weight))
+    backbone.architecture = backbone.architecture.changed(vocabulary=len(pieces.weight))
     for head in learner.heads.values():
         if isinstance(head, MaskedLanguageHead):
             head.bias = nn.Parameter(_with_means(head.bias, spellings))

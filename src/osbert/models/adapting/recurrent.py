@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
@@ -11,22 +9,15 @@ from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 from osbert.data.batch import Batch
 from osbert.models.fast.dropout import Dropout
 
-if TYPE_CHECKING:
-    from osbert.models.families.transformer import Architecture
-
 
 class Recurrent(nn.Module):
     """(N, D) -> (N, D): LSTM layers of half the width in each direction, so that the width stays."""
 
-    def __init__(self, architecture: Architecture, *, inputs: int = 0) -> None:
-        """Make as many layers as an architecture asks for, with torch's own first weights.
-
-        `inputs`: numbers that come in for a token, where they are not the width.
-        """
+    def __init__(self, width: int, layers: int, *, inputs: int = 0, dropout: float) -> None:
+        """Make so many layers of a width D, with torch's own first weights; `inputs`: of another width, if not 0."""
         super().__init__()
-        width = architecture.width
-        self.lstm = nn.LSTM(inputs or width, width // 2, num_layers=architecture.recurrent, bidirectional=True)
-        self.dropout = Dropout(architecture.dropout)
+        self.lstm = nn.LSTM(inputs or width, width // 2, num_layers=layers, bidirectional=True)
+        self.dropout = Dropout(dropout)
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return the states (N, D) of both directions side by side, read within each sequence of the batch.

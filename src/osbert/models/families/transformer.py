@@ -1,10 +1,9 @@
-"""Transformer: a batch of flat tokens -> States. Its Architecture is the settings, and building is a method of them."""
+"""The Transformer: embeddings, blocks of attention and feed-forward, and a pooler. The family of BERT."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,122 +12,61 @@ from torch.nn import functional
 from osbert.data.batch import Batch
 from osbert.models.adapting.adapters import Adapter
 from osbert.models.adapting.recurrent import Recurrent
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Backbone, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
+from osbert.models.initialisation import initialise
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm
 from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout, lay_out
 
-MOST = {"layers": 1000, "recurrent": 100, "length": 1 << 17}
-"""Sizes that cost memory before there are weights: modules are made of layers, tables of angles for the length."""
 
+class Transformer(Backbone):
+    """Embeddings, blocks and a pooler."""
 
-@dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """The sizes and choices of an encoder (BERT, section 3). The defaults are BERT BASE."""
-
-    layers: int = 12
-    """How many blocks stand on each other."""
-    heads: int = 12
-    """Attention heads in a block; they share the width evenly."""
-    width: int = 768
-    """Numbers in the state of a token."""
-    feedforward: int = 0
-    """Width of the feed-forward layer inside a block; 0 for four times the width."""
-    vocabulary: int = 0
-    """Pieces in the vocabulary; 0 for the tokenizer's."""
-    length: int = 512
-    """The most tokens a sequence may have."""
-    segments: int = 2
-    """Kinds of segment: 2 for texts A and B; 0 for none, as DistilBERT, which tells texts apart by [SEP] alone."""
-    dropout: float = 0.1
-    """Share of each layer's output dropped in training."""
-    attention_dropout: float = 0.1
-    """Share of the attention weights dropped in training."""
-    activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
-    """The curve between the two feed-forward layers; gelu_tanh is GELU's tanh approximation."""
-    positions: Literal["learned", "rotary"] = "learned"
-    """How a token's place is told: a learned vector added to the input, or queries and keys turned by angles."""
-    first_position: int = 0
-    """Learned vectors before that of a sequence's first token, which no token has; RoBERTa: 2."""
-    embedding: int = 0
-    """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
-    pooling: Literal["tanh", "gelu", "relu"] = "tanh"
-    """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's."""
-    epsilon: float = 1e-12
-    """Added to the variance in every normalisation."""
-    deviation: float = 0.02
-    """Standard deviation of the normal the weights start from, before it is cut at two deviations."""
-    normalization: Literal["post", "pre"] = "post"
-    """Where each half of a block is normalised: its sum, as BERT; or its input, and once more after the last block."""
-    biases: bool = True
-    """Whether norms and linear layers add biases; the pooler and the heads always do."""
-    neighbours: float = 0.0
-    """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
-    direction: Literal["both", "left_to_right"] = "both"
-    """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
-    adapters: int = 0
-    """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
-    recurrent: int = 0
-    """Layers of a bidirectional LSTM above the last block, as the paper adds in fine-tuning (Table 5, + BiLSTM)."""
-
-    def problems(self) -> tuple[str, ...]:
-        """Return what keeps the architecture from being built: every size that cannot be."""
-        return tuple(_problems(self))
-
-    def build(self) -> Transformer:
-        """Return a Transformer with fresh weights, drawn from torch's global generator.
-
-        Raises ValueError listing every size that cannot be.
-        """
-        model = self.empty()
-        model.to_empty(device="cpu")
-        initialise(model, self.deviation)
-        for part in model.modules():
-            if isinstance(part, Adapter):
-                part.silence()
-        if self.neighbours:
-            for block in model.blocks:
-                block.attention.face_neighbours(self.neighbours)  # type: ignore[operator, union-attr]
-        return model
-
-    def empty(self) -> Transformer:
-        """Return a Transformer whose weights have no memory yet (torch's "meta" device), for a reader to fill.
-
-        Raises ValueError listing every size that cannot be.
-        """
-        if problems := self.problems():
-            raise ValueError("this architecture cannot be built: " + "; ".join(problems))
-        with torch.device("meta"):
-            return Transformer(replace(self, feedforward=self.feedforward or 4 * self.width))
-
-
-@dataclass(frozen=True, kw_only=True)
-class States:
-    """What a backbone returns.
-
-    `hidden` (N, D): the last layer, every token. `summary` (B, D): the state of the one token that stands for its
-    sequence, the first as BERT's C, or the last where each token sees only what is before it. `pooled` (B, D):
-    tanh(dense(summary)), or another curve, on which next-sentence prediction and classification stand.
-    """
-
-    hidden: Tensor
-    summary: Tensor
-    pooled: Tensor
-
-
-class Transformer(nn.Module):
-    """Embeddings, blocks and a pooler. It knows no loss and no objective; `Architecture.build` makes it."""
+    settings = Architecture
+    architecture: Architecture
 
     def __init__(self, architecture: Architecture) -> None:
         """Make the layers; their weights are torch's own until `initialise` or a reader fills them."""
         super().__init__()
+        architecture = replace(architecture, feedforward=architecture.feedforward or 4 * architecture.width)
         self.architecture = architecture
         self.embeddings = Embeddings(architecture)
         self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.layers))
         self.norm = norm(architecture) if architecture.normalization == "pre" else nn.Identity()
-        self.recurrent = Recurrent(architecture) if architecture.recurrent else None
+        self.recurrent = (
+            Recurrent(architecture.width, architecture.recurrent, dropout=architecture.dropout)
+            if architecture.recurrent
+            else None
+        )
         self.pooler = Linear(architecture.width, architecture.width)
         self.pooling = ACTIVATIONS[architecture.pooling]
+
+    @property
+    def stack(self) -> Sequence[nn.Module]:
+        """Return the embeddings, then each block."""
+        return [self.embeddings, *self.blocks]
+
+    @property
+    def above(self) -> Sequence[nn.Module]:
+        """Return the pooler, and the recurrent layers if there are any."""
+        return [self.pooler] if self.recurrent is None else [self.pooler, self.recurrent]
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """Return the table of piece embeddings (V, D')."""
+        return self.embeddings.pieces
+
+    def initialise(self) -> None:
+        """Draw all weights afresh; adapters start as what changes nothing."""
+        initialise(self, self.architecture.deviation)
+        for part in self.modules():
+            if isinstance(part, Adapter):
+                part.silence()
+        if self.architecture.neighbours:
+            for block in self.blocks:
+                block.attention.face_neighbours(self.architecture.neighbours)  # type: ignore[operator, union-attr]
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
@@ -187,87 +125,16 @@ class Transformer(nn.Module):
         hidden = self.norm(hidden)
         return hidden if self.recurrent is None else self.recurrent(hidden, batch)
 
-
-@torch.no_grad()
-def initialise(module: nn.Module, deviation: float) -> None:
-    """Start all weights of `module` afresh: N(0, deviation) cut at two deviations, biases 0, norms 1.
-
-    Recurrent layers start as torch's do, evenly between plus and minus one over the root of their width.
-    """
-    for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
-            _truncated_normal(part.weight, deviation)
-        elif isinstance(part, nn.LayerNorm):
-            nn.init.ones_(part.weight)
-        elif isinstance(part, nn.LSTM):
-            part.reset_parameters()
-        if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:
-            nn.init.zeros_(part.bias)
-
-
-@torch.no_grad()
-def initialise_scores(layer: nn.Linear, deviation: float) -> None:
-    """Start the layer that makes a head's scores afresh: N(0, deviation), and biases 0.
-
-    As transformers does. google-research/bert cuts this normal, too, at two deviations, which leaves 0.88 of them; in
-    the few steps of fine-tuning taggers were seen to learn the later for it (docs/results.md).
-    """
-    nn.init.normal_(layer.weight, 0, deviation)
-    nn.init.zeros_(layer.bias)
-
-
-def _truncated_normal(weight: Tensor, deviation: float) -> None:
-    """Draw from the normal and draw again what lies outside; torch's own trunc_normal_ takes several times longer."""
-    weight.normal_(0, deviation)
-    outside = torch.nonzero(weight.view(-1).abs() > 2 * deviation).view(-1)
-    while len(outside):
-        drawn = torch.empty(len(outside), dtype=weight.dtype, device=weight.device).normal_(0, deviation)
-        weight.view(-1)[outside] = drawn
-        outside = outside[drawn.abs() > 2 * deviation]
-
-
-def _problems(sizes: Architecture) -> Iterator[str]:
-    bounds = {
-        "at least 1": (1, ("layers", "heads", "width", "length")),
-        "at least 1, or 0 for four times the width": (0, ("feedforward",)),
-        "at least 1, or 0 for none": (0, ("segments", "embedding", "first_position", "recurrent", "adapters")),
-        "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
-    }
-    for wanted, (least, names) in bounds.items():
-        yield from (
-            f"{name} is {getattr(sizes, name)}, but must be {wanted}" for name in names if getattr(sizes, name) < least
-        )
-    yield from (
-        f"{name} is {getattr(sizes, name):,}, but must be at most {most:,}"
-        for name, most in MOST.items()
-        if getattr(sizes, name) > most
-    )
-    for name in ("dropout", "attention_dropout"):
-        if not 0 <= getattr(sizes, name) < 1:
-            yield f"{name} is {getattr(sizes, name)}, but must be at least 0 and below 1"
-    for name in ("epsilon", "deviation"):
-        if not getattr(sizes, name) > 0:
-            yield f"{name} is {getattr(sizes, name)}, but must be above 0"
-    if sizes.embedding == sizes.width > 0:
-        yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    yield from _misplaced(sizes)
-    if sizes.recurrent > 0 and sizes.width % 2:
-        yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
-    if sizes.heads >= 1:
-        yield from _uneven(sizes)
-
-
-def _misplaced(sizes: Architecture) -> Iterator[str]:
-    if sizes.first_position > 0 and sizes.positions == "rotary":
-        yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
-    if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
-        yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
-    if sizes.neighbours and not sizes.biases:
-        yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
-
-
-def _uneven(sizes: Architecture) -> Iterator[str]:
-    if sizes.width % sizes.heads:
-        yield f"the width {sizes.width} cannot be shared evenly by {sizes.heads} heads"
-    elif sizes.positions == "rotary" and (sizes.width // sizes.heads) % 2:
-        yield f"rotary positions turn pairs of numbers, but a head is {sizes.width // sizes.heads} wide, which is odd"
+    def flops(self, size: StepSize) -> int:
+        """Return the FLOPs of one forward pass, as evaluation/speed.py's FORMULA says."""
+        sizes = self.architecture
+        last: Block = self.blocks[-1]  # type: ignore[assignment]
+        # Keys and values of the last block are of all tokens, the rest of it only of those that are read.
+        spared = matrix_weights(last) - matrix_weights(last.attention.inward) * 2 // 3
+        forward = 2 * size.tokens * matrix_weights(self.blocks) - 2 * (size.tokens - size.read) * spared
+        if self.recurrent is not None:
+            forward += 2 * size.tokens * matrix_weights(self.recurrent)
+        if self.embeddings.projection is not None:
+            forward += 2 * size.tokens * matrix_weights(self.embeddings.projection)
+        forward += 4 * (size.pairs * (sizes.layers - 1) + size.read_pairs) * sizes.width
+        return forward + 2 * size.sequences * matrix_weights(self.pooler)

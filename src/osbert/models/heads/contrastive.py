@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from osbert.data.batch import Batch
-from osbert.models.contract import Head, Loss
-from osbert.models.families.transformer import States, Transformer, initialise
+from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.linear import Linear
+from osbert.models.initialisation import initialise
 from osbert.models.pooling import Pooling, pooled
 
 
@@ -21,7 +21,7 @@ class ContrastiveHead(Head):
 
     kind = "contrastive"
 
-    def __init__(self, backbone: Transformer, *, target: str, pooling: Pooling, temperature: float) -> None:
+    def __init__(self, backbone: Backbone, *, target: str, pooling: Pooling, temperature: float) -> None:
         """Stand on `backbone`; the batch's targets `target` stand on the first sequence of each record.
 
         A dense layer and tanh stand above the vectors in training alone, SimCSE's "w/ MLP (train)".

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from osbert.data.batch import Batch
-from osbert.models.contract import Head, Loss
-from osbert.models.families.transformer import States, Transformer, initialise_scores
+from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
+from osbert.models.initialisation import initialise_scores
 
 
 class SpanHead(Head):
@@ -17,7 +17,7 @@ class SpanHead(Head):
 
     kind = "span"
 
-    def __init__(self, backbone: Transformer, *, target: str) -> None:
+    def __init__(self, backbone: Backbone, *, target: str) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`: tokens with label 0 (start) or 1 (end)."""
         super().__init__()
         self.target = target
@@ -49,7 +49,7 @@ class ChoiceHead(Head):
     kind = "choose"
     sparse = True
 
-    def __init__(self, backbone: Transformer, *, target: str, dropout: float = 0.0) -> None:
+    def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`, which the right choices alone carry.
 
         `dropout`: the share of the pooled state dropped in training.

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch, Target
-from osbert.models.contract import Head, Loss
-from osbert.models.families.transformer import States, Transformer, initialise, initialise_scores
+from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.cross_entropy import linear_cross_entropy
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
+from osbert.models.initialisation import initialise, initialise_scores
 from osbert.models.transformer.block import ACTIVATIONS
 
 
@@ -29,18 +29,20 @@ class MaskedLanguageHead(Head):
     kind = "mlm"
     sparse = True
 
-    def __init__(self, backbone: Transformer, *, target: str = "mlm") -> None:
+    def __init__(self, backbone: Backbone, *, target: str = "mlm") -> None:
         """Stand on `backbone`, sharing its piece embeddings; learn from the batch's targets named `target`."""
         super().__init__()
         sizes = backbone.architecture
         self.target = target
-        width = sizes.embedding or sizes.width  # a piece's embedding is what its score is a product with
+        if backbone.embedding is None:
+            raise ValueError(f"the family {sizes.family} has no piece embeddings, which a language model needs")
+        width = backbone.embedding.embedding_dim  # a piece's embedding is what its score is a product with
         self.dense = Linear(sizes.width, width)
         self.activation = ACTIVATIONS[sizes.activation]
         self.norm = nn.LayerNorm(width, eps=sizes.epsilon)
         self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
-        self.tied = (backbone.embeddings.pieces,)
+        self.tied = (backbone.embedding,)
         initialise(self, sizes.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
@@ -57,6 +59,10 @@ class MaskedLanguageHead(Head):
         hidden = self._transformed(states.hidden[target.index])
         total, hits = linear_cross_entropy(hidden, self.tied[0].weight, self.bias, target.labels, target.weights)
         return Loss(total=total, count=target.count, hits=hits)
+
+    def flops(self, labels: int) -> int:
+        """Return the FLOPs over so many labels, the product with the tied piece embeddings included."""
+        return super().flops(labels) + 2 * labels * self.tied[0].weight.numel()
 
     def _transformed(self, hidden: Tensor) -> Tensor:
         return self.norm(self.activation(self.dense(hidden)))
@@ -75,7 +81,7 @@ class SequenceHead(Head):
 
     def __init__(
         self,
-        backbone: Transformer,
+        backbone: Backbone,
         *,
         kind: Literal["nsp", "sentence_order", "classify", "regress"],
         target: str,

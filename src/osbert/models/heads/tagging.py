@@ -8,13 +8,13 @@ from torch import Tensor
 from osbert.data.batch import Batch
 from osbert.models.adapting.features import WIDTH, FeatureLSTM, Frozen
 from osbert.models.adapting.layer_choice import Features, chosen_layers
-from osbert.models.contract import Head, Loss
-from osbert.models.families.transformer import States, Transformer, initialise_scores
+from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.heads.chain import Chain
 from osbert.models.heads.crf import ChainField
 from osbert.models.heads.predictions import classification_loss
+from osbert.models.initialisation import initialise_scores
 
 
 class TagHead(Head):
@@ -28,7 +28,7 @@ class TagHead(Head):
 
     def __init__(
         self,
-        backbone: Transformer,
+        backbone: Backbone,
         *,
         target: str,
         labels: int,

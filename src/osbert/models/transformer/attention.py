@@ -14,7 +14,7 @@ from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.positions import neighbours, rotate
 
 if TYPE_CHECKING:
-    from osbert.models.families.transformer import Architecture
+    from osbert.models.architecture import Architecture
 
 
 class Attention(nn.Module):

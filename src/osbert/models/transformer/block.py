@@ -17,7 +17,7 @@ from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.layout import Layout
 
 if TYPE_CHECKING:
-    from osbert.models.families.transformer import Architecture
+    from osbert.models.architecture import Architecture
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,

@@ -12,7 +12,7 @@ from osbert.models.fast.linear import Linear
 from osbert.models.transformer.block import norm
 
 if TYPE_CHECKING:
-    from osbert.models.families.transformer import Architecture
+    from osbert.models.architecture import Architecture
 
 
 class Embeddings(nn.Module):

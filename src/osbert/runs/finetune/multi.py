@@ -21,8 +21,7 @@ from osbert.data.mixed_loader import MixedLoader
 from osbert.errors import Problems, UserError
 from osbert.evaluation.score import Score
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.contract import Head, Learner
-from osbert.models.families.transformer import Transformer
+from osbert.models.contract import Backbone, Head, Learner
 from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.defaults import resolved, steps_per_epoch
 from osbert.runs.finetune.long import Reader
@@ -124,7 +123,7 @@ class Together:
         """Return whether the encoder can do every task without being taught."""
         return all(rows.compared for rows in self.rows)
 
-    def heads(self, backbone: Transformer) -> dict[str, Head]:
+    def heads(self, backbone: Backbone) -> dict[str, Head]:
         """Return fresh heads by the tasks' names."""
         return {name: head for rows in self.rows for name, head in rows.heads(backbone).items()}
 

@@ -18,8 +18,7 @@ from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Loader
 from osbert.evaluation.score import Score, refuse_long, score
-from osbert.models.contract import Head, Learner
-from osbert.models.families.transformer import Transformer
+from osbert.models.contract import Backbone, Head, Learner
 from osbert.runs.finetune.long import long_texts
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
@@ -84,7 +83,7 @@ class Lessons(Protocol):
         """Return whether the encoder is scored before training, too."""
         ...
 
-    def heads(self, backbone: Transformer) -> dict[str, Head]:
+    def heads(self, backbone: Backbone) -> dict[str, Head]:
         """Return fresh heads by the tasks' names."""
         ...
 
@@ -175,7 +174,7 @@ class Rows:
         """Return whether the encoder can do the task without being taught."""
         return self.task.compared
 
-    def heads(self, backbone: Transformer) -> dict[str, Head]:
+    def heads(self, backbone: Backbone) -> dict[str, Head]:
         """Return a fresh head."""
         return {self.task.name: self.task.head(backbone)}
 

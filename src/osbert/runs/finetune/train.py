@@ -40,16 +40,7 @@ REMARKS = "remarks.txt"
 
 def start(plan: Settings) -> Model:
     """Return the encoder that a run starts from."""
-    wanted = plan.training
-    return read_model(
-        plan.model,
-        from_scratch=plan.from_scratch,
-        seed=wanted.seed,
-        dropout=wanted.dropout,
-        recurrent=wanted.recurrent,
-        adapters=wanted.adapters,
-        opening=plan.opening,
-    )
+    return read_model(plan.model, plan.training, from_scratch=plan.from_scratch, opening=plan.opening)
 
 
 def lay_out(plan: Plan, records: Mapping[str, Sequence[Record]], model: Model) -> Rows:
@@ -192,7 +183,8 @@ def tell_model(plan: Settings, model: Model) -> None:
     """Print what is fine-tuned, and what was odd about it."""
     sizes = model.backbone.architecture
     start = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
-    above = f" and {sizes.recurrent} recurrent" if sizes.recurrent else ""
+    recurrent = getattr(sizes, "recurrent", 0)
+    above = f" and {recurrent} recurrent" if recurrent else ""
     print(f"model: {plan.model}, {sizes.layers} layers{above} of {sizes.width}, {start}")
     if closed := closed_to_others(sizes):
         print(f"  {closed}")

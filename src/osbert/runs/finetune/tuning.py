@@ -9,7 +9,7 @@ from osbert.interop.huggingface import names
 from osbert.models.adapting.adapters import adapted
 from osbert.models.adapting.freezing import freeze_lowest, learn_only
 from osbert.models.adapting.lora import CHANGED, PLACES, Factors, add_low_rank, merge
-from osbert.models.families.transformer import Transformer
+from osbert.models.contract import Backbone
 
 Kind = Literal["full", "adapters", "lora"]
 
@@ -17,7 +17,7 @@ RANKS = {"full": 0, "adapters": 64, "lora": 8}
 """The width of a bottleneck, and the rank of a change, where none is given."""
 
 
-def prepare(backbone: Transformer, kind: Kind, *, rank: int, frozen: int) -> None:
+def prepare(backbone: Backbone, kind: Kind, *, rank: int, frozen: int) -> None:
     """Decide what of the encoder learns; changes of low rank, if these, get random numbers from torch's generator.
 
     Raises UserError when more layers are to be frozen than there are.
@@ -33,7 +33,7 @@ def prepare(backbone: Transformer, kind: Kind, *, rank: int, frozen: int) -> Non
             raise UserError(f"--frozen {frozen}: {error}.") from error
 
 
-def describe(backbone: Transformer) -> str:
+def describe(backbone: Backbone) -> str:
     """Return in words how much of the encoder learns, "" for all of it."""
     weights = [(weight.numel(), weight.requires_grad) for weight in backbone.parameters()]
     whole, learning = sum(count for count, _ in weights), sum(count for count, learns in weights if learns)
@@ -42,7 +42,7 @@ def describe(backbone: Transformer) -> str:
     )
 
 
-def changes(backbone: Transformer) -> dict[str, Factors]:
+def changes(backbone: Backbone) -> dict[str, Factors]:
     """Add the changes of low rank to the matrices for good; return them by the names that the tensors get."""
     theirs = names.backbone(backbone.architecture)
     found = {}

@@ -17,9 +17,9 @@ import numpy as np
 from osbert.data.batch import Batch
 from osbert.data.step import Cursor
 from osbert.evaluation.expected import Expected, expected_loss
-from osbert.evaluation.speed import StepSize, matrix_weights, training_flops
-from osbert.models.contract import Learner
-from osbert.models.families.transformer import Architecture
+from osbert.evaluation.speed import training_flops
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Learner, StepSize, matrix_weights
 from osbert.runs.pretrain.settings import Plan
 from osbert.runs.pretrain.speed_test import SpeedTest, phases
 from osbert.training.probe import loader_speed
@@ -211,7 +211,7 @@ def _count(plan: Plan, steps: Sequence[tuple[Sequence[Batch], float]]) -> Size:
     return Size(
         plan=plan,
         parameters=sum(weight.numel() for weight in learner.parameters()),
-        weights=matrix_weights(backbone.blocks),
+        weights=sum(matrix_weights(block) for block in backbone.stack[1:]),
         flops=flops,
         activations=model.layers * within + 3 * masked * model.vocabulary,
     )

@@ -17,7 +17,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.models.families.transformer import Architecture
+from osbert.models.architecture import Architecture
 from osbert.objectives import Objective
 from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from osbert.data.loader import PretrainingLoader
 from osbert.data.step import Cursor
-from osbert.evaluation.speed import StepSize, training_flops
+from osbert.evaluation.speed import training_flops
+from osbert.models.contract import StepSize
 from osbert.runs.pretrain.run import build_learner
 from osbert.runs.pretrain.settings import Plan
 from osbert.training.distributed import ALONE, Group

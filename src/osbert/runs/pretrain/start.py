@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,7 @@ from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import fingerprint, read_json
 from osbert.models.adapting.new_pieces import add_pieces
-from osbert.models.contract import Head, Learner
-from osbert.models.families.transformer import Architecture
+from osbert.models.contract import Head, Learner, Sizes
 from osbert.objectives import Objective
 from osbert.text.extend import extends, spellings
 from osbert.text.tokenizer import Tokenizer
@@ -43,7 +42,7 @@ class Origin:
     """The run folder, or Hugging Face folder, whose encoder is trained further."""
 
     folder: Path
-    architecture: Architecture
+    architecture: Sizes
     tokenizer: Tokenizer
 
     @classmethod
@@ -90,12 +89,12 @@ class Origin:
 
     def table(self) -> dict[str, Any]:
         """Return the settings of the model, as a recipe's table; the vocabulary is left to the corpus."""
-        return recipe.as_table(replace(self.architecture, vocabulary=0))
+        return recipe.as_table(self.architecture.changed(vocabulary=0))
 
-    def problems(self, model: Architecture, tokenizer: Tokenizer) -> Iterator[str]:
+    def problems(self, model: Sizes, tokenizer: Tokenizer) -> Iterator[str]:
         """Yield what keeps a model of these settings and a corpus of this tokenizer from starting here."""
-        free = (*FREE, "length") if self.architecture.positions == "rotary" else FREE
-        for name in (field.name for field in fields(Architecture) if field.name not in free):
+        free = (*FREE, "length") if self.architecture.any_length else FREE
+        for name in recipe.as_table(self.architecture).keys() - free:
             before, now = getattr(self.architecture, name), getattr(model, name)
             if before != now:
                 yield f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out."
@@ -106,12 +105,12 @@ class Origin:
             )
 
     def learner(
-        self, objectives: Mapping[str, Objective], model: Architecture, tokenizer: Tokenizer, *, seed: int
+        self, objectives: Mapping[str, Objective], model: Sizes, tokenizer: Tokenizer, *, seed: int
     ) -> tuple[Learner, list[str]]:
         """Return the learner, and the names of its heads that are not in the folder and so start afresh."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            backbone = replace(model, vocabulary=self.architecture.vocabulary).build()
+            backbone = model.changed(vocabulary=self.architecture.vocabulary).build()
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
         fresh = []
         for name, head in heads.items():

@@ -25,8 +25,7 @@ from osbert.tasks.choices.labels import Said, counting_of
 from osbert.tasks.tables.cut import CutTask
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Transformer
+    from osbert.models.contract import Backbone, Head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +159,7 @@ class Choose(Tempered, CutTask):
             made[right] = replace(made[right], targets={self.name: target})
         return made
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return a vector whose product with the pooled state scores a choice."""
         from osbert.models.heads.grouped import ChoiceHead
 

@@ -21,8 +21,7 @@ from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Transformer
+    from osbert.models.contract import Backbone, Head
 
 
 SHOWN = 12
@@ -127,7 +126,7 @@ class Classify(Tempered, TextTask):
         number = self.labels.index(record.label)
         return self.aimed(examples, np.int64(number), self.weights[number] if self.weights else None)
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to K scores."""
         from osbert.models.heads.predictions import SequenceHead
 

@@ -24,8 +24,7 @@ from osbert.tasks.sets.stsb import Stsb
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Transformer
+    from osbert.models.contract import Backbone, Head
 
 BLOCK = 1024
 """Rows that are compared with all others at a time."""
@@ -187,12 +186,11 @@ class Contrastive(TextTask):
         (example,) = lay_out([packer.run(text)], packer, long=self.long, overlap=self.overlap, record=number)
         return example
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return the head. Raises UserError when no dropout makes a difference between a text and itself."""
         from osbert.models.heads.contrastive import ContrastiveHead
 
-        sizes = backbone.architecture
-        if self.text and not self.pair and not (sizes.dropout or sizes.attention_dropout):
+        if self.text and not self.pair and not any(backbone.architecture.dropouts):
             raise UserError("Without dropout a text and itself are the same: leave --dropout 0 out, or give pairs.")
         return ContrastiveHead(backbone, target=self.name, pooling=self.pooling, temperature=self.temperature)
 

@@ -18,8 +18,7 @@ from osbert.tasks import Prediction, Record
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Transformer
+    from osbert.models.contract import Backbone, Head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +72,7 @@ class Regress(TextTask):
             return examples
         return self.aimed(examples, np.float32((record.label - self.center) / self.scale))
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to one number."""
         from osbert.models.heads.predictions import SequenceHead
 

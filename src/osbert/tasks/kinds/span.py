@@ -28,8 +28,7 @@ from osbert.tasks.spans.windows import Cutter, Window, covering, encoding
 from osbert.tasks.tables import TableTask
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Transformer
+    from osbert.models.contract import Backbone, Head
     from osbert.tasks.calibration import Calibration
 
 
@@ -208,7 +207,7 @@ class Span(TableTask):
             size, remedy = f"{size}, half of a sequence", "--length N changes this, up to the model's own"
         return f"{long:,} of {len(records):,} questions are longer than {size}; their ends are not read. {remedy}."
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return a start and an end vector."""
         from osbert.models.heads.grouped import SpanHead
 

@@ -29,8 +29,7 @@ from osbert.tasks.passages.inputs import plain_inputs
 from osbert.text.split import Split, ranges
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
-    from osbert.models.families.transformer import Transformer
+    from osbert.models.contract import Backbone, Head
     from osbert.models.heads.chain import Chain
 
 
@@ -217,7 +216,7 @@ class Tag(Task):
         sentences = sum(len(record.sentences) for record in records if isinstance(record, Passage))
         return max(1, round(batch * len(records) / max(sentences, 1)))
 
-    def head(self, backbone: Transformer) -> Head:
+    def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from each token's state to K scores, with a CRF's steps or on features if so set."""
         from osbert.models.heads.tagging import TagHead
 

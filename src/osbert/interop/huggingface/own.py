@@ -1,0 +1,35 @@
+"""Backbones of other families than Hugging Face has: settings in config.json, tensors by their own names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from osbert import components, recipe
+from osbert.errors import UserError
+from osbert.models.contract import Backbone, Sizes
+
+FAMILY = "osbert_family"
+"""The config field with the family's name; no family of theirs has it."""
+SETTINGS = "osbert_architecture"
+"""The config field with the family's settings."""
+
+
+def config(sizes: Sizes) -> dict[str, Any]:
+    """Return the config.json fields that describe a backbone."""
+    return {FAMILY: sizes.family, SETTINGS: recipe.as_table(sizes)}
+
+
+def settings(config: Mapping[str, Any], *, where: str) -> Sizes:
+    """Return the settings that `config` describes. Raises UserError when no family has them."""
+    family, table = config[FAMILY], config.get(SETTINGS, {})
+    if not isinstance(family, str) or not isinstance(table, Mapping):
+        raise UserError(f"{where}: {FAMILY} must be a name and {SETTINGS} a table. Copy the file again.")
+    kind: type[Backbone] = components.find("models.families", family, base=Backbone)
+    sizes: Sizes = recipe.build(kind.settings, table, where=where)
+    return sizes
+
+
+def names(sizes: Sizes) -> dict[str, tuple[str, ...]]:
+    """Return the names of a backbone's tensors: each is kept under its own."""
+    return {name: (name,) for name in sizes.empty().state_dict()}

@@ -1,0 +1,41 @@
+"""Layers that a finished encoder is given for a task: recurrent ones on top of it, adapters in its blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from osbert.models.adapting.adapters import Adapter
+from osbert.models.adapting.recurrent import Recurrent
+from osbert.models.contract import Backbone, Sizes
+from osbert.models.families.transformer import Transformer
+
+
+def tuned_sizes(own: Sizes, *, dropout: float, recurrent: int = 0, adapters: int = 0) -> Sizes:
+    """Return the settings of an encoder for fine-tuning: all its dropout rates, and added layers where not 0.
+
+    Raises ValueError when its family has no such layers.
+    """
+    known = {field.name for field in dataclasses.fields(own)}  # type: ignore[arg-type]
+    layers = {name: value for name, value in (("recurrent", recurrent), ("adapters", adapters)) if value}
+    if missing := [f"{name} is {value}" for name, value in layers.items() if name not in known]:
+        raise ValueError(f"{' and '.join(missing)}, but the family {own.family} has no such layers")
+    return own.changed(**{name: dropout for name in ("dropout", "attention_dropout") if name in known}, **layers)
+
+
+def add_recurrent(backbone: Backbone, sizes: Sizes) -> str:
+    """Put fresh recurrent layers on top where `sizes` has others than the encoder; return a remark, "" for none."""
+    own, wanted = (getattr(one, "recurrent", 0) for one in (backbone.architecture, sizes))
+    if own == wanted or not isinstance(backbone, Transformer):
+        return ""
+    backbone.recurrent = Recurrent(sizes.width, wanted, dropout=sizes.dropout)
+    return f"the bidirectional LSTM on top starts afresh (recurrent = {wanted})"
+
+
+def add_adapters(backbone: Backbone, sizes: Sizes) -> str:
+    """Put fresh adapters into all blocks where `sizes` has others than the encoder; return a remark, "" for none."""
+    own, wanted = (getattr(one, "adapters", 0) for one in (backbone.architecture, sizes))
+    if own == wanted or not isinstance(backbone, Transformer):
+        return ""
+    for block in backbone.blocks:
+        block.attention_adapter, block.feedforward_adapter = (Adapter(sizes.width, wanted) for _ in range(2))
+    return f"adapters of width {wanted} in its blocks start afresh"
