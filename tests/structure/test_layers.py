@@ -85,6 +85,18 @@ def test_commands_are_imported_by_the_command_line_alone() -> None:
             assert not [other for other in imports(path) if room(other) in FREE], module
 
 
+def test_no_concrete_backbone_is_known_outside_models_and_interop() -> None:
+    """Others know the contract; a family's file and its parts can come and go."""
+    inner = ("osbert.models.families", "osbert.models.transformer")
+    knowing = {
+        module: concrete
+        for module, path in MODULES.items()
+        if room(module) not in ("models", "interop")
+        and (concrete := [other for other in imports(path) if other.startswith(inner)])
+    }
+    assert not knowing
+
+
 def test_no_import_cycle() -> None:
     graph = {
         module: {other for other in imports(path, everywhere=False) if other in MODULES and other != "osbert"}
