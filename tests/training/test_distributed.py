@@ -139,7 +139,7 @@ def test_one_process_goes_on_from_a_checkpoint_of_two(runs: SimpleNamespace, tmp
 
 
 def test_all_stop_after_the_step_in_which_one_was_asked_to(runs: SimpleNamespace) -> None:
-    assert runs.ended[0]["stopped"] == runs.ended[1]["stopped"] == ""
+    assert runs.ended[0]["stopped"] == runs.ended[1]["stopped"] == "stopped"
     assert f"Stopped after step {HALF} of {WHOLE}." in runs.said_later
     stopped, whole = (runs.folder / name / "checkpoints" / f"step-{HALF}" for name in ("stopped", "ddp"))
     for name in ("weights.safetensors", "optimizer.safetensors"):

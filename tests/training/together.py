@@ -196,11 +196,11 @@ def memory_that_runs_out_in_one_halves_the_passes_of_all(group: Group, folder: P
 
 
 def run(folder: Path, out: str, *settings: str) -> str:
-    """Pretrain; return what ended it."""
+    """Pretrain; return what ended it, "stopped" for a run that SIGTERM stopped in good order."""
     try:
         pretrain(str(folder / "tiny.toml"), *settings, corpus=folder / "corpus", out=folder / out)
     except (UserError, SystemExit) as error:
-        return type(error).__name__
+        return "stopped" if isinstance(error, SystemExit) and error.code == 143 else type(error).__name__
     return ""
 
 

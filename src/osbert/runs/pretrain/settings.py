@@ -17,7 +17,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.models.architecture import Architecture
+from osbert.models.contract import Backbone
 from osbert.objectives import Objective
 from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer
@@ -54,12 +54,18 @@ class DataSettings(LoaderSettings):
             raise ValueError(f"long_share is a share from 0 to 1, not {self.long_share}")
 
 
+TRANSFORMER = "transformer"
+"""The family of recipes that name none."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
     """What every recipe has; `schema` adds a table for each part and each objective."""
 
     objectives: tuple[str, ...] = PUBLISHED
     """What is trained on: names of files in objectives/, or dotted names of one's own."""
+    family: str | None = None
+    """The family of the backbone, a file in models/families/ whose settings are those of [model]; none: transformer."""
     minutes: float = 0.0
     """Above 0, the minutes that the whole run may take, on the clock: a short test of the speed then decides
     training.steps, which the run keeps however often it is stopped."""
@@ -70,13 +76,14 @@ class Recipe:
             raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
 
 
-def schema(objectives: Sequence[str], *, trust: bool = False) -> type:
+def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool = False) -> type:
     """Return the dataclass of a recipe's settings, with one table for each objective, under its name.
 
-    Raises UserError when there is no such objective, and at code outside osbert without `trust`.
+    Raises UserError when there is no such objective or family, and at code outside osbert without `trust`.
     """
+    backbone: type[Backbone] = components.find("models.families", family or TRANSFORMER, base=Backbone, trust=trust)
     parts: list[Any] = [
-        ("model", Architecture),
+        ("model", backbone.settings),
         ("data", DataSettings),
         *((table_of(name), components.find("objectives", name, base=Objective, trust=trust)) for name in objectives),
         ("optimizer", OptimizerSettings),
@@ -171,7 +178,7 @@ def read_plan(
     tokenizer = read_tokenizer(corpus)
     problems = Problems(heading="This run cannot begin")
     if settings.model.vocabulary in (0, len(tokenizer)):
-        model = dataclasses.replace(settings.model, vocabulary=len(tokenizer))
+        model = settings.model.changed(vocabulary=len(tokenizer))
         settings = dataclasses.replace(settings, model=model)
     else:
         wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
@@ -221,15 +228,16 @@ def read_settings(
 ) -> Any:
     """Return a recipe's settings with those on the command line laid over them, as an instance of its `schema`.
 
-    `model`: the table of the model, in place of the recipe's. Objectives of the user's own are imported if they stand
-    on the command line, or if `opening` trusts the recipe's file.
+    `model`: the model's family and table, in place of the recipe's. Objectives of the user's own are imported if they
+    stand on the command line, or if `opening` trusts the recipe's file.
     """
     table = recipe.read(name)
     if model is not None:
-        table = {**table, "model": dict(model)}
-    chosen, typed = _chosen(table, tokens)
+        table = {**table, **model}
+    base, typed = _chosen(table, tokens)
+    chosen = base.objectives
     try:
-        kind = schema(chosen, trust=typed or opening.trust)
+        kind = schema(chosen, family=base.family, trust=typed or opening.trust)
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
     except (TypeError, ValueError) as error:
@@ -240,17 +248,20 @@ def read_settings(
     return recipe.build(kind, recipe.override(kept, tokens, schema=kind), where=name)
 
 
-def _chosen(table: Mapping[str, Any], tokens: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-    """Return the objectives, which decide what further settings there are, and whether the command line names them."""
+def _chosen(table: Mapping[str, Any], tokens: Sequence[str]) -> tuple[Recipe, bool]:
+    """Return the objectives and the family, which decide what further settings there are.
+
+    The second value says whether the command line names them.
+    """
     given = [
         part
         for place, token in enumerate(tokens)
-        if token.partition("=")[0] == "--objectives"
+        if token.partition("=")[0] in ("--objectives", "--family")
         for part in tokens[place : place + (1 if "=" in token else 2)]
     ]
-    base = {"objectives": table["objectives"]} if "objectives" in table else {}
-    chosen = recipe.build(Recipe, recipe.override(base, given, schema=Recipe), where="The recipe").objectives
-    if not chosen:
+    base = {name: table[name] for name in ("objectives", "family") if name in table}
+    chosen: Recipe = recipe.build(Recipe, recipe.override(base, given, schema=Recipe), where="The recipe")
+    if not chosen.objectives:
         raise UserError('objectives is empty: name at least one, such as objectives = ["mlm"].')
     return chosen, bool(given)
 

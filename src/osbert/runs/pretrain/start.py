@@ -20,6 +20,7 @@ from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import fingerprint, read_json
 from osbert.models.adapting.new_pieces import add_pieces
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Learner, Sizes
 from osbert.objectives import Objective
 from osbert.text.extend import extends, spellings
@@ -88,13 +89,18 @@ class Origin:
         return replace(optimizer, **lower), lines
 
     def table(self) -> dict[str, Any]:
-        """Return the settings of the model, as a recipe's table; the vocabulary is left to the corpus."""
-        return recipe.as_table(self.architecture.changed(vocabulary=0))
+        """Return what a recipe says of the model: its family and settings; the vocabulary is left to the corpus."""
+        family = self.architecture.family
+        named = None if family == Architecture.family else family
+        return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
 
     def problems(self, model: Sizes, tokenizer: Tokenizer) -> Iterator[str]:
         """Yield what keeps a model of these settings and a corpus of this tokenizer from starting here."""
         free = (*FREE, "length") if self.architecture.any_length else FREE
-        for name in recipe.as_table(self.architecture).keys() - free:
+        if model.family != (family := self.architecture.family):
+            yield f"family is {model.family}, but the encoder in {self.folder} has {family}. Leave it out."
+            return
+        for name in (name for name in recipe.as_table(self.architecture) if name not in free):
             before, now = getattr(self.architecture, name), getattr(model, name)
             if before != now:
                 yield f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out."
