@@ -119,8 +119,9 @@ def test_the_submission_has_the_servers_files(runs: Path, tmp_path: Path, capsys
     assert {line.split("\t")[1] for line in pages["WNLI.tsv"][1:]} == {"0"}
     assert "11 of 11 files" in capsys.readouterr().out
     before = out.read_bytes()
-    submit(runs, out=out, data=runs.parent / "data")
-    assert out.read_bytes() == before
+    (tmp_path / "link.zip").symlink_to("served.csv")
+    submit(runs, out=tmp_path / "link.zip", data=runs.parent / "data")
+    assert (tmp_path / "served.csv").read_bytes() == before and (tmp_path / "link.zip").is_symlink()
 
 
 @pytest.mark.parametrize("cell", ["", "?", "hidden"])

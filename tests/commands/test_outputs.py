@@ -10,7 +10,7 @@ import pytest
 
 from osbert import cli
 from osbert.commands import embed_run
-from osbert.commands.embed import embed
+from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.lock import claimed
@@ -119,6 +119,59 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(place: Path) -> None:
     assert main(["predict", "run", "--file", "in.csv", "--out", "plain.csv"]) == 0
     assert (place / "real.csv").read_bytes() == (place / "plain.csv").read_bytes()
     assert not list(place.glob(".*"))
+
+
+def test_the_form_is_that_of_the_name_given_and_not_of_what_a_link_leads_to(place: Path) -> None:
+    (place / "data").mkdir()
+    commands = {
+        "predict run --file in.csv --out": ("csv", "tsv", "jsonl"),
+        "embed encoder in.csv --out": ("jsonl", "npz", "npy", "parquet"),
+    }
+    for words, suffixes in commands.items():
+        for suffix in suffixes:
+            if suffix == "parquet":
+                pytest.importorskip("pyarrow", reason="needs the extra parquet")
+            for target in ("out", "out.npy", "out.bin"):
+                (place / f"link.{suffix}").symlink_to(f"data/{target}")
+                before = {*files(place), f"data/{target}", *(["link.rows.npz"] if suffix == "npy" else [])}
+                assert main([*words.split(), f"link.{suffix}"]) == 0
+                assert {*files(place)} == {*before, f"link.{suffix}"} and (place / f"link.{suffix}").is_symlink()
+                assert main([*words.split(), f"plain.{suffix}"]) == 0
+                assert (place / "data" / target).read_bytes() == (place / f"plain.{suffix}").read_bytes()
+                (place / "data" / target).unlink()
+                for made in (*place.glob("link.*"), *place.glob("plain.*")):
+                    made.unlink()
+
+
+@pytest.mark.parametrize("companion", ["link.rows.npz", "data/vec.rows.npz"])
+def test_the_file_beside_an_npy_is_claimed_and_is_no_input_and_no_other_arrays(place: Path, companion: str) -> None:
+    (place / "data").mkdir()
+    (place / "link.npy").symlink_to("data/vec.npy" if "data" in companion else "data/vec.bin")
+    (place / companion).write_bytes(b"{}\n")
+    before, words = files(place), ["embed", "encoder", "in.jsonl", "--out", "link.npy"]
+    if "data" in companion:  # it describes data/vec.npy
+        assert main(words) == 1
+    else:
+        assert main(["embed", "encoder", companion, "--out", "link.npy"]) == 1
+        with claimed(place / companion):
+            assert main(words) == 1
+    assert files(place) == before
+    # Where the name that is given leads to that of the other one, both stay a pair.
+    (place / "link.rows.npz").unlink(missing_ok=True)
+    (place / "link.rows.npz").symlink_to("data/vec.rows.npz")
+    assert main(words) == 0 and {*files(place)} >= {"data/vec.rows.npz", "link.rows.npz"}
+
+
+def test_unfinished_vectors_go_on_in_their_own_form(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "one.jsonl").symlink_to("vectors")
+    (place / "other.npz").symlink_to("vectors")
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(embed_run, "replace_file", killed)
+        embed(place / "encoder", place / "in.csv", out=place / "one.jsonl")
+    with pytest.raises(UserError, match=r'output: ".jsonl" -> ".npz"'):
+        embed(place / "encoder", place / "in.csv", out=place / "other.npz", vectors=VectorOptions(pooling="tokens"))
+    embed(place / "encoder", place / "in.csv", out=place / "one.jsonl")
+    assert (place / "vectors").read_bytes().startswith(b'{"linex_index"')
 
 
 def test_predictions_go_to_a_stream(place: Path, capfd: pytest.CaptureFixture[str]) -> None:

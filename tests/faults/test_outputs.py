@@ -8,10 +8,10 @@ from itertools import product
 
 import pytest
 from harness import CHANCE, LONG, Site
-from verbs import ENDLESS, FILES, FOLDERS, Verbs, exact, suffixes
+from verbs import ENDLESS, FILES, FOLDERS, QUICK, Verbs, exact, suffixes
 
 FEW = 1
-"""Pairs of verbs that write files, and of those that write folders, in the short form."""
+"""Pairs of quick verbs that write files, and of those that write folders, in the short form."""
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,8 @@ def verbs(whole_site: Site) -> Verbs:
 
 
 def pairs(names: dict[str, str]) -> list[tuple[str, str]]:
-    usable = [name for name in names if name != "export" or importlib.util.find_spec("onnx")]
+    usable = [name for name in names if LONG or name in QUICK]
+    usable = [name for name in usable if name != "export" or importlib.util.find_spec("onnx")]
     found = [(one, other) for one, other in product(usable, repeat=2) if set(suffixes(one)) & set(suffixes(other))]
     return found if LONG else CHANCE.sample(found, FEW)
 
@@ -57,7 +58,9 @@ def test_the_second_of_two_verbs_is_refused(site: Site, verbs: Verbs, kind: str)
 
 
 def test_many_at_once_leave_the_result_of_one(site: Site, verbs: Verbs) -> None:
-    for verb in ("train",) if not LONG else ("predict", "embed", "submit", "train", "extend", "build", "convert"):
+    for verb in (
+        ("train",) if not LONG else ("predict", "embed", "arrays", "submit", "train", "extend", "build", "convert")
+    ):
         place = verbs.fresh()
         children = [verbs.start(verbs.words(verb, place / "out")) for _ in range(3)]
         ended = [child.ended() for child in children]
@@ -91,7 +94,7 @@ def test_a_killed_holder_stops_nobody_and_leaves_nothing(site: Site, verbs: Verb
 
 def test_a_flip_in_unfinished_work_is_found_or_does_no_harm(site: Site, verbs: Verbs) -> None:
     """A command is killed, one bit of what it left changes, and it is given again."""
-    for verb in ("build",) if not LONG else ("build", "finetune", "pretrain", "embed", "glue") * 20:
+    for verb in ("build",) if not LONG else ("build", "finetune", "pretrain", "embed", "arrays", "glue") * 20:
         place, log = verbs.fresh(), verbs.folder / "moments.txt"
         verbs.run(verbs.words(verb, place / "out"), kind="count", folder=str(place), log=str(log))
         exact(place)

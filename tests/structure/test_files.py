@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = ("src", "tests", "benchmarks", "examples", "tools")
 LINES = 400
 EXAMPLE_LINES = 60
+FUNCTION_LINES = 60
 NAMELESS = {
     "utils",
     "util",
@@ -58,6 +59,16 @@ def test_files_are_under_400_lines() -> None:
         str(path.relative_to(ROOT)): n for path in [*code(), *shown()] if (n := path.read_text().count("\n")) >= LINES
     }
     assert not long
+
+
+def test_functions_are_at_most_60_lines() -> None:
+    assert not [
+        f"{path.relative_to(ROOT)}:{found.lineno} {found.name}"
+        for path in (ROOT / "src").rglob("*.py")
+        for found in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (found.end_lineno or 0) - found.lineno >= FUNCTION_LINES
+    ]
 
 
 def test_examples_are_at_most_60_lines() -> None:

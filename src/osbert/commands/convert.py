@@ -58,19 +58,13 @@ def convert(
     anyway
         Write the target also when a tensor is a PROBLEM; the exit status stays 1.
     """
-    from osbert.interop.conversion import notes, open_model, write_model_as
+    from osbert.interop.conversion import notes, write_model_as
     from osbert.interop.task_files import Asked
 
     with claimed(target) as place:
         check_target(source, place)
         asked = Asked(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
-        model = open_model(source, asked, opening)
-        if model.task is None and (task or labels):
-            raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
-        print(f"{source}: {described(model)}", flush=True)
-        for remark in model.sentences.remarks if model.sentences else ():
-            print(remark)
-        tell_rows(model)
+        model = opened(source, asked, opening)
         problems = list(model.report.problems)
         if problems and not anyway:
             raise UserError(f"{count(problems)} above; nothing was written. --anyway writes {target} without them.")
@@ -89,6 +83,20 @@ def convert(
             print(note)
         if problems:
             raise UserError(f"{count(problems)} above.")
+
+
+def opened(source: Path, asked: Asked, opening: Opening) -> Model:
+    """Open a model and print what was found. Raises UserError when there is no layer that `asked` is about."""
+    from osbert.interop.conversion import open_model
+
+    model = open_model(source, asked, opening)
+    if model.task is None and (asked.kind or asked.labels):
+        raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
+    print(f"{source}: {described(model)}", flush=True)
+    for remark in model.sentences.remarks if model.sentences else ():
+        print(remark)
+    tell_rows(model)
+    return model
 
 
 def check_target(source: Path, target: Path) -> None:

@@ -149,24 +149,28 @@ def build(
     )
     with claimed(out):
         work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings)
-        console = open_console()
-        if work.report is not None:
-            console.print(Text(f"{out} is finished already: these files, this tokenizer and these settings made it."))
-        else:
-            if work.state.shards:
-                done = sum(shard["tokens"] for shard in work.state.shards)
-                console.print(Text(f"Going on after {len(work.state.shards)} finished shards ({done:,} tokens)."))
-            with _watching() as watch:
-                encode = None if plan is None else partial(encode_in_tasks, work, plan, watch)
-                begin = partial(write_tokenizer, cutter, out)
-                try:
-                    work.run(workers=workers or _cores(), watch=watch, begin=begin, encode=encode)
-                except Submitted:
-                    console.print(
-                        Text(f"The tasks are with {spread.executor}. Give the same command again when they have ended.")
-                    )
-                    return
-        _print_report(console, out, Corpus.open(out).report)
+        _complete(work, plan, workers=workers or _cores())
+
+
+def _complete(work: Build, plan: Plan | None, *, workers: int) -> None:
+    """Encode what is not encoded yet and print the report; or say that tasks of another system do it."""
+    console, out = open_console(), work.folder
+    if work.report is not None:
+        console.print(Text(f"{out} is finished already: these files, this tokenizer and these settings made it."))
+    else:
+        if work.state.shards:
+            done = sum(shard["tokens"] for shard in work.state.shards)
+            console.print(Text(f"Going on after {len(work.state.shards)} finished shards ({done:,} tokens)."))
+        with _watching() as watch:
+            encode = None if plan is None else partial(encode_in_tasks, work, plan, watch)
+            begin = partial(write_tokenizer, work.tokenizer, out)
+            try:
+                work.run(workers=workers, watch=watch, begin=begin, encode=encode)
+            except Submitted:
+                where = plan.executor if plan else "local"
+                console.print(Text(f"The tasks are with {where}. Give the same command again when they have ended."))
+                return
+    _print_report(console, out, Corpus.open(out).report)
 
 
 def show(

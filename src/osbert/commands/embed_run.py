@@ -25,7 +25,7 @@ from osbert.errors import UserError
 from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
 from osbert.inference.embedder import Embedder, remarks, weights_fingerprint
 from osbert.inference.engine import Engine, load
-from osbert.inference.vectors.files import ENDS, Column, beside, write_vectors
+from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import Growing
 from osbert.inference.vectors.settings import NAMED, VectorSettings
 from osbert.interop.opening import Opening
@@ -46,21 +46,25 @@ ROWS, CHARACTERS = 2**13, 2**19
 def run(model: Path, file: Path, out: Path, *, vectors: VectorOptions, reading: TextOptions, opening: Opening) -> None:
     """Embed a file from where an earlier run of the same command has come, and write `out` when all is done.
 
+    The suffix of `out` decides the form and the name of the file beside it, also if `out` is a link to another name.
+
     Raises UserError when the command cannot be, and when the earlier run was another one.
     """
     vectors = _fitting(vectors, out)
     written = [out, beside(out)] if out.suffix == ".npy" else [out]
     for path in written:
         require_file(path, (file,))
+    _refuse_half(out)
     try:
         with ExitStack() as held:
-            out, *_ = [held.enter_context(claimed(path)) for path in written]
-            folder = out.with_name(f"{out.name}.unfinished")
+            paths = [held.enter_context(claimed(path)) for path in written]
+            target = VectorOutput(form=out.suffix, path=paths[0], rows=paths[1] if len(paths) > 1 else None)
+            folder = target.path.with_name(f"{target.path.name}.unfinished")
             if not (folder / FACTS).is_file():
                 refuse_foreign(folder, "an embedding that was begun", UNFINISHED)
             folder.mkdir(exist_ok=True)
             try:
-                _complete(model, Rows.open(file, reading, folder), out, vectors, folder, opening)
+                _complete(model, Rows.open(file, reading, folder), target, vectors, folder, opening)
             finally:
                 if not (folder / FACTS).is_file():  # nothing was begun, or all is done
                     shutil.rmtree(folder)
@@ -69,6 +73,14 @@ def run(model: Path, file: Path, out: Path, *, vectors: VectorOptions, reading: 
             raise
         again = "Make room and give the same command again; it goes on after the last window"
         raise UserError(f"{out} could not be written: {error.strerror}. {again}.") from error
+
+
+def _refuse_half(out: Path) -> None:
+    """Raise UserError if `out` is a link to an .npy whose own file of rows would then describe other vectors."""
+    real, rows = Path(os.path.realpath(out)), beside(out)
+    other = beside(real)
+    if out.suffix == real.suffix == ".npy" and other.is_file() and not (rows.exists() and rows.samefile(other)):
+        raise UserError(f"{out} is a link to {real}, whose rows are described in {other}. Give --out {real}.")
 
 
 def _fitting(vectors: VectorOptions, out: Path) -> VectorOptions:
@@ -87,7 +99,9 @@ def _fitting(vectors: VectorOptions, out: Path) -> VectorOptions:
     return vectors
 
 
-def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder: Path, opening: Opening) -> None:
+def _complete(
+    model: Path, rows: Rows, out: VectorOutput, options: VectorOptions, folder: Path, opening: Opening
+) -> None:
     before = _begun(folder)
     print(rows.describe())
     if not before:
@@ -98,9 +112,9 @@ def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder
     embedder = _embedder(engine, options)
     for line in (*(f"{model}: {remark}" for remark in engine.remarks), *remarks(options, engine)):
         print(line, flush=True)
-    facts = _facts(engine, rows, embedder)
+    facts = {**_facts(engine, rows, embedder), "output": out.form}
     if before:
-        _refuse_other(before["facts"], facts, out, folder)
+        _refuse_other({"output": out.path.suffix, **before["facts"]}, facts, out.path, folder)
     else:
         if options.long == "error":
             rows.refuse_long(embedder)
@@ -110,11 +124,11 @@ def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder
     if growing.tally:
         print(f"going on after {growing.tally['rows']:,} of {count:,} texts")
     tables = rows.table.format.kind != "lines"
-    _follow(growing, rows, Window(embedder=embedder, features=out.suffix == ".jsonl", tables=tables), count)
+    _follow(growing, rows, Window(embedder=embedder, features=out.form == ".jsonl", tables=tables), count)
     settings = {"osbert": __version__, "model": str(model.resolve()), "file": str(rows.file), **facts}
     shape = _finish(growing, embedder, out, settings)
     (folder / FACTS).unlink()
-    for line in _told(growing.tally, embedder.settings, shape, out):
+    for line in _told(growing.tally, embedder.settings, shape, out.path):
         print(line)
 
 
@@ -265,11 +279,11 @@ def _follow(growing: Growing, rows: Rows, window: Window, count: int) -> None:
             raise
 
 
-def _finish(growing: Growing, embedder: Embedder, out: Path, settings: Mapping[str, Any]) -> tuple[int, ...]:
+def _finish(growing: Growing, embedder: Embedder, out: VectorOutput, settings: Mapping[str, Any]) -> tuple[int, ...]:
     """Write the file from the columns; return the shape of all vectors."""
     growing.check()
-    if out.suffix == ".jsonl":
-        replace_file(out, lambda aside: _linked(growing.path("features"), aside))
+    if out.form == ".jsonl":
+        replace_file(out.path, lambda aside: _linked(growing.path("features"), aside))
         return (growing.tally["pieces"], *embedder.shape)
     kinds = {"vectors": "<f4"} | {name: "|u1" for name in growing.sizes if name + ENDS in growing.sizes}
     columns = {}

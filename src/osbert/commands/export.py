@@ -15,7 +15,7 @@ from osbert.commands.file_options import FileOptions
 from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
-from osbert.interop.opening import CAREFUL
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claimed
 from osbert.tasks import Record, Task, load
 
@@ -68,32 +68,38 @@ def export(
     """
     from osbert.inference.engine import load as load_engine
     from osbert.interop.onnx.files import require_writers
-    from osbert.interop.sentence_files import read_sentence_model
-    from osbert.runs.export_trial import states_tried, tried
 
     require_writers()
     named = run if run.name not in ("", "..") else run.resolve()
     out = out or named.with_name(f"{named.name}-{'int8' if int8 else to}")
     with claimed(out) as place:
         require_free(place)
-        engine = load_engine(run, device="cpu", opening=opening)
-        for remark in engine.remarks:
-            print(f"{run}: {remark}")
-        sentences = read_sentence_model(run)
-        for remark in sentences.remarks if sentences else ():
-            print(remark)
+        engine = opened(run, opening)
         rows = None if unchecked else development(engine, run, data, file or FileOptions(), label)
         with whole_folder(place) as folder:
             write(engine, run, folder, int8=int8)
             if unchecked:
                 print(f"nothing was compared -> {out}")
                 return
-            exported = load_engine(folder, opening=opening)
-            trial = tried(engine, exported, *rows) if rows else states_tried(engine, exported)
+            trial = compared(engine, load_engine(folder, opening=opening), rows)
             for line in trial.told(int8=int8):
                 print(line)
             refuse(trial, tolerance)
         print(f"-> {out}")
+
+
+def opened(run: Path, opening: Opening) -> Engine:
+    """Open a run and print what was odd about its folder."""
+    from osbert.inference.engine import load as load_engine
+    from osbert.interop.sentence_files import read_sentence_model
+
+    engine = load_engine(run, device="cpu", opening=opening)
+    for remark in engine.remarks:
+        print(f"{run}: {remark}")
+    sentences = read_sentence_model(run)
+    for remark in sentences.remarks if sentences else ():
+        print(remark)
+    return engine
 
 
 def development(
@@ -125,6 +131,13 @@ def development(
     split = "all" if data is not None and data.is_file() else "dev"
     task, by_split = load(task, (split,), fit=False)
     return task, by_split[split]
+
+
+def compared(engine: Engine, exported: Engine, rows: tuple[Task, Sequence[Record]] | None) -> Trial:
+    """Return how the export differs from the run on the rows; without rows, in its states."""
+    from osbert.runs.export_trial import states_tried, tried
+
+    return tried(engine, exported, *rows) if rows else states_tried(engine, exported)
 
 
 def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:

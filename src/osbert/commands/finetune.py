@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import OpeningOptions
-from osbert.interop.opening import CAREFUL
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claimed
 from osbert.runs.finetune.plan import Plan, read_plan, schema
 from osbert.tasks import Record, Task, load
@@ -72,19 +72,7 @@ def finetune(
         if task != "glue":
             RunFolder(out).refuse_foreign()
         if task == "glue":
-            from osbert.runs.finetune.long import Reader
-            from osbert.runs.study.glue import Glue
-
-            reader = Reader.of(model)
-
-            def checked(one: str, data: Path) -> None:
-                plan = read_plan(one, settings, model=model, data=data, from_scratch=from_scratch)
-                reader.check(*load(plan.task, SPLITS))
-
-            def tuned(one: str, data: Path, out: Path) -> None:
-                finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
-
-            Glue(check=checked, tune=tuned).run(data, out)
+            finetune_glue(settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
             return
         if task == "multi":
             from osbert.runs.finetune.multi import finetune_multi
@@ -95,6 +83,25 @@ def finetune(
         fitted, records = load(plan.task, SPLITS)
         tell_data(fitted, records)
         train(dataclasses.replace(plan, task=fitted, opening=opening), records, out)
+
+
+def finetune_glue(
+    settings: Sequence[str], *, model: Path, data: Path, out: Path, from_scratch: bool, opening: Opening
+) -> None:
+    """Fine-tune a run for each of GLUE's sets; all sets are checked before the first."""
+    from osbert.runs.finetune.long import Reader
+    from osbert.runs.study.glue import Glue
+
+    reader = Reader.of(model)
+
+    def checked(one: str, data: Path) -> None:
+        plan = read_plan(one, settings, model=model, data=data, from_scratch=from_scratch)
+        reader.check(*load(plan.task, SPLITS))
+
+    def tuned(one: str, data: Path, out: Path) -> None:
+        finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
+
+    Glue(check=checked, tune=tuned).run(data, out)
 
 
 def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:

@@ -66,9 +66,7 @@ def plan(
     from dataclasses import replace
 
     from osbert.lock import claimed
-    from osbert.runs.pretrain.plan_sizes import Limits, candidates, loader_ceiling, measure, row
     from osbert.runs.pretrain.settings import read_plan, split_recipe
-    from osbert.training.probe import resident_memory
 
     for name, value in (("minutes", minutes), ("seconds", seconds)):
         if not 0 < value < float("inf"):
@@ -83,24 +81,34 @@ def plan(
             base = replace(
                 base, settings=replace(base.settings, training=replace(base.settings.training, device=device))
             )
-            kind = device.partition(":")[0]
-            sizes = candidates(base, kind)
-            process = resident_memory() if kind == "cpu" else 0
-            ceiling = loader_ceiling(base, seconds=seconds * LOADING)
-            limits = Limits(seconds=60 * minutes, loader=ceiling, process=process)
-            if absent:
-                samples = assumed(sizes)
-            else:
-                _say(console, f"Training a few sizes for {seconds:g} s in all, to see how fast this machine is.")
-                samples = measure(to_measure(sizes, kind), Path(folder) / "run", seconds=seconds * (1 - LOADING))
-        rows = [row(size, samples, limits) for size in sizes]
-        best = choose(rows, available_memory(kind, absent=absent))
+            rows = measured_rows(base, Path(folder) / "run", console, absent=absent, minutes=minutes, seconds=seconds)
+        best = choose(rows, available_memory(device.partition(":")[0], absent=absent))
         show(rows, best, console, minutes=minutes)
         for remark in remarks(best, base, absent=absent):
             _say(console, remark)
         write_recipe(best, place, base=(name, settings), minutes=minutes)
         command = shlex.join(["osbert", "pretrain", str(out), "--corpus", str(corpus), "--out", "run", *opening.words])
         _say(console, f"The recipe is in {out}:\n  {command}")
+
+
+def measured_rows(
+    base: Plan, run: Path, console: Console, *, absent: bool, minutes: float, seconds: float
+) -> list[Row]:
+    """Return what the minutes buy, size by size: measured for so many seconds in the folder `run`, or assumed."""
+    from osbert.runs.pretrain.plan_sizes import Limits, candidates, loader_ceiling, measure, row
+    from osbert.training.probe import resident_memory
+
+    kind = base.settings.training.device.partition(":")[0]
+    sizes = candidates(base, kind)
+    process = resident_memory() if kind == "cpu" else 0
+    ceiling = loader_ceiling(base, seconds=seconds * LOADING)
+    limits = Limits(seconds=60 * minutes, loader=ceiling, process=process)
+    if absent:
+        samples = assumed(sizes)
+    else:
+        _say(console, f"Training a few sizes for {seconds:g} s in all, to see how fast this machine is.")
+        samples = measure(to_measure(sizes, kind), run, seconds=seconds * (1 - LOADING))
+    return [row(size, samples, limits) for size in sizes]
 
 
 def planned_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:

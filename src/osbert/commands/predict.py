@@ -85,7 +85,7 @@ def predict(
         return
     require_file(out, (file, *(run / name for name in (*OURS, FACTS))))
     with claimed(out) as path:
-        predict_file(load(run, opening=opening), file, path, options, spreadsheet_safe=spreadsheet_safe)
+        predict_file(load(run, opening=opening), file, out, options, path=path, spreadsheet_safe=spreadsheet_safe)
 
 
 def tell(engine: Engine, texts: tuple[str, ...]) -> None:
@@ -107,16 +107,25 @@ def tell_remarks(engine: Engine) -> None:
 
 
 def predict_file(
-    engine: Engine, file: Path, out: Path | None, options: FileOptions, *, spreadsheet_safe: bool = False
+    engine: Engine,
+    file: Path,
+    out: Path | None,
+    options: FileOptions,
+    *,
+    path: Path | None = None,
+    spreadsheet_safe: bool = False,
 ) -> None:
-    """Predict every row of a file; its rows are checked whole before the first is predicted."""
+    """Predict every row of a file; its rows are checked whole before the first is predicted.
+
+    `out`: the name that decides the form. `path`: the file to write, which is another one if `out` is a link.
+    """
     task = moved_task(engine.fine_tuned, file, options)
     tell_remarks(engine)
     inputs = task.inputs(file)
     print(inputs.describe, file=sys.stderr)
     check(engine, inputs, file, keyed=_is_official(out, inputs))
     count = empty = cut = 0
-    with writing(out) as stream:
+    with writing(path) as stream:
         writer = open_writer(out, stream, task, inputs, spreadsheet_safe=spreadsheet_safe)
         for row, prediction in predictions(engine, inputs):
             writer.write(row, prediction)
@@ -277,13 +286,16 @@ def _is_official(out: Path | None, inputs: Inputs) -> bool:
 
 
 @contextmanager
-def writing(out: Path | None) -> Iterator[TextIO]:
+def writing(path: Path | None) -> Iterator[TextIO]:
     """Give a file that gets its name when it is complete, or standard output."""
-    if out is None:
+    if path is None:
         yield sys.stdout
         return
     # A lone half of a pair, which JSON can hold, is written as JSON spells it.
-    with writing_output(out) as path, path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+    with (
+        writing_output(path) as aside,
+        aside.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream,
+    ):
         yield stream
 
 

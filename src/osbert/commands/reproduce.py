@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.lock import claimed
 
 if TYPE_CHECKING:
     from osbert.runs.reproduce.encoders import Encoders
@@ -30,6 +31,31 @@ FINETUNING = "--epochs 3 --learning-rate 5e-4 --length 128"
 """How encoders that were pretrained here for minutes are fine-tuned; a model that is given, as its table says."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much of a table is run, and how its models are fine-tuned."""
+
+    shrink: int = 1
+    """For table6: what the widths of the encoders are divided by."""
+    seeds: int = 3
+    """Runs of each row, with seeds 0, 1, 2, ..."""
+    rows: int = 4000
+    """Most training rows of a data set, drawn at random; 0 for all."""
+    dev_rows: int = 0
+    """Most development rows, as drawn; 0 for all, without which figures are hardly to be compared."""
+    finetuning: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
+    """Settings of fine-tuning, in quotes; left open, for a model of yours as the paper did for this table (table1 and
+    table7: three epochs at 3e-5), for one that is pretrained here three epochs at 5e-4."""
+    jobs: int = 1
+    """Runs at a time; the processor's cores are shared out among them."""
+
+    def check(self) -> None:
+        """Raise UserError at a number that is too small."""
+        for name, least in (("seeds", 1), ("rows", 0), ("dev_rows", 0), ("jobs", 1), ("shrink", 1)):
+            if (value := getattr(self, name)) < least:
+                raise UserError(f"--{name.replace('_', '-')} must be {least} or more, not {value}.")
+
+
 def reproduce(
     table: Literal["table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8"],
     /,
@@ -39,12 +65,7 @@ def reproduce(
     corpus: Path | None = None,
     model: Path | None = None,
     recipe: str = "cpu",
-    shrink: int = 1,
-    seeds: int = 3,
-    rows: int = 4000,
-    dev_rows: int = 0,
-    finetuning: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
-    jobs: int = 1,
+    scale: Annotated[Scale | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Run a table of the BERT paper at a size of your choosing, and print your figures beside the published ones.
@@ -74,56 +95,41 @@ def reproduce(
         For table1 to table4 and table7: the model to fine-tune; without it one is pretrained.
     recipe
         The recipe that all rows share.
-    shrink
-        For table6: what the widths of the encoders are divided by.
-    seeds
-        Runs of each row, with seeds 0, 1, 2, ...
-    rows
-        Most training rows of a data set, drawn at random; 0 for all.
-    dev_rows
-        Most development rows, as drawn; 0 for all, without which figures are hardly to be compared.
-    finetuning
-        Settings of fine-tuning, in quotes; left open, for a model of yours as the paper did for this table (table1
-        and table7: three epochs at 3e-5), for one that is pretrained here three epochs at 5e-4.
-    jobs
-        Runs at a time; the processor's cores are shared out among them.
     """
-    from osbert.lock import claimed
     from osbert.runs.reproduce.encoders import choose
-    from osbert.runs.reproduce.jobs import Jobs
     from osbert.runs.reproduce.tables import TABLES
 
-    for name, value, least in (
-        ("seeds", seeds, 1),
-        ("rows", rows, 0),
-        ("dev-rows", dev_rows, 0),
-        ("jobs", jobs, 1),
-        ("shrink", shrink, 1),
-    ):
-        if value < least:
-            raise UserError(f"--{name} must be {least} or more, not {value}.")
-    wanted = TABLES[table].shrunk(shrink)
+    scale = scale or Scale()
+    scale.check()
+    wanted = TABLES[table].shrunk(scale.shrink)
     plan = Plan(
         table=wanted,
         datasets=wanted.present(data),
         encoders=choose(wanted, recipe, corpus=corpus, model=model, settings=settings, opening=opening),
         data=data,
         out=out,
-        seeds=seeds,
-        rows=rows,
-        dev_rows=dev_rows,
-        finetuning=tuple(shlex.split(finetuning or (wanted.finetuning if model else FINETUNING))),
+        seeds=scale.seeds,
+        rows=scale.rows,
+        dev_rows=scale.dev_rows,
+        finetuning=tuple(shlex.split(scale.finetuning or (wanted.finetuning if model else FINETUNING))),
         opening=opening,
     )
     with claimed(out):
-        plan.begin()
-        if absent := [dataset.column for dataset in plan.table.datasets if dataset not in plan.datasets]:
-            print(f"No data for {', '.join(absent)} in {data}: left out.", flush=True)
-        runner = Jobs(together=jobs, tell=lambda line: print(line, flush=True))
-        runner.run(list(plan.jobs()))
-        runner.run(list(plan.restarts()))
-        plan.vote()
-        print(plan.report(), end="")
+        run(plan, together=scale.jobs)
+
+
+def run(plan: Plan, *, together: int) -> None:
+    """Do all runs of a table, so many `together`, and print it."""
+    from osbert.runs.reproduce.jobs import Jobs
+
+    plan.begin()
+    if absent := [dataset.column for dataset in plan.table.datasets if dataset not in plan.datasets]:
+        print(f"No data for {', '.join(absent)} in {plan.data}: left out.", flush=True)
+    runner = Jobs(together=together, tell=lambda line: print(line, flush=True))
+    runner.run(list(plan.jobs()))
+    runner.run(list(plan.restarts()))
+    plan.vote()
+    print(plan.report(), end="")
 
 
 @dataclass(frozen=True, kw_only=True)

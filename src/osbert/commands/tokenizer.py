@@ -83,8 +83,7 @@ def train(
     with claimed(out):
         _check_out(out)
         check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
-        inputs = find_inputs(files, without=out)
-        reading = Reading(field=field, encoding=encoding, errors=errors)
+        inputs, reading = find_inputs(files, without=out), Reading(field=field, encoding=encoding, errors=errors)
         counter, repairs = WordCounter(lowercase=lowercase), Repairs()
         with _progress() as progress:
             task = _count(counter, inputs, reading, repairs, progress)
@@ -98,10 +97,8 @@ def train(
         for remark in _remarks(repairs, counter):
             print(remark)
         print(f"fingerprint {tokenizer.fingerprint}")
-        print(
-            f"{out}: {len(pieces):,} pieces learnt from {words.total() + counter.forgotten:,} words "
-            f"({len(words):,} different) in {time.monotonic() - begin:.1f} s"
-        )
+        read = f"{words.total() + counter.forgotten:,} words ({len(words):,} different)"
+        print(f"{out}: {len(pieces):,} pieces learnt from {read} in {time.monotonic() - begin:.1f} s")
 
 
 def extend(

@@ -62,16 +62,28 @@ def beside(out: Path) -> Path:
     return out.with_suffix(".rows.npz")
 
 
-def write_vectors(out: Path, columns: Mapping[str, Column], settings: Mapping[str, Any]) -> None:
-    """Write the columns, "vectors" among them, in the form that the name of `out` says. Raises OSError."""
-    if out.suffix == ".parquet":
-        replace_file(out, lambda aside: _write_parquet(aside, columns, settings))
-    elif out.suffix == ".npz":
-        replace_file(out, lambda aside: _write_npz(aside, columns, settings))
+@dataclass(frozen=True, kw_only=True)
+class VectorOutput:
+    """Where vectors are written. `form`: the suffix that the user named, whatever file a link of that name leads to.
+
+    `rows`: the file beside an .npy, None with other forms.
+    """
+
+    form: str
+    path: Path
+    rows: Path | None = None
+
+
+def write_vectors(out: VectorOutput, columns: Mapping[str, Column], settings: Mapping[str, Any]) -> None:
+    """Write the columns, "vectors" among them. Raises OSError."""
+    if out.form == ".parquet":
+        replace_file(out.path, lambda aside: _write_parquet(aside, columns, settings))
+    elif out.rows is None:
+        replace_file(out.path, lambda aside: _write_npz(aside, columns, settings))
     else:
         others = {name: column for name, column in columns.items() if name != "vectors"}
-        replace_file(beside(out), lambda aside: _write_npz(aside, others, settings))
-        replace_file(out, lambda aside: _write_npy(aside, columns["vectors"]))
+        replace_file(out.rows, lambda aside: _write_npz(aside, others, settings))
+        replace_file(out.path, lambda aside: _write_npy(aside, columns["vectors"]))
 
 
 def _write_npy(path: Path, column: Column) -> None:

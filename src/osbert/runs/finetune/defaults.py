@@ -14,28 +14,26 @@ from osbert.training.run_folder import RunFolder
 
 STEPS = 200
 """Fewest optimiser steps of a fine-tuning whose settings are left open: after fewer a classifier may still guess."""
+LENGTH = ("training.batch", "training.epochs")
+"""The settings that decide how many steps there are."""
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
 """The smallest batch and the most epochs that few rows get, and the learning rate of such a run."""
 
 
-def small_data(steps: Callable[[int], int], *, batch: int, epochs: int, open_: Collection[str]) -> tuple[int, int]:
+def small_data(steps: Callable[[int], int], *, batch: int, epochs: int) -> tuple[int, int]:
     """Return batch and epochs that make STEPS steps, or as near to it as BATCH and EPOCHS allow.
 
-    `steps(batch)`: the steps of an epoch. `open_`: which of "batch" and "epochs" may change. The batch is halved first,
-    since that makes more steps without another pass over the rows.
+    `steps(batch)`: the steps of an epoch. The batch is halved first, since that makes more steps without another pass
+    over the rows.
 
-    >>> small_data(lambda batch: -(-1000 // batch), batch=32, epochs=3, open_={"batch", "epochs"})
+    >>> small_data(lambda batch: -(-1000 // batch), batch=32, epochs=3)
     (8, 3)
-    >>> small_data(lambda batch: -(-200 // batch), batch=32, epochs=3, open_={"batch", "epochs"})
+    >>> small_data(lambda batch: -(-200 // batch), batch=32, epochs=3)
     (8, 8)
-    >>> small_data(lambda batch: -(-200 // batch), batch=32, epochs=3, open_={"epochs"})
-    (32, 10)
     """
-    while "batch" in open_ and batch > BATCH and epochs * steps(batch) < STEPS:
+    while batch > BATCH and epochs * steps(batch) < STEPS:
         batch = max(BATCH, batch // 2)
-    if "epochs" in open_:
-        epochs = max(epochs, min(EPOCHS, -(-STEPS // steps(batch))))
-    return batch, epochs
+    return batch, max(epochs, min(EPOCHS, -(-STEPS // steps(batch))))
 
 
 def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], int]:
@@ -47,23 +45,26 @@ def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], in
 def resolved(plan: Plan, steps: Callable[[int], int], out: Path) -> Plan:
     """Return the plan with the settings that the user left open; one line says which, and why.
 
-    A run that was begun in the folder `out` goes on with its own. `steps`: as in `small_data`.
+    Few rows change them only if both batch and epochs are open: who gives one of them counts on the paper's value of
+    the other. A run that was begun in the folder `out` goes on with its own. `steps`: as in `small_data`.
     """
     if stored := _stored(out, plan.open):
         plan = _with(plan, stored)
         print(f"{_listed(stored)}: as the run in {out} was begun")
         return plan
-    batch, epochs = plan.training.batch, plan.training.epochs
-    open_ = {name.partition(".")[2] for name in plan.open}
-    found = dict(zip(("batch", "epochs"), small_data(steps, batch=batch, epochs=epochs, open_=open_)))
-    if (found["batch"], found["epochs"]) == (batch, epochs):
+    if not plan.open.issuperset(LENGTH):
         return plan
-    chosen: dict[str, Any] = {f"training.{name}": value for name, value in found.items() if name in open_}
-    if "learning_rate" in open_:
+    before = plan.training.batch, plan.training.epochs
+    found = small_data(steps, batch=before[0], epochs=before[1])
+    if found == before:
+        return plan
+    chosen: dict[str, Any] = dict(zip(LENGTH, found))
+    if "optimizer.learning_rate" in plan.open:
         chosen["optimizer.learning_rate"] = RATE
+    made, makes = (epochs * steps(batch) for batch, epochs in (before, found))
     print(
-        f"{_listed(chosen)}: batch {batch} and {epochs} epochs would make {epochs * steps(batch):,} steps, too few to "
-        f"learn from; these make {found['epochs'] * steps(found['batch']):,}. --settings paper keeps to the paper's."
+        f"{_listed(chosen)}: batch {before[0]} and {before[1]} epochs would make {made:,} steps, too few to learn "
+        f"from; these make {makes:,}. --settings paper keeps to the paper's."
     )
     return _with(plan, chosen)
 

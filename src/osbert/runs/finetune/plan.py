@@ -18,7 +18,7 @@ FEW = 5e-4
 
 
 LEFT_OPEN = ("training.batch", "training.epochs", "optimizer.learning_rate")
-"""The settings that few rows change where they are not given (finetune_defaults.py)."""
+"""The settings that few rows may change where they are not given (`defaults.resolved`)."""
 
 
 class Settings(Protocol):
