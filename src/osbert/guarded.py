@@ -34,8 +34,19 @@ LONGEST_KEY = 16
 
 _BLOCK = 1 << 20
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
-_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{LONGEST_KEY}}}")
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\[^\n])*+"?+|'[^'\n]*+'?+)"""
+_DOTTED = rf"(?:[ \t]*+\.[ \t]*+{_PART})"
+_TOML = re.compile(
+    r"#[^\n]*+"
+    r'|"""(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\Z)'
+    r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"
+    rf"|{_PART}{_DOTTED}{{0,{LONGEST_KEY - 1}}}+(?P<more>{_DOTTED})?+",
+    re.DOTALL,
+)
+"""A comment, a multi-line string, or what may be a key. A string of one line counts as a key of one part.
+
+Time is linear: no alternative gives characters back, and a string that is not closed ends with its line or the text.
+"""
 
 
 def read_bytes(path: Path, *, most: int = LARGEST) -> bytes:
@@ -81,9 +92,10 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     if len(text) > RECIPE:
         raise tomllib.TOMLDecodeError(f"{len(text):,} characters are more than a recipe has ({RECIPE:,})")
-    if long := _LONG_KEY.search(text):
-        line = text.count("\n", 0, long.start()) + 1
-        raise tomllib.TOMLDecodeError(f"line {line} has a key of more than {LONGEST_KEY} parts: {long[0][:40]}...")
+    for found in _TOML.finditer(text):
+        if found["more"]:
+            line = text.count("\n", 0, found.start()) + 1
+            raise tomllib.TOMLDecodeError(f"line {line} has a key of more than {LONGEST_KEY} parts: {found[0][:40]}...")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
