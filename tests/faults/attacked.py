@@ -1,4 +1,4 @@
-"""A process that opens hostile files one after the other and prints what became of each, with its memory and processor time.
+"""A process that opens hostile files one by one and prints the outcome of each, its memory and processor time.
 
 Memory is the highest above what the process had before, as Linux counts it.
 """

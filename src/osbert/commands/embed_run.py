@@ -32,7 +32,7 @@ from osbert.interop.opening import Opening
 from osbert.interop.tensorflow.features import feature_line
 from osbert.lock import claimed
 from osbert.reading.table import Row
-from osbert.terminal import open_console
+from osbert.terminal import one_line, open_console
 
 FACTS = "run.json"
 UNFINISHED = ("progress.json", KEPT, "*.bin")
@@ -89,14 +89,14 @@ def _fitting(vectors: VectorOptions, out: Path) -> VectorOptions:
 
 def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder: Path, opening: Opening) -> None:
     before = _begun(folder)
-    print(rows.describe())
+    print(one_line(rows.describe()))
     if not before:
         for line in rows.check():
-            print(line)
+            print(one_line(line))
     engine = load(model, device=options.device, opening=opening)
     rows.fit(engine)
     embedder = _embedder(engine, options)
-    for line in (*(f"{model}: {remark}" for remark in engine.remarks), *remarks(options, engine)):
+    for line in (*(f"{model}: {one_line(remark)}" for remark in engine.remarks), *remarks(options, engine)):
         print(line, flush=True)
     facts = _facts(engine, rows, embedder)
     if before:

@@ -18,6 +18,7 @@ from osbert.files import require_free, whole_folder
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claimed
 from osbert.tasks import Record, Task, load
+from osbert.terminal import one_line
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
@@ -78,7 +79,7 @@ def export(
         require_free(place)
         engine = load_engine(run, device="cpu", opening=opening)
         for remark in engine.remarks:
-            print(f"{run}: {remark}")
+            print(f"{run}: {one_line(remark)}")
         sentences = read_sentence_model(run)
         for remark in sentences.remarks if sentences else ():
             print(remark)

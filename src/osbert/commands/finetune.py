@@ -15,6 +15,7 @@ from osbert.interop.opening import CAREFUL
 from osbert.lock import claimed
 from osbert.runs.finetune.plan import Plan, read_plan, schema
 from osbert.tasks import Record, Task, load
+from osbert.terminal import one_line
 from osbert.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -100,11 +101,11 @@ def finetune(
 def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
     """Print what was found in the data: the form of each file, the columns, the rows, the labels."""
     for line in task.findings():
-        print(line)
+        print(one_line(line))
     for split, found in records.items():
-        print(f"{split}: {task.describe(found)}", flush=True)
+        print(f"{split}: {one_line(task.describe(found))}", flush=True)
     if passed_over := task.passed_over(records["train"]):
-        print(f"train: {passed_over}", flush=True)
+        print(f"train: {one_line(passed_over)}", flush=True)
 
 
 def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:

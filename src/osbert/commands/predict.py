@@ -24,6 +24,7 @@ from osbert.interop.opening import CAREFUL
 from osbert.lock import claimed
 from osbert.reading.table import CellStyle, Row
 from osbert.tasks import Inputs, Prediction, Task
+from osbert.terminal import one_line
 from osbert.training.run_folder import FACTS, OURS
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def tell(engine: Engine, texts: tuple[str, ...]) -> None:
     prediction = engine.predict([texts])[0]
     tell_remarks(engine)
     for line in prediction.told():
-        print(line)
+        print(one_line(line))
     if prediction.truncated:
         limit = engine.fine_tuned.limit(engine.packer)
         where = engine.fine_tuned.unread
@@ -103,7 +104,7 @@ def tell(engine: Engine, texts: tuple[str, ...]) -> None:
 def tell_remarks(engine: Engine) -> None:
     """Print what was odd about the model's folder, aside from the predictions."""
     for remark in engine.remarks:
-        print(f"{engine.folder}: {remark}", file=sys.stderr)
+        print(f"{engine.folder}: {one_line(remark)}", file=sys.stderr)
 
 
 def predict_file(
@@ -113,7 +114,7 @@ def predict_file(
     task = moved_task(engine.fine_tuned, file, options)
     tell_remarks(engine)
     inputs = task.inputs(file)
-    print(inputs.describe, file=sys.stderr)
+    print(one_line(inputs.describe), file=sys.stderr)
     check(engine, inputs, file, keyed=_is_official(out, inputs))
     count = empty = cut = 0
     with writing(out) as stream:
@@ -144,7 +145,8 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> None:
             place = f"{file}, line {row.line}" if record is None else record.place
             called = inputs.called(row)
             if first.setdefault(called, place) != place:
-                problems.add(f"{place}: the id '{called}' is that of {first[called]} too. Mend it, or write .jsonl.")
+                shown = one_line(called)
+                problems.add(f"{place}: the id '{shown}' is that of {first[called]} too. Mend it, or write .jsonl.")
     problems.stop_if_any()
 
 

@@ -16,6 +16,7 @@ from osbert.reading.held_out import hold_out
 from osbert.reading.table import Reading, Row, Table, open_table
 from osbert.tasks import Inputs, Record, Task
 from osbert.tasks.tables.layout import Layout
+from osbert.terminal import one_line
 
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
 """What to do about a row without text."""
@@ -168,7 +169,7 @@ class TableTask(Task):
                 try:
                     record = self.record(row, columns, path=str(path))
                 except ValueError as error:
-                    problems.add(f"{path}, line {row.line}: {error}.")
+                    problems.add(f"{path}, line {row.line}: {one_line(str(error))}.")
                 else:
                     yield row, None if _empty(record, labelled=False) else record
 
@@ -213,10 +214,10 @@ class TableTask(Task):
                     raise Unlabelled("the row has no label")
             except Unlabelled as error:
                 if not self.skip_unlabelled:
-                    problems.add(f"{path}, line {row.line}: {error}.{UNLABELLED}")
+                    problems.add(f"{path}, line {row.line}: {one_line(str(error))}.{UNLABELLED}")
                 continue
             except ValueError as error:
-                problems.add(f"{path}, line {row.line}: {error}.")
+                problems.add(f"{path}, line {row.line}: {one_line(str(error))}.")
                 continue
             if not (empty := _empty(record, labelled=labelled)):
                 yield record
