@@ -47,14 +47,14 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class Screen:
-    """A stream to a terminal that escapes control characters. rich, whose own are needed, writes past it."""
+    """A stream to a terminal that escapes control characters. rich bypasses it, since it writes its own."""
 
     def __init__(self, stream: TextIO) -> None:
         """Write to `stream`."""
         self.rich_proxied_file = stream  # the name under which rich looks for it
 
     def write(self, text: str) -> int:
-        """Write a text; return how many of its characters were written."""
+        """Write a text; return its length."""
         self.rich_proxied_file.write(printable(text))
         return len(text)
 
@@ -64,14 +64,14 @@ class Screen:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the stream has of that name."""
+        """Return the attribute of the wrapped stream."""
         return getattr(self.rich_proxied_file, name)
 
 
 def guard_streams() -> None:
-    """Have standard output and errors print any text: escaped on a terminal, and in any encoding.
+    """Make standard output and standard error accept any text: escaped on a terminal, in any encoding.
 
-    A character that the encoding lacks is printed as its escape. So is each byte of a file name that is not UTF-8.
+    Characters that the encoding lacks, and bytes of file names that are not UTF-8, are printed as escapes.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -82,7 +82,7 @@ def guard_streams() -> None:
 
 
 def open_console(**settings: Any) -> Console:
-    """Return a rich Console that escapes control characters on a terminal. `settings`: as Console's own."""
+    """Return a rich Console that escapes control characters on a terminal. `settings`: arguments of Console."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 

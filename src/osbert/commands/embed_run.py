@@ -30,13 +30,13 @@ from osbert.inference.vectors.growing import Growing
 from osbert.inference.vectors.settings import NAMED, VectorSettings
 from osbert.interop.opening import Opening
 from osbert.interop.tensorflow.features import feature_line
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.reading.table import Row
 from osbert.terminal import one_line, open_console
 
 FACTS = "run.json"
 UNFINISHED = ("progress.json", KEPT, "*.bin")
-"""Other files of an embedding that is not finished."""
+"""The other files of an unfinished embedding."""
 TEXTS = ("text", "pair")
 """The names under which texts are kept, whatever their columns are called."""
 ROWS, CHARACTERS = 2**13, 2**19
@@ -54,7 +54,7 @@ def run(model: Path, file: Path, out: Path, *, vectors: VectorOptions, reading: 
         require_file(path, (file,))
     try:
         with ExitStack() as held:
-            out, *_ = [held.enter_context(claimed(path)) for path in written]
+            out, *_ = [held.enter_context(claim(path)) for path in written]
             folder = out.with_name(f"{out.name}.unfinished")
             if not (folder / FACTS).is_file():
                 refuse_foreign(folder, "an embedding that was begun", UNFINISHED)
@@ -119,7 +119,7 @@ def _complete(model: Path, rows: Rows, out: Path, options: VectorOptions, folder
 
 
 def _begun(folder: Path) -> dict[str, Any]:
-    """Return what the run was begun with, nothing if it was not. Raises UserError when that is damaged."""
+    """Return the facts of the unfinished run in a folder, {} if there is none. Raises UserError if they are damaged."""
     path = folder / FACTS
     try:
         return read_sealed(path) if path.is_file() else {}

@@ -16,7 +16,7 @@ from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop.opening import CAREFUL
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.tasks import Record, Task, load
 from osbert.terminal import one_line
 
@@ -75,7 +75,7 @@ def export(
     require_writers()
     named = run if run.name not in ("", "..") else run.resolve()
     out = out or named.with_name(f"{named.name}-{'int8' if int8 else to}")
-    with claimed(out) as place:
+    with claim(out) as place:
         require_free(place)
         engine = load_engine(run, device="cpu", opening=opening)
         for remark in engine.remarks:

@@ -21,7 +21,7 @@ from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import Problems, UserError
 from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.reading.table import CellStyle, Row
 from osbert.tasks import Inputs, Prediction, Task
 from osbert.terminal import one_line
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ROWS = 2048
 """Rows in memory at a time."""
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""How a cell begins that a spreadsheet takes for a formula, or after which it looks for one."""
+"""Starts of cells that a spreadsheet evaluates as a formula, or skips before one."""
 
 
 def predict(
@@ -85,7 +85,7 @@ def predict(
         predict_file(load(run, opening=opening), file, None, options, spreadsheet_safe=spreadsheet_safe)
         return
     require_file(out, (file, *(run / name for name in (*OURS, FACTS))))
-    with claimed(out) as path:
+    with claim(out) as path:
         predict_file(load(run, opening=opening), file, path, options, spreadsheet_safe=spreadsheet_safe)
 
 
@@ -232,7 +232,7 @@ class CellWriter:
 
 
 class SpreadsheetCells:
-    """A csv.writer's `writerow` with an apostrophe before each cell that a spreadsheet would take for a formula."""
+    """A csv.writer's `writerow` that puts an apostrophe before each cell which a spreadsheet would evaluate."""
 
     def __init__(self, cells: Any) -> None:
         """Write to `cells`, a csv.writer."""
@@ -244,7 +244,7 @@ class SpreadsheetCells:
 
 
 def is_formula(cell: str) -> bool:
-    """Return whether a spreadsheet takes a cell for a formula, or may: it begins as one and is no number."""
+    """Return whether a spreadsheet may evaluate a cell: it starts like a formula and is not a number."""
     if not cell.startswith(FORMULA_STARTS):
         return False
     try:
@@ -284,7 +284,7 @@ def writing(out: Path | None) -> Iterator[TextIO]:
     if out is None:
         yield sys.stdout
         return
-    # A lone half of a pair, which JSON can hold, is written as JSON spells it.
+    # A lone surrogate, which JSON can hold, is written as its JSON escape.
     with writing_output(out) as path, path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
         yield stream
 

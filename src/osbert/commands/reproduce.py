@@ -88,7 +88,7 @@ def reproduce(
     jobs
         Runs at a time; the processor's cores are shared out among them.
     """
-    from osbert.lock import claimed
+    from osbert.lock import claim
     from osbert.runs.reproduce.encoders import choose
     from osbert.runs.reproduce.jobs import Jobs
     from osbert.runs.reproduce.tables import TABLES
@@ -115,7 +115,7 @@ def reproduce(
         finetuning=tuple(shlex.split(finetuning or (wanted.finetuning if model else FINETUNING))),
         opening=opening,
     )
-    with claimed(out):
+    with claim(out):
         plan.begin()
         if absent := [dataset.column for dataset in plan.table.datasets if dataset not in plan.datasets]:
             print(f"No data for {', '.join(absent)} in {data}: left out.", flush=True)

@@ -1,4 +1,4 @@
-"""Batch, epochs and learning rate where they are not given: those of the run that goes on, or what few rows need."""
+"""Defaults of batch, epochs and learning rate: those of the run that is resumed, or ones that suit few rows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
 
 STEPS = 200
-"""Fewest optimiser steps of a fine-tuning whose settings are left open: after fewer a classifier may still guess."""
+"""Fewest optimiser steps that the defaults aim at: after fewer a classifier may still guess."""
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
-"""The smallest batch and the most epochs that few rows get, and the learning rate of such a run."""
+"""The smallest batch and the most epochs for few rows, and the learning rate of such a run."""
 
 
 def small_data(steps: Callable[[int], int], *, batch: int, epochs: int, open_: Collection[str]) -> tuple[int, int]:
-    """Return batch and epochs that make STEPS steps, or as near to it as BATCH and EPOCHS allow.
+    """Return the batch and epochs that give STEPS steps, or as many as BATCH and EPOCHS allow.
 
-    `steps(batch)`: the steps of an epoch. `open_`: which of "batch" and "epochs" may change. The batch is halved first,
-    since that makes more steps without another pass over the rows.
+    `steps(batch)`: steps per epoch. `open_`: which of "batch" and "epochs" may change. The batch is halved first, since
+    that gives more steps without another pass over the rows.
 
     >>> small_data(lambda batch: -(-1000 // batch), batch=32, epochs=3, open_={"batch", "epochs"})
     (8, 3)
@@ -39,19 +39,19 @@ def small_data(steps: Callable[[int], int], *, batch: int, epochs: int, open_: C
 
 
 def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], int]:
-    """Return the function from a batch to the steps of an epoch over the training records that teach."""
+    """Return a function from the batch to the steps per epoch over the training records that are learnt from."""
     teaching = [record for record in records if task.teaches(record)]
     return lambda batch: max(1, -(-len(teaching) // task.per_step(batch, teaching)))
 
 
-def resolved(plan: Plan, steps: Callable[[int], int], out: Path) -> Plan:
-    """Return the plan with the settings that the user left open; one line says which, and why.
+def fill_defaults(plan: Plan, steps: Callable[[int], int], out: Path) -> Plan:
+    """Return the plan with the settings that the user left open filled in, and print them with the reason.
 
-    A run that was begun in the folder `out` goes on with its own. `steps`: as in `small_data`.
+    A run that is resumed in the folder `out` keeps its own settings. `steps`: as in `small_data`.
     """
     if stored := _stored(out, plan.open):
         plan = _with(plan, stored)
-        print(f"{_listed(stored)}: as the run in {out} was begun")
+        print(f"{_listed(stored)}: kept from the run in {out}")
         return plan
     batch, epochs = plan.training.batch, plan.training.epochs
     open_ = {name.partition(".")[2] for name in plan.open}
@@ -62,14 +62,14 @@ def resolved(plan: Plan, steps: Callable[[int], int], out: Path) -> Plan:
     if "learning_rate" in open_:
         chosen["optimizer.learning_rate"] = RATE
     print(
-        f"{_listed(chosen)}: batch {batch} and {epochs} epochs would make {epochs * steps(batch):,} steps, too few to "
-        f"learn from; these make {found['epochs'] * steps(found['batch']):,}. --settings paper keeps to the paper's."
+        f"{_listed(chosen)}: batch {batch} and {epochs} epochs would be {epochs * steps(batch):,} steps, too few to "
+        f"learn from; these are {found['epochs'] * steps(found['batch']):,}. --settings paper uses the paper's values."
     )
     return _with(plan, chosen)
 
 
 def _stored(out: Path, names: Collection[str]) -> dict[str, Any]:
-    """Return those of the settings that a fine-tuning in a folder was begun with, but a rate with which it failed."""
+    """Return the named settings of the fine-tuning in a folder, without the learning rate if the run failed with it."""
     facts = RunFolder(out).facts if names else {}
     if facts.get("command") != "finetune":
         return {}

@@ -23,7 +23,7 @@ from osbert.evaluation.score import Score
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.runs.finetune import train as finetune_train
-from osbert.runs.finetune.defaults import resolved, steps_per_epoch
+from osbert.runs.finetune.defaults import fill_defaults, steps_per_epoch
 from osbert.runs.finetune.long import Reader
 from osbert.runs.finetune.plan import Plan, read_plan
 from osbert.runs.finetune.rows import Part, Rows
@@ -217,7 +217,9 @@ def with_defaults(plans: Sequence[Plan], records: Sequence[Mapping[str, Sequence
     """Return the plans with the settings that were left open, the same for all: an epoch has the steps of all tasks."""
     counts = [steps_per_epoch(plan.task, found["train"]) for plan, found in zip(plans, records)]
     left = frozenset.intersection(*(plan.open for plan in plans))
-    first = resolved(dataclasses.replace(plans[0], open=left), lambda batch: sum(count(batch) for count in counts), out)
+    first = fill_defaults(
+        dataclasses.replace(plans[0], open=left), lambda batch: sum(count(batch) for count in counts), out
+    )
     return [dataclasses.replace(plan, training=first.training, optimizer=first.optimizer) for plan in plans]
 
 

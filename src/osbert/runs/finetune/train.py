@@ -158,7 +158,7 @@ def follow(run: Finetuning, plan: Settings) -> None:
             while trainer.notices:
                 line.say(trainer.notices.pop(0))
             between = not isinstance(event, Progress) or not run.ends_epoch(event)
-            if wish.signal and between:  # after the last step too: what follows it would not be told of the wish
+            if wish.signal and between:  # after the last step too: later code does not check for the signal
                 trainer.save()
                 line.say(f"stopped after step {trainer.step:,}; the same command goes on from there")
                 raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status)

@@ -163,7 +163,7 @@ def read_plan(
     given = recipe.given(tokens, schema=type(settings))
     remarks: list[str] = []
     if before is not None:
-        optimizer, remarks = before.sparing(settings.optimizer, given | _stated(own, "optimizer"))
+        optimizer, remarks = before.gentle_rates(settings.optimizer, given | _recipe_settings(own, "optimizer"))
         settings = dataclasses.replace(settings, optimizer=optimizer)
     opened = Corpus.open(corpus)
     if out is not None:
@@ -195,7 +195,7 @@ def read_plan(
     return plan
 
 
-def _stated(name: str, part: str) -> frozenset[str]:
+def _recipe_settings(name: str, part: str) -> frozenset[str]:
     """Return the settings in a table of a recipe, by their dotted names; none where no recipe is named."""
     return frozenset(f"{part}.{key}" for key in (recipe.read(name).get(part, {}) if name else ()))
 
@@ -241,7 +241,7 @@ def read_settings(
 
 
 def _chosen(table: Mapping[str, Any], tokens: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-    """Return the objectives, which decide what further settings there are, and whether the command line names them."""
+    """Return the objectives, which determine the further settings, and whether the command line names them."""
     given = [
         part
         for place, token in enumerate(tokens)

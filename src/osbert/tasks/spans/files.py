@@ -37,7 +37,7 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
     try:
         with open_text(path, encoding) as file:
             most = max(SMALL, TIMES * path.stat().st_size)
-            text = file.read(most + 1).removeprefix("\ufeff")  # a mark that an encoding asked for does not know as one
+            text = file.read(most + 1).removeprefix("\ufeff")  # some codecs, such as utf-16-le, keep the mark
         if len(text) > most:
             raise UserError(f"{path}: unpacked it has more than {most:,} characters, {TIMES} times its size.")
         found = guarded.parse_json(text)
