@@ -179,7 +179,7 @@ def test_a_folder_is_filled_only_where_nothing_of_others_lies(tmp_path: Path) ->
     refuse_foreign(tmp_path, "a run", ("ours*",))
     (tmp_path / "logs").mkdir()
     (tmp_path / "thesis.doc").touch()
-    with pytest.raises(UserError, match=r"already holds logs, ours\.json, thesis\.doc, which is not of a run"):
+    with pytest.raises(UserError, match=r"already holds logs, ours\.json, thesis\.doc, which does not belong to a run"):
         refuse_foreign(tmp_path, "a run")
     with pytest.raises(UserError, match="is a file"):
         refuse_foreign(tmp_path / "thesis.doc", "a run")

@@ -87,6 +87,55 @@ def test_toml_that_costs_too_much_is_refused(text: str) -> None:
         parse_toml(text)
 
 
+DOTTED = ".".join(["a"] * (LONGEST_KEY + 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"# {DOTTED} = 1",
+        f"x = 1 # it's {DOTTED}",
+        f'url = "www.{DOTTED}.org"',
+        f"url = 'www.{DOTTED}.org'",
+        f'x = "\\"{DOTTED}"',
+        f'x = """\n{DOTTED} = 1\n\\""" {DOTTED} \'"""""',
+        f"x = '''\n{DOTTED} = 1\n\"\"\" \\'''''",
+        f'x = ["{DOTTED}", """\n{DOTTED}"""] # "',
+        f'"{DOTTED}".b = 1',
+    ],
+)
+def test_dots_in_strings_and_comments_are_no_keys(text: str) -> None:
+    assert parse_toml(text) == tomllib.loads(text)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        *("", "  ", "[", "[[", "x = {", "x = {y = 1, ", "x = [{", "# it's\n", 'x = "#"\n', "x = '\"'\n", "x = 'a\\'\n"),
+        *(
+            'x = "\\""\n',
+            'x = """\n\\""""\n',
+            'x = {y = """a"""", ',
+            "x = {y = '''a''''', ",
+            '"\\"".',
+            "'#'.",
+            '"""""".\n',
+        ),
+    ],
+)
+def test_a_long_key_is_refused_wherever_it_stands(before: str) -> None:
+    with pytest.raises(tomllib.TOMLDecodeError, match=f"line {before.count(chr(10)) + 1} has a key of more than"):
+        parse_toml(f"{before}{DOTTED} = 1")
+
+
+@pytest.mark.parametrize("unit", ['"', '"\\', '\\"""', "'", "''''", '"a\\"""', "a.", "a.b ", '"a" . ', "#"])
+def test_long_toml_is_scanned_once(unit: str) -> None:
+    text = f'"{unit * (guarded.RECIPE // len(unit) - 1)}'
+    assert sum(len(found[0]) for found in guarded._TOML.finditer(text)) <= len(text)
+    with pytest.raises(tomllib.TOMLDecodeError):
+        parse_toml(text)
+
+
 @pytest.mark.parametrize("text", ["a.b.c = 1", 'path = "../a.b/c.d.txt"', "x = [0.1, 0.2]\n[a.b]\nc = '''\n...'''"])
 def test_toml_is_what_tomllib_says(text: str) -> None:
     assert parse_toml(text) == tomllib.loads(text)

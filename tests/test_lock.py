@@ -15,7 +15,7 @@ import pytest
 
 from osbert import lock
 from osbert.errors import UserError
-from osbert.lock import claimed, locked
+from osbert.lock import claim, locked
 
 HOLD = """
 import sys
@@ -104,30 +104,30 @@ def test_an_output_is_held_however_it_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     (tmp_path / "real.csv").write_text("before")
     (tmp_path / "link.csv").symlink_to("real.csv")
-    with claimed(Path("link.csv")) as path:
+    with claim(Path("link.csv")) as path:
         assert path == tmp_path / "real.csv"  # the link stays, what it points to is replaced
         for other in (Path("real.csv"), tmp_path / "link.csv", tmp_path / ".." / tmp_path.name / "real.csv"):
-            with pytest.raises(UserError, match=rf"{other} is in use: process {os.getpid()} "), claimed(other):
+            with pytest.raises(UserError, match=rf"{other} is in use: process {os.getpid()} "), claim(other):
                 pass
-        with claimed(tmp_path / "another.csv"):
+        with claim(tmp_path / "another.csv"):
             pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "real.csv"]
 
 
 def test_folders_around_an_output_are_made_and_go_when_nothing_was_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no"), claimed(tmp_path / "a" / "b" / "c.csv"):
+    with pytest.raises(UserError, match="no"), claim(tmp_path / "a" / "b" / "c.csv"):
         raise UserError("no")
     assert not list(tmp_path.iterdir())
-    with claimed(tmp_path / "a" / "b" / "c.csv") as path:
+    with claim(tmp_path / "a" / "b" / "c.csv") as path:
         path.touch()
     assert path.exists()
 
 
 def test_the_lock_of_a_killed_process_stops_nobody_and_is_removed(tmp_path: Path) -> None:
-    with claimed(tmp_path / "out"):
+    with claim(tmp_path / "out"):
         [lock] = tmp_path.iterdir()
     lock.write_text("process 1 on nowhere,")
-    with claimed(tmp_path / "out"):
+    with claim(tmp_path / "out"):
         assert f"process {os.getpid()} " in lock.read_text()
     assert not lock.exists()
 
@@ -160,5 +160,5 @@ def test_a_link_in_the_place_of_the_lock_is_not_written_through(tmp_path: Path) 
 
 def test_streams_are_not_held(tmp_path: Path) -> None:
     for out in (Path("/dev/stdout"), Path("/dev/null")):
-        with claimed(out) as first, claimed(out) as second:
+        with claim(out) as first, claim(out) as second:
             assert first == second == out

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from osbert import terminal
 from osbert.cli import main
-from osbert.terminal import Screen, guard_streams, open_console, printable
+from osbert.terminal import Screen, guard_streams, one_line, open_console, printable
 
 NASTY = "\x1b[2J\r\x08\x07\x9b\x7f\u202eevil"
 
@@ -27,7 +27,16 @@ class Terminal(io.StringIO):
 
 def test_controls_and_turns_of_direction_are_escaped_and_nothing_else() -> None:
     assert printable(NASTY) == r"\x1b[2J\r\x08\x07\x9b\x7f\u202eevil"
+    hidden = "\u200e\u200f\u061c\u2028\u2029\U000e0000\U000e0041\U000e007f"
+    assert printable(hidden) == hidden.encode("unicode_escape").decode()
     assert printable("a\tb\nc é 世界 שלום 👍🏽") == "a\tb\nc é 世界 שלום 👍🏽"
+
+
+def test_a_label_is_a_part_of_one_line() -> None:
+    every = "".join(map(chr, range(0x3000)))
+    assert len(one_line(f"{every}\t").splitlines()) == 1 and "\t" not in one_line(every)
+    assert one_line("pos\nerror: x\r\n") == r"pos\nerror: x\r\n"
+    assert one_line("世界 שלום \x1b") == "世界 שלום \x1b"  # a stream to a terminal escapes the rest
 
 
 def test_a_screen_is_its_stream_but_for_controls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +57,7 @@ def test_rich_keeps_its_own_controls_and_escapes_those_of_texts(monkeypatch: pyt
     monkeypatch.setattr(sys, "stdout", stream)
     guard_streams()
     console = open_console(width=200)
-    table = Table("label")
+    table = Table("a wide column")
     table.add_row("\x1b[2J")
     console.print(table)
     console.print("\x1b[2J\x9bevil", markup=False, highlight=False)

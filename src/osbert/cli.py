@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _told(error: BaseException) -> str:
-    """Return a message about what the user can mend, though no code foresaw it; "" where there is no such thing."""
+    """Return a message for an unforeseen error that the user can fix, such as a lack of memory; "" for other errors."""
     if _memory_ran_out(error):
         reason = str(error).strip().partition("\n")[0]
         return (

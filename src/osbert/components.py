@@ -9,7 +9,7 @@ import pkgutil
 from osbert.errors import UserError, nearest
 
 CONTRACT = "contract"
-"""The file of a folder that says what its components are; it is none itself."""
+"""The file that declares the contract of a folder's components; it is not a component."""
 
 
 def names(folder: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written aside, forced to disk, then given their name in one step."""
+"""Atomic writes: a file is written under another name, flushed to disk, then renamed in one step."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ except ImportError:  # pragma: no cover - Windows has no fcntl; there, what a ki
 
 STREAMS = ("/dev/stdout", "/dev/stderr")
 DESCRIPTORS = ("/dev/fd", "/proc/self/fd")
-"""Names that lead to an open file of the process itself: it is written, never replaced."""
+"""Folders of the process's own open files, which are written to and never replaced."""
 LOGS = ("log*", "*.log", "*.out", "*.err")
-"""Names of files that a user's shell may have put into an output folder: `osbert ... --out run > run/log`."""
+"""Names of log files that a user's shell may have created in an output folder: `osbert ... --out run > run/log`."""
 PART = ".part"
 """Ending of the name of a private folder, see `_private_folder`."""
 SEAL = "sha256"
 """The key under which a sealed file keeps its hash."""
 LONGEST = 200
-"""Bytes of a name that are kept in the names of hidden files beside it; the system allows 255 in all."""
+"""Longest name, in bytes, that the names of hidden files contain; the system allows 255 in all."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a path for a new file, which takes the name `path` when the block ends without an error.
+    """Yield a path for a new file, which is renamed to `path` if the block ends without an error.
 
-    The new file is forced to disk first. It gets the permissions of the file that it replaces, and its owner where the
-    system allows that; else the permissions of any new file of this user. Whatever goes wrong (a full disk raises
-    OSError), what stood at `path` stays. A link at `path` is replaced: `lock.claimed` follows links.
+    The new file is flushed to disk first. It gets the permissions of the file that it replaces, and its owner if the
+    system allows that; otherwise the permissions of any new file of this user. If anything goes wrong (a full disk
+    raises OSError), the old file at `path` stays. A link at `path` is replaced: `lock.claim` follows links.
     """
     with _private_folder(path) as folder:
         aside = folder / path.name
@@ -56,14 +56,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a new file and put it in the place of `path`; see `replacing`."""
+    """Call `write` with the path of a new file, and replace `path` by it; see `replacing`."""
     with replacing(path) as aside:
         write(aside)
 
 
 @contextmanager
 def writing_output(out: Path) -> Iterator[Path]:
-    """Give the path to write for an output that a user has named: `replacing`, but pipes and devices are written."""
+    """Yield the path to write for a user's output: as `replacing`, but pipes and devices are written directly."""
     if is_stream(out):
         yield out
         return
@@ -74,7 +74,7 @@ def writing_output(out: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file, whole or not at all; line ends stay as they are.
 
-    A lone half of a pair, as bytes of a file name that are not UTF-8 become, is written as JSON spells it.
+    A lone surrogate, such as those for bytes of a file name that are not UTF-8, is written as its JSON escape.
     """
     replace_file(path, lambda aside: aside.write_text(text, encoding="utf-8", errors="backslashreplace", newline=""))
 
@@ -90,25 +90,25 @@ def as_json(value: Any) -> str:
 
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object with its own hash, for `read_sealed`: the notes of work that is not finished."""
+    """Write a JSON object with its own hash, for `read_sealed`: the state of unfinished work."""
     write_json(path, {SEAL: _seal(value), **value})
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Return a JSON object that `write_sealed` wrote, without the hash. Raises ValueError when a bit has changed."""
+    """Return a JSON object that `write_sealed` wrote, without the hash. Raises ValueError if a bit has changed."""
     value = read_json(path)
     if not isinstance(value, dict) or value.pop(SEAL, None) != _seal(value):
-        raise ValueError("it is not what was written")
+        raise ValueError("its content has changed")
     return value
 
 
 def _seal(value: Mapping[str, Any]) -> str:
-    read_again = json.loads(json.dumps(value))  # tuples become lists, and keys texts
+    read_again = json.loads(json.dumps(value))  # tuples become lists, and keys become strings
     return hashlib.sha256(json.dumps(read_again, sort_keys=True).encode()).hexdigest()
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether `path` names a pipe, a device or an open file of this process, which nothing can replace."""
+    """Return whether `path` names a pipe, a device or an open file of this process, none of which can be replaced."""
     absolute = os.path.abspath(path)
     if absolute in STREAMS or os.path.dirname(absolute) in DESCRIPTORS:
         return True
@@ -127,26 +127,26 @@ def hidden(path: Path, ending: str) -> Path:
 
 
 def require_file(out: Path, inputs: Iterable[Path] = ()) -> None:
-    """Raise UserError when an output file is a folder, or one of the files that the command reads."""
+    """Raise UserError if an output file is a folder, or one of the files that the command reads."""
     if out.is_dir():
-        raise UserError(f"{out} is a folder, and a file is to be written. Give another --out.")
+        raise UserError(f"{out} is a folder, but the output is a file. Give another --out.")
     for path in inputs:
         if path.is_file() and out.is_file() and out.samefile(path):
-            raise UserError(f"{out} would replace {path}, which is read. Give another --out.")
+            raise UserError(f"{out} would replace {path}, an input of this command. Give another --out.")
 
 
 def require_free(folder: Path) -> None:
-    """Raise UserError when a folder to be written is there and not empty, or is the one that the user is in."""
+    """Raise UserError if an output folder exists and is not empty, or is the current folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(f"{folder} is there already: name another folder, or remove it.")
     if folder.exists() and folder.samefile(Path.cwd()):
-        raise UserError(f"{folder} is the folder that you are in, which nothing can take the place of: name a new one.")
+        raise UserError(f"{folder} is the current folder, which cannot be replaced: name a new one.")
 
 
 def foreign(folder: Path, ours: Sequence[str] = ()) -> list[str]:
-    """Return the names in a folder that a command which fills it must not find there, sorted; none without a folder.
+    """Return the sorted names in an output folder that are not the command's own; none if the folder is missing.
 
-    Hidden files do not count, nor do logs of the user's (`LOGS`), nor what matches a pattern of `ours`.
+    Hidden files, log files (`LOGS`) and names that match a pattern of `ours` do not count.
     """
     if not folder.is_dir():
         return []
@@ -159,21 +159,21 @@ def foreign(folder: Path, ours: Sequence[str] = ()) -> list[str]:
 
 
 def refuse_foreign(folder: Path, what: str, ours: Sequence[str] = ()) -> None:
-    """Raise UserError when a folder to be filled holds something else than `ours`; `what` it is to become, in words."""
+    """Raise UserError if an output folder holds other files than `ours`; `what` is the name of the output."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file, and a folder is to be written. Give another --out.")
+        raise UserError(f"{folder} is a file, but the output is a folder. Give another --out.")
     if found := foreign(folder, ours):
         listed = ", ".join(found[:5]) + (f" and {len(found) - 5:,} more" if len(found) > 5 else "")
         raise UserError(
-            f"{folder} already holds {listed}, which is not of {what}. Give another --out, or an empty one."
+            f"{folder} already holds {listed}, which does not belong to {what}. Give another --out, or an empty one."
         )
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a folder that gets the name `path` when it is complete; what went wrong leaves none.
+    """Yield a folder that is renamed to `path` once it is complete; after an error there is none.
 
-    At the end of the block there must be nothing at `path`, or an empty folder. Raises OSError when there is more.
+    At the end of the block `path` must be free or an empty folder. Raises OSError otherwise.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _private_folder(path) as folder:
@@ -189,10 +189,10 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _private_folder(path: Path) -> Iterator[Path]:
-    """Give a folder beside `path` that only this process writes into; it is removed at the end.
+    """Yield a folder beside `path` that only this process writes to; it is removed at the end.
 
-    Its name is new, so no link or pipe that somebody has put there is followed. A lock on it says that its process is
-    alive; folders of processes that were killed are removed first.
+    Its name is random, so that it follows no link or pipe of another user. A lock on it shows that its process is
+    alive; the folders of killed processes are removed first.
     """
     _remove_abandoned(path)
     with contextlib.ExitStack() as held:
@@ -204,7 +204,7 @@ def _private_folder(path: Path) -> Iterator[Path]:
 
 
 def _made(path: Path, held: contextlib.ExitStack) -> Path:
-    """Make a private folder and lock it; another process may take it for an abandoned one before that."""
+    """Create and lock a private folder. Try again if another process removes it as abandoned before the lock."""
     while True:
         folder = hidden(path, f"{secrets.token_hex(4)}{PART}")
         folder.mkdir(mode=0o700)
@@ -213,7 +213,7 @@ def _made(path: Path, held: contextlib.ExitStack) -> Path:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove the private folders that killed processes have left for `path`."""
+    """Remove the private folders of killed processes for `path`."""
     form = re.compile(re.escape(hidden(path, "").name) + "[0-9a-f]{8}" + re.escape(PART))
     with os.scandir(path.parent) as entries:
         found = [Path(entry.path) for entry in entries if form.fullmatch(entry.name)]
@@ -224,7 +224,7 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def _alone(folder: Path, held: contextlib.ExitStack, *, otherwise: bool) -> bool:
-    """Lock a folder for as long as `held` lasts; return whether it could be, `otherwise` where there are no locks."""
+    """Lock a folder while `held` lasts; return whether that succeeded, or `otherwise` if there are no locks."""
     if fcntl is None:  # pragma: no cover
         return otherwise
     try:
@@ -238,11 +238,11 @@ def _alone(folder: Path, held: contextlib.ExitStack, *, otherwise: bool) -> bool
         return False
     except OSError:
         return otherwise
-    return bool(os.fstat(handle).st_nlink)  # none are left of a folder that was removed meanwhile
+    return bool(os.fstat(handle).st_nlink)  # 0 if the folder was removed meanwhile
 
 
 def _inherit(aside: Path, path: Path) -> None:
-    """Give a new file the permissions and the owner of the one that it replaces."""
+    """Set the permissions and the owner of a new file to those of the file that it replaces."""
     before = path.lstat() if path.exists() else None
     if before is None or not stat.S_ISREG(before.st_mode):
         share(aside)
@@ -254,33 +254,33 @@ def _inherit(aside: Path, path: Path) -> None:
 
 
 def require_utf8(path: Path) -> None:
-    """Raise UserError where a path is not UTF-8, which the safetensors library cannot open."""
+    """Raise UserError if a path is not UTF-8: the safetensors library cannot open it."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{path}: weights are in no folder whose name is not UTF-8: rename it.") from error
+        raise UserError(f"{path}: weights cannot be read from a folder whose name is not UTF-8: rename it.") from error
 
 
 def share(path: Path) -> None:
-    """Give a file the permissions that new files of this user have; some libraries write for their owner alone."""
+    """Set a file's permissions to the user's default; some libraries write files that only their owner can read."""
     mask = os.umask(0)
     os.umask(mask)
     path.chmod(0o666 & ~mask)
 
 
 def disk_full(error: OSError) -> bool:
-    """Return whether an error says that the disk, or the user's share of it, is full."""
+    """Return whether an error means that the disk, or the user's quota, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def system_error(error: Exception, path: Path) -> Exception:
-    """Return the OSError that a library tells of in words, "... (os error 28)"; any other error as it is."""
-    told = re.search(r"\(os error (\d+)\)", str(error))
-    return OSError(int(told.group(1)), os.strerror(int(told.group(1))), str(path)) if told else error
+    """Return the OSError that a library reports as text, "... (os error 28)"; any other error unchanged."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(found.group(1)), os.strerror(int(found.group(1))), str(path)) if found else error
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, has reached the disk, where the system can tell."""
+    """Flush a file's content, or a folder's list of names, to disk, if the system supports it."""
     if os.name != "posix":
         return
     handle = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""JSON and TOML of unknown origin: size, depth and number of values are bounded before a parser builds them.
+"""Parsing of untrusted JSON and TOML: size, depth and number of values are checked before a parser builds objects.
 
-A parser makes up to 30 bytes of Python objects from a byte of text: an empty list has 3 bytes in a file and 72 in
-memory. What a text would become is therefore estimated first, at the speed of counting characters.
+A parser makes up to 30 bytes of Python objects from one byte of text: an empty list takes 3 bytes in a file and 72 in
+memory. The memory is therefore estimated first, by counting characters.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from osbert.errors import UserError
 
 DEEPEST = 64
-"""Most lists and tables inside each other."""
+"""Deepest nesting of lists and tables."""
 LARGEST = 1 << 28
-"""Most bytes of a file that is read whole, where the reader sets no other limit; 256 MiB."""
+"""Largest file that is read into memory, in bytes, unless the caller sets another limit; 256 MiB."""
 FREE = 250_000_000
-"""Bytes of memory that a text's values may take, however short the text is."""
+"""Bytes of memory that the values of any text may take, however short it is."""
 TIMES = 8
-"""Bytes of memory that they may take beyond that, for each character."""
+"""Bytes of memory that they may take in addition for each character of the text."""
 CONTAINER, VALUE = 200, 72
-"""About the most bytes of a list or table, and of a value in it."""
+"""Upper estimates of the bytes of a list or table, and of a value in it."""
 RECIPE = 1 << 18
 """Most characters of a TOML text."""
 LONGEST_KEY = 16
@@ -34,12 +34,23 @@ LONGEST_KEY = 16
 
 _BLOCK = 1 << 20
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
-_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{LONGEST_KEY}}}")
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\[^\n])*+"?+|'[^'\n]*+'?+)"""
+_DOTTED = rf"(?:[ \t]*+\.[ \t]*+{_PART})"
+_TOML = re.compile(
+    r"#[^\n]*+"
+    r'|"""(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\Z)'
+    r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"
+    rf"|{_PART}{_DOTTED}{{0,{LONGEST_KEY - 1}}}+(?P<more>{_DOTTED})?+",
+    re.DOTALL,
+)
+"""A comment, a multi-line string, or a possible key. A single-line string counts as a key of one part.
+
+Time is linear: no alternative backtracks, and an unclosed string ends with its line or the text.
+"""
 
 
 def read_bytes(path: Path, *, most: int = LARGEST) -> bytes:
-    """Return a file's content. Raises UserError when it has more than `most` bytes; OSError as `open`."""
+    """Return a file's content. Raises UserError if it has more than `most` bytes, and OSError as `open` does."""
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -50,7 +61,7 @@ def read_bytes(path: Path, *, most: int = LARGEST) -> bytes:
 def read_json(path: Path, *, most: int = LARGEST) -> Any:
     """Return the value in a JSON file in UTF-8, with or without a byte-order mark.
 
-    Raises ValueError when it is not JSON or not UTF-8, as `parse_json`; UserError and OSError as `read_bytes`.
+    Raises ValueError if it is not JSON or not UTF-8, and UserError and OSError as `read_bytes` does.
     """
     return parse_json(read_bytes(path, most=most).decode("utf-8-sig"))
 
@@ -58,7 +69,7 @@ def read_json(path: Path, *, most: int = LARGEST) -> Any:
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text.
 
-    Raises JSONDecodeError and nothing else, also where the value is nested deeper than DEEPEST, or would take far more
+    Raises JSONDecodeError and nothing else, also if the value is nested deeper than DEEPEST or would take far more
     memory than its text.
     """
     opened = text.count("[") + text.count("{")
@@ -70,33 +81,34 @@ def parse_json(text: str) -> Any:
         raise
     except RecursionError:
         raise JSONDecodeError("nested too deeply", text, 0) from None
-    except ValueError as error:  # a whole number of thousands of digits
+    except ValueError as error:  # an integer of thousands of digits
         raise JSONDecodeError(str(error), text, 0) from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Return the table of a TOML text.
 
-    Raises TOMLDecodeError, also where the text is longer than RECIPE, nested too deeply, or a key has too many parts.
+    Raises TOMLDecodeError, also if the text is longer than RECIPE, nested too deeply, or has a key of too many parts.
     """
     if len(text) > RECIPE:
-        raise tomllib.TOMLDecodeError(f"{len(text):,} characters are more than a recipe has ({RECIPE:,})")
-    if long := _LONG_KEY.search(text):
-        line = text.count("\n", 0, long.start()) + 1
-        raise tomllib.TOMLDecodeError(f"line {line} has a key of more than {LONGEST_KEY} parts: {long[0][:40]}...")
+        raise tomllib.TOMLDecodeError(f"{len(text):,} characters are too many for a recipe (at most {RECIPE:,})")
+    for found in _TOML.finditer(text):
+        if found["more"]:
+            line = text.count("\n", 0, found.start()) + 1
+            raise tomllib.TOMLDecodeError(f"line {line} has a key of more than {LONGEST_KEY} parts: {found[0][:40]}...")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
         raise tomllib.TOMLDecodeError("nested too deeply") from None
-    except ValueError as error:  # a date that there is not, a number of thousands of digits
+    except ValueError as error:  # an impossible date, or an integer of thousands of digits
         raise tomllib.TOMLDecodeError(str(error)) from None
 
 
 @contextmanager
 def native(what: object) -> Iterator[None]:
-    """Raise UserError about `what` where a library written in Rust panics, which is not an Exception in Python."""
+    """Raise UserError about `what` if a Rust library panics: its PanicException is no Exception in Python."""
     try:
         yield
     except BaseException as error:
@@ -114,7 +126,7 @@ def _cost(containers: int, commas: int) -> int:
 
 
 def _require_bounded(text: str) -> None:
-    """Raise JSONDecodeError where what stands outside of strings is too deep or too much."""
+    """Raise JSONDecodeError if the text, its strings left out, has too deep nesting or too many values."""
     depth = containers = commas = 0
     for outside in _outside(text):
         containers += outside.count("[") + outside.count("{")
@@ -123,15 +135,15 @@ def _require_bounded(text: str) -> None:
         if deepest > DEEPEST:
             raise JSONDecodeError(f"nested deeper than {DEEPEST} levels", text, 0)
     if _cost(containers, commas) > _allowed(text):
-        raise JSONDecodeError(f"{containers + commas:,} values are too many in {len(text):,} characters", text, 0)
+        raise JSONDecodeError(f"{containers + commas:,} values are too many for {len(text):,} characters", text, 0)
 
 
 def _outside(text: str) -> Iterator[str]:
-    """Yield the parts of a JSON text that are not inside strings, block by block."""
+    """Yield the parts of a JSON text outside strings, block by block."""
     inside, start = 0, 0
     while start < len(text):
         end = start + _BLOCK
-        while text[end - 1 : end] == "\\":  # an escape is not cut in two
+        while text[end - 1 : end] == "\\":  # do not split an escape
             end += 1
         pieces = _ESCAPE.sub("", text[start:end]).split('"')
         yield "".join(pieces[inside::2])
@@ -140,7 +152,7 @@ def _outside(text: str) -> Iterator[str]:
 
 
 def _depths(outside: str, depth: int) -> tuple[int, int]:
-    """Return the depth at the end of a text without strings, and the deepest in it."""
+    """Return the depth at the end of a text without strings, and its greatest depth."""
     import numpy as np  # the command line imports this module before it needs numpy
 
     codes = np.frombuffer(outside.encode("latin-1", "replace"), np.uint8)

@@ -1,4 +1,4 @@
-"""Locks on outputs, so that two processes never write the same one; who is refused learns who holds it."""
+"""Locks on outputs: two processes never write the same output, and the second one learns which process holds it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ except ImportError:  # pragma: no cover - Windows has no fcntl; there the folder
 
 NAME = ".lock"
 LONGEST = 1000
-"""Bytes of the holder's description that are read at most; its command is cut to a tenth of them."""
+"""Most bytes that are read of the holder's description; its command is cut to a tenth of them."""
 PATIENCE = 0.5
-"""Seconds that a holder has to write its name after it has taken the lock."""
+"""Seconds to wait for a holder to write its description after it has taken the lock."""
 
 
 @contextlib.contextmanager
-def claimed(out: Path) -> Iterator[Path]:
-    """Hold an output, a file or a folder, until the block ends; give its path, with links followed.
+def claim(out: Path) -> Iterator[Path]:
+    """Lock an output file or folder until the block ends; yield its path, with symbolic links resolved.
 
-    A second command that names the same output is refused, however it spells the path. The lock is a hidden file beside
-    the output, or in the output where only that folder can be written. Folders around the output are made; those in
-    which nothing was written are removed again. Pipes and devices are not held. Raises UserError naming the process
-    that holds it.
+    A second command with the same output is refused, however it spells the path. The lock is a hidden file beside the
+    output, or inside it if its parent is not writable. Missing parent folders are created, and removed again if they
+    stay empty. Pipes and devices are not locked. Raises UserError that names the process which holds the lock.
     """
     if is_stream(out):
         yield out
@@ -48,25 +47,26 @@ def claimed(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(folder: Path, *, file: Path | None = None) -> Iterator[None]:
-    """Hold `folder` (made if need be) until the block ends or the process dies, however it dies.
+    """Lock `folder`, created if missing, until the block ends or the process dies.
 
-    `file` is the lock itself, `.lock` in the folder by default; it is removed at the end. It is the system that holds
-    the lock, not the file: one that a dead process left behind stops nobody. Raises UserError naming the process that
-    holds it.
+    `file` is the lock file, by default `.lock` in the folder; it is removed at the end. The operating system holds the
+    lock, so the file of a dead process blocks nobody. Raises UserError that names the process which holds the lock.
     """
     file = file or folder / NAME
     process, made = os.getpid(), _make_folders(file.parent)
     try:
         handle = _taken(file, folder)
         with contextlib.ExitStack() as held:
-            held.callback(os.close, handle)  # which also lets go of the lock
+            held.callback(os.close, handle)  # which also releases the lock
             if hasattr(os, "register_at_fork"):  # a forked worker that outlives this process must not keep the lock
                 os.register_at_fork(after_in_child=held.close)
             try:
                 yield
             finally:
                 if os.getpid() == process and _leads_to(file, handle):
-                    with contextlib.suppress(OSError):  # held still: whoever has opened it by now sees that it is gone
+                    with contextlib.suppress(
+                        OSError
+                    ):  # while still locked: a process that has opened the file sees that it is gone
                         file.unlink()
     finally:
         for empty in reversed(made):
@@ -75,14 +75,14 @@ def locked(folder: Path, *, file: Path | None = None) -> Iterator[None]:
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those around it; return the ones that were not there, outermost first."""
+    """Create a folder and its parents; return the new ones, outermost first."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()][::-1]
     folder.mkdir(parents=True, exist_ok=True)
     return missing
 
 
 def _taken(file: Path, output: Path) -> int:
-    """Open a lock file and lock it; return its handle. Raises UserError when another process has it."""
+    """Open and lock a lock file; return its handle. Raises UserError if another process holds it."""
     while True:
         handle = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         try:
@@ -93,7 +93,7 @@ def _taken(file: Path, output: Path) -> int:
         except BaseException:
             os.close(handle)
             raise
-        os.close(handle)  # its holder removed it before it let go: what is there now is another file
+        os.close(handle)  # its holder removed it before the release: the path now names another file
 
 
 def _leads_to(file: Path, handle: int) -> bool:
@@ -107,7 +107,7 @@ def _take(handle: int, output: Path) -> None:
     if fcntl is None:  # pragma: no cover
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike lockf, it stops another thread as well
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike lockf, it excludes other threads as well
     except (BlockingIOError, PermissionError):
         raise UserError(
             f"{output} is in use: {_holder(handle)} is writing it. Wait for it to end, or choose another output."
@@ -115,17 +115,19 @@ def _take(handle: int, output: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
             raise
-        print(f"note: the file system of {output} has no locks; see to it that one process writes there", flush=True)
+        print(
+            f"note: the file system of {output} has no locks; make sure that only one process writes there", flush=True
+        )
 
 
 def _sign(handle: int) -> None:
-    with contextlib.suppress(OSError):  # on a full disk the lock still holds, it only bears no name
+    with contextlib.suppress(OSError):  # on a full disk the lock still holds, only without a description
         os.ftruncate(handle, 0)
         os.write(handle, f"{_myself()}\n".encode("utf-8", "replace"))
 
 
 def _holder(handle: int) -> str:
-    """Return what the holder says of itself; the first moment after it has taken the lock it has said nothing yet."""
+    """Return the holder's description of itself. It writes it a moment after it has taken the lock."""
     deadline = time.monotonic() + PATIENCE
     while not (name := os.pread(handle, LONGEST, 0).decode("utf-8", "replace").strip()):
         if time.monotonic() > deadline:

@@ -1,7 +1,10 @@
-"""What is printed: control characters of labels, texts and file names are escaped where the output is a terminal.
+"""Safe printing of labels, texts and file names: control characters are escaped where the output is a terminal.
 
-A terminal obeys them: they move the cursor, change its title or turn the order of letters around, so that a line says
-another thing than the file. In a file or a pipe they stay, since they are data there.
+A terminal obeys control characters: they move the cursor, change the title or reverse the order of letters, so that the
+screen shows something else than the file holds. In a file or a pipe they are data and stay.
+
+A line feed is part of most output, so that the stream cannot escape it. `one_line` escapes it in a label or a text,
+wherever the output goes: else a label such as "pos\\nerror: x" would print a line of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 if TYPE_CHECKING:
     from rich.console import Console
 
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""C0 without tab and line feed, DEL, C1, and Unicode's embeddings, overrides and isolates of direction."""
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
+"""C0 without tab and line feed, DEL and C1; Unicode's separators of lines and paragraphs, its marks, embeddings,
+overrides and isolates of direction, and its tags, which are invisible."""
+_BREAKS = re.compile("[\t-\r\x1c-\x1e\x85\u2028\u2029]")
+"""Tab, and every character at which `str.splitlines` begins a new line."""
 
 
 def printable(text: str) -> str:
@@ -24,18 +30,31 @@ def printable(text: str) -> str:
     >>> printable("\x1b[2K\rfine\n")
     '\\x1b[2K\\rfine\n'
     """
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS.sub(_escape, text)
+
+
+def one_line(text: str) -> str:
+    r"""Return a label or a text with line breaks and tabs escaped, so that it prints as part of one line.
+
+    >>> one_line("pos\nerror: x")
+    'pos\\nerror: x'
+    """
+    return _BREAKS.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 class Screen:
-    """A stream to a terminal that escapes control characters. rich, whose own are needed, writes past it."""
+    """A stream to a terminal that escapes control characters. rich bypasses it, since it writes its own."""
 
     def __init__(self, stream: TextIO) -> None:
         """Write to `stream`."""
         self.rich_proxied_file = stream  # the name under which rich looks for it
 
     def write(self, text: str) -> int:
-        """Write a text; return how many of its characters were written."""
+        """Write a text; return its length."""
         self.rich_proxied_file.write(printable(text))
         return len(text)
 
@@ -45,14 +64,14 @@ class Screen:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the stream has of that name."""
+        """Return the attribute of the wrapped stream."""
         return getattr(self.rich_proxied_file, name)
 
 
 def guard_streams() -> None:
-    """Have standard output and errors print any text: escaped on a terminal, and in any encoding.
+    """Make standard output and standard error accept any text: escaped on a terminal, in any encoding.
 
-    A character that the encoding lacks is printed as its escape. So is each byte of a file name that is not UTF-8.
+    Characters that the encoding lacks, and bytes of file names that are not UTF-8, are printed as escapes.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -63,7 +82,7 @@ def guard_streams() -> None:
 
 
 def open_console(**settings: Any) -> Console:
-    """Return a rich Console that escapes control characters on a terminal. `settings`: as Console's own."""
+    """Return a rich Console that escapes control characters on a terminal. `settings`: arguments of Console."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 

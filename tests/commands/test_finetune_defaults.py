@@ -17,7 +17,7 @@ from osbert.errors import UserError
 from osbert.runs.finetune import collapse as finetune_collapse
 from osbert.runs.finetune import defaults as finetune_defaults
 from osbert.runs.finetune.collapse import advice
-from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, resolved, small_data, steps_per_epoch
+from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, fill_defaults, small_data, steps_per_epoch
 from osbert.runs.finetune.plan import Plan
 from osbert.tasks import load
 
@@ -58,7 +58,7 @@ def plan(table: Path, tmp_path: Path) -> Callable[..., Plan]:
     def made(*settings: str, data: Path = table, out: Path = tmp_path / "none", task: str = "classify") -> Plan:
         read = read_plan(task, settings, model=tmp_path, data=data, from_scratch=False)
         _, records = load(read.task, ("train", "dev"))
-        return resolved(read, steps_per_epoch(read.task, records["train"]), out)
+        return fill_defaults(read, steps_per_epoch(read.task, records["train"]), out)
 
     return made
 

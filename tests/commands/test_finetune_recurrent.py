@@ -40,7 +40,7 @@ def test_they_start_afresh_from_the_seed_and_the_rest_is_the_encoders(encoder: P
     scratch = read(encoder, from_scratch=True)
     assert scratch.architecture == one.architecture
     said = read_model(encoder, FinetuneSettings(recurrent=2)).remarks
-    assert "the bidirectional LSTM on top starts afresh (recurrent = 2)" in said
+    assert "the bidirectional LSTM on top is newly initialised (recurrent = 2)" in said
 
 
 def test_a_run_with_them_stands_alone_and_goes_on_with_them(
@@ -50,7 +50,7 @@ def test_a_run_with_them_stands_alone_and_goes_on_with_them(
     quick = ("--epochs", "4", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu")
     finetune("classify", *quick, "--recurrent", "1", model=encoder, data=table, out=first)
     said = capsys.readouterr().out
-    assert "1 layers and 1 recurrent of 16" in said and "LSTM on top starts afresh" in said
+    assert "1 layers and 1 recurrent of 16" in said and "LSTM on top is newly initialised" in said
     assert "Only osbert opens this model" in said
     engine = load(first)
     assert engine.learner.backbone.architecture.recurrent == 1 and not engine.remarks

@@ -13,7 +13,7 @@ from osbert.commands import embed_run
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
-from osbert.lock import claimed
+from osbert.lock import claim
 
 
 def main(words: Sequence[str]) -> int:
@@ -95,7 +95,7 @@ def test_inputs_and_others_files_are_never_written(place: Path, capsys: pytest.C
 @pytest.mark.parametrize("words", [*FOLDERS[1:6], "demo", "convert encoder"])
 def test_a_held_folder_is_refused_before_any_work(place: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
     target = "out --to huggingface" if words.startswith("convert") else "--out out"
-    with claimed(Path("out")):
+    with claim(Path("out")):
         assert main(f"{words} {target}".split()) == 1
     error = capsys.readouterr().err
     assert f"out is in use: process {os.getpid()} on " in error
@@ -153,7 +153,7 @@ def test_the_file_beside_an_npy_is_claimed_and_is_no_input_and_no_other_arrays(p
         assert main(words) == 1
     else:
         assert main(["embed", "encoder", companion, "--out", "link.npy"]) == 1
-        with claimed(place / companion):
+        with claim(place / companion):
             assert main(words) == 1
     assert files(place) == before
     # Where the name that is given leads to that of the other one, both stay a pair.

@@ -18,7 +18,7 @@ import osbert
 import three_ways
 from osbert.commands.export import write
 from osbert.errors import UserError
-from osbert.inference.embedder import remarks, settled
+from osbert.inference.embedder import remarks, vector_settings
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, SentenceModel, write_sentence_model
@@ -129,11 +129,11 @@ def test_options_are_those_of_the_command(runs: dict[str, Path]) -> None:
 
 
 def test_what_is_asked_for_goes_before_what_the_model_was_trained_for(engine: Engine) -> None:
-    settings = settled(OPEN, engine)
+    settings = vector_settings(OPEN, engine)
     assert (settings.pooling, settings.normalize, settings.length) == ("mean", True, 256)
-    settings = settled(EmbeddingOptions(pooling="cls", normalize=False, length=300), engine)
+    settings = vector_settings(EmbeddingOptions(pooling="cls", normalize=False, length=300), engine)
     assert (settings.pooling, settings.normalize, settings.length) == ("cls", False, 300)
-    settings = settled(EmbeddingOptions(pooling="tokens"), engine)
+    settings = vector_settings(EmbeddingOptions(pooling="tokens"), engine)
     assert (settings.pooling, settings.normalize, settings.length) == ("tokens", False, 512)
     assert remarks(EmbeddingOptions(pooling="tokens"), engine) == []
     assert len(remarks(OPEN, engine)) == 1 and "was trained for sentence vectors: pooling" in remarks(OPEN, engine)[0]
@@ -157,10 +157,10 @@ def test_damaged_and_foreign_files_beside_a_model(engine: Engine, tmp_path: Path
         modules.write_text(modules_say)
         pooling.write_text(pooling_says)
         with pytest.raises(UserError, match=message):
-            settled(OPEN, opened())
-        assert settled(EmbeddingOptions(pooling="max"), opened()).pooling == "max"
+            vector_settings(OPEN, opened())
+        assert vector_settings(EmbeddingOptions(pooling="max"), opened()).pooling == "max"
     pooling.write_text('{"pooling_mode": "weightedmean"}')
-    settings = settled(OPEN, opened())
+    settings = vector_settings(OPEN, opened())
     assert settings.pooling == "weighted" and not settings.normalize
     assert "has a part Dense, which osbert does not apply" in remarks(OPEN, opened())[0]
 
@@ -184,4 +184,4 @@ def test_the_tokenizers_bound_holds_where_no_length_is_given(runs: dict[str, Pat
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     for bound, length in ((9, 9), (10**30, 12)):
         (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": bound}))
-        assert settled(OPEN, load(folder)).length == length
+        assert vector_settings(OPEN, load(folder)).length == length

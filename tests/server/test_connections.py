@@ -185,7 +185,7 @@ def test_the_log_of_all_that_is_one_line(quick: Any) -> None:
     with connect(quick), connect(quick):
         log = quick.end()
     (line,) = log.splitlines()
-    assert "connections are open, as many as there may be" in line
+    assert "connections are open, which is the maximum" in line
 
 
 def test_room_is_below_the_limit_on_open_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from osbert.training.interruption import Interruption, Stopped, sigterm_raised
+from osbert.training.interruption import Interruption, Stopped, sigterm_as_exit
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -61,7 +61,7 @@ def test_work_that_nobody_stops_goes_through() -> None:
 
 def test_sigterm_raises_inside_the_block_alone() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended, sigterm_raised():
+    with pytest.raises(SystemExit) as ended, sigterm_as_exit():
         os.kill(os.getpid(), signal.SIGTERM)
         pytest.fail("went on")
     assert ended.value.code == 143 and signal.getsignal(signal.SIGTERM) == before

@@ -53,7 +53,7 @@ def bench(
     from contextlib import nullcontext
 
     from osbert.files import as_json, writing_output
-    from osbert.lock import claimed
+    from osbert.lock import claim
     from osbert.runs.bench_corpus import synthetic_corpus
     from osbert.runs.pretrain.settings import read_plan, read_settings, split_recipe
     from osbert.training.processor import choose
@@ -62,7 +62,7 @@ def bench(
         raise UserError(f"--seconds must be above 0, not {seconds:g}.")
     if json is not None and json.is_dir():
         raise UserError(f"{json}: this is a folder, and a file is to be written. Give another --json.")
-    with nullcontext() if json is None else claimed(json) as place:
+    with nullcontext() if json is None else claim(json) as place:
         name, settings = split_recipe(recipe, otherwise=RECIPES[choose().device.type])
         vocabulary = read_settings(name, settings, opening=opening).model.vocabulary or VOCABULARY
         with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:

@@ -13,7 +13,7 @@ from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.lock import claimed
+from osbert.lock import claim
 
 if TYPE_CHECKING:
     from osbert.interop.conversion import Form, Model
@@ -61,7 +61,7 @@ def convert(
     from osbert.interop.conversion import notes, write_model_as
     from osbert.interop.task_files import Asked
 
-    with claimed(target) as place:
+    with claim(target) as place:
         check_target(source, place)
         asked = Asked(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
         model = opened(source, asked, opening)

@@ -33,7 +33,7 @@ from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.reading.documents import Reading
 from osbert.terminal import open_console
 from osbert.text.document import Document
@@ -147,7 +147,7 @@ def build(
         filters=spread.filters,
         shard_tokens=shard_tokens,
     )
-    with claimed(out):
+    with claim(out):
         work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings)
         _complete(work, plan, workers=workers or _cores())
 

@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from osbert.errors import UserError
 from osbert.files import refuse_foreign, write_json
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.recipe import difference
 
 COLLECT = "collecting the docstrings"
@@ -95,7 +95,7 @@ def demo(
         Folders to take docstrings from, one folder inside them a library, instead of the installed ones.
     """
     plan = Plan(out=out, source=source, vocabulary=vocabulary, steps=steps, epochs=epochs, rows=rows)
-    with claimed(out):
+    with claim(out):
         record = _Record(out / "demo.json", _settings(plan))
         print(f"osbert demo: everything goes into {out}/\n", flush=True)
         if COLLECT not in record.seconds:
@@ -204,11 +204,11 @@ def prepare(plan: Plan) -> None:
 
 def run(stage: Stage) -> str:
     """Run a command in a process of its own, its output going where ours goes; return the output if it is kept."""
-    from osbert.training.interruption import sigterm_raised
+    from osbert.training.interruption import sigterm_as_exit
 
     lines = []
     with (
-        sigterm_raised(),
+        sigterm_as_exit(),
         subprocess.Popen(
             [sys.executable, "-P", "-m", "osbert", *stage.words],
             text=True,

@@ -30,13 +30,13 @@ from osbert.inference.vectors.growing import Growing
 from osbert.inference.vectors.settings import NAMED, VectorSettings
 from osbert.interop.opening import Opening
 from osbert.interop.tensorflow.features import feature_line
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.reading.table import Row
-from osbert.terminal import open_console
+from osbert.terminal import one_line, open_console
 
 FACTS = "run.json"
 UNFINISHED = ("progress.json", KEPT, "*.bin")
-"""Other files of an embedding that is not finished."""
+"""The other files of an unfinished embedding."""
 TEXTS = ("text", "pair")
 """The names under which texts are kept, whatever their columns are called."""
 ROWS, CHARACTERS = 2**13, 2**19
@@ -57,7 +57,7 @@ def run(model: Path, file: Path, out: Path, *, vectors: VectorOptions, reading: 
     _refuse_half(out)
     try:
         with ExitStack() as held:
-            paths = [held.enter_context(claimed(path)) for path in written]
+            paths = [held.enter_context(claim(path)) for path in written]
             target = VectorOutput(form=out.suffix, path=paths[0], rows=paths[1] if len(paths) > 1 else None)
             folder = target.path.with_name(f"{target.path.name}.unfinished")
             if not (folder / FACTS).is_file():
@@ -103,14 +103,14 @@ def _complete(
     model: Path, rows: Rows, out: VectorOutput, options: VectorOptions, folder: Path, opening: Opening
 ) -> None:
     before = _begun(folder)
-    print(rows.describe())
+    print(one_line(rows.describe()))
     if not before:
         for line in rows.check():
-            print(line)
+            print(one_line(line))
     engine = load(model, device=options.device, opening=opening)
     rows.fit(engine)
     embedder = _embedder(engine, options)
-    for line in (*(f"{model}: {remark}" for remark in engine.remarks), *remarks(options, engine)):
+    for line in (*(f"{model}: {one_line(remark)}" for remark in engine.remarks), *remarks(options, engine)):
         print(line, flush=True)
     facts = {**_facts(engine, rows, embedder), "output": out.form}
     if before:
@@ -133,7 +133,7 @@ def _complete(
 
 
 def _begun(folder: Path) -> dict[str, Any]:
-    """Return what the run was begun with, nothing if it was not. Raises UserError when that is damaged."""
+    """Return the facts of the unfinished run in a folder, {} if there is none. Raises UserError if they are damaged."""
     path = folder / FACTS
     try:
         return read_sealed(path) if path.is_file() else {}

@@ -13,7 +13,7 @@ from osbert.commands.opening_options import OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, expected_error
-from osbert.terminal import open_console
+from osbert.terminal import one_line, open_console
 
 
 def evaluate(
@@ -47,12 +47,12 @@ def evaluate(
     engine = load_engine(run, opening=opening)
     task = moved_task(engine.fine_tuned, data, file or FileOptions(), label=label)
     for remark in engine.remarks:
-        print(f"{run}: {remark}")
+        print(f"{run}: {one_line(remark)}")
     task, by_split = load(task, ("all" if data.is_file() else split,), fit=False)
     (records,) = by_split.values()
     shared = not data.is_file() and task.shared(split)
     for line in (origin(data, records, shared=shared), *task.left_out("train" if shared else split)):
-        print(line)
+        print(one_line(line))
     result = engine.score(task, records)
     tell(task, records, result.predictions, result.metrics)
     cut = sum(prediction.truncated > 0 for prediction in result.predictions)
@@ -96,13 +96,14 @@ def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction
     shown = {name: f"{value:.4f}" for name, value in metrics.items()}
     shown |= {f"f1/{name}": score for name, score in class_scores(task, metrics).items()}
     for name, score in shown.items():
-        scores.add_row(escape(name), score)
+        scores.add_row(escape(one_line(name)), score)
     console.print(scores)
     if task.weighed and (shares := columns(predictions, records)):
         print(f"expected calibration error of the probabilities: {expected_error(*shares):.4f}")
     details = task.details(predictions, records)
     if details:
-        table = Table(*map(escape, details[0]), box=None)
-        for cells in details[1:]:
-            table.add_row(*map(escape, cells))
+        header, *rows = [[escape(one_line(cell)) for cell in cells] for cells in details]
+        table = Table(*header, box=None)
+        for cells in rows:
+            table.add_row(*cells)
         console.print(table)

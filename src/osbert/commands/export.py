@@ -16,7 +16,7 @@ from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.tasks import Record, Task, load
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def export(
     require_writers()
     named = run if run.name not in ("", "..") else run.resolve()
     out = out or named.with_name(f"{named.name}-{'int8' if int8 else to}")
-    with claimed(out) as place:
+    with claim(out) as place:
         require_free(place)
         engine = opened(run, opening)
         rows = None if unchecked else development(engine, run, data, file or FileOptions(), label)
@@ -95,10 +95,10 @@ def opened(run: Path, opening: Opening) -> Engine:
 
     engine = load_engine(run, device="cpu", opening=opening)
     for remark in engine.remarks:
-        print(f"{run}: {remark}")
+        print(f"{run}: {one_line(remark)}")
     sentences = read_sentence_model(run)
     for remark in sentences.remarks if sentences else ():
-        print(remark)
+        print(one_line(remark))
     return engine
 
 

@@ -12,9 +12,10 @@ from cyclopts import Parameter
 
 from osbert.commands.opening_options import OpeningOptions
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.runs.finetune.plan import Plan, read_plan, schema
 from osbert.tasks import Record, Task, load
+from osbert.terminal import one_line
 from osbert.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def finetune(
     from_scratch
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """
-    with claimed(out):
+    with claim(out):
         if task != "glue":
             RunFolder(out).refuse_foreign()
         if task == "glue":
@@ -107,20 +108,20 @@ def finetune_glue(
 def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
     """Print what was found in the data: the form of each file, the columns, the rows, the labels."""
     for line in task.findings():
-        print(line)
+        print(one_line(line))
     for split, found in records.items():
-        print(f"{split}: {task.describe(found)}", flush=True)
+        print(f"{split}: {one_line(task.describe(found))}", flush=True)
     if passed_over := task.passed_over(records["train"]):
-        print(f"train: {passed_over}", flush=True)
+        print(f"train: {one_line(passed_over)}", flush=True)
 
 
 def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:
     """Fine-tune to the end, once or as often as a comparison wants; return the best epoch, the folder's model."""
     from osbert.runs.finetune import train as finetune_train
-    from osbert.runs.finetune.defaults import resolved, steps_per_epoch
+    from osbert.runs.finetune.defaults import fill_defaults, steps_per_epoch
     from osbert.runs.study.trials import compare
 
-    plan = resolved(plan, steps_per_epoch(plan.task, records["train"]), out)
+    plan = fill_defaults(plan, steps_per_epoch(plan.task, records["train"]), out)
     if plan.comparison.wanted:
         return compare(plan, records, out)
     model = finetune_train.start(plan)

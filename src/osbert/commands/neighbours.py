@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.terminal import one_line
 
 if TYPE_CHECKING:
     from osbert.inference.embedder import Embedder
@@ -58,7 +59,7 @@ def neighbours(
     wanted = embedder.vectors([sequences])[0]
     found = nearest_rows(opened.blocks(), wanted, count)
     for (_, score), row in zip(found, opened.rows([place for place, _ in found]), strict=True):
-        print(f"{score:7.4f}  line {row.line:,}  {' | '.join(row.texts)}")
+        print(f"{score:7.4f}  line {row.line:,}  {one_line(' | '.join(row.texts))}")
 
 
 def _embedder(settings: Mapping[str, Any], vectors: Path, folder: Path, device: str, opening: Opening) -> Embedder:

@@ -1,4 +1,4 @@
-"""The options --trust and --no-verify, which every verb that opens a folder takes."""
+"""The options --trust and --no-verify, of every command that opens a folder."""
 
 from __future__ import annotations
 

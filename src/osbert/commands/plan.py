@@ -65,13 +65,13 @@ def plan(
     import tempfile
     from dataclasses import replace
 
-    from osbert.lock import claimed
+    from osbert.lock import claim
     from osbert.runs.pretrain.settings import read_plan, split_recipe
 
     for name, value in (("minutes", minutes), ("seconds", seconds)):
         if not 0 < value < float("inf"):
             raise UserError(f"--{name} must be above 0, not {value:g}.")
-    with claimed(out) as place:
+    with claim(out) as place:
         check_out(place)
         name, settings = split_recipe(recipe, otherwise=RECIPES["cuda" if gpu else "cpu"])
         console = open_console()

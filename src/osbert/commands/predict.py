@@ -21,9 +21,10 @@ from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import Problems, UserError
 from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.reading.table import CellStyle, Row
 from osbert.tasks import Inputs, Prediction, Task
+from osbert.terminal import one_line
 from osbert.training.run_folder import FACTS, OURS
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 ROWS = 2048
 """Rows in memory at a time."""
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""How a cell begins that a spreadsheet takes for a formula, or after which it looks for one."""
+"""Starts of cells that a spreadsheet evaluates as a formula, or skips before one."""
 
 
 def predict(
@@ -84,7 +85,7 @@ def predict(
         predict_file(load(run, opening=opening), file, None, options, spreadsheet_safe=spreadsheet_safe)
         return
     require_file(out, (file, *(run / name for name in (*OURS, FACTS))))
-    with claimed(out) as path:
+    with claim(out) as path:
         predict_file(load(run, opening=opening), file, out, options, path=path, spreadsheet_safe=spreadsheet_safe)
 
 
@@ -93,7 +94,7 @@ def tell(engine: Engine, texts: tuple[str, ...]) -> None:
     prediction = engine.predict([texts])[0]
     tell_remarks(engine)
     for line in prediction.told():
-        print(line)
+        print(one_line(line))
     if prediction.truncated:
         limit = engine.fine_tuned.limit(engine.packer)
         where = engine.fine_tuned.unread
@@ -103,7 +104,7 @@ def tell(engine: Engine, texts: tuple[str, ...]) -> None:
 def tell_remarks(engine: Engine) -> None:
     """Print what was odd about the model's folder, aside from the predictions."""
     for remark in engine.remarks:
-        print(f"{engine.folder}: {remark}", file=sys.stderr)
+        print(f"{engine.folder}: {one_line(remark)}", file=sys.stderr)
 
 
 def predict_file(
@@ -122,7 +123,7 @@ def predict_file(
     task = moved_task(engine.fine_tuned, file, options)
     tell_remarks(engine)
     inputs = task.inputs(file)
-    print(inputs.describe, file=sys.stderr)
+    print(one_line(inputs.describe), file=sys.stderr)
     check(engine, inputs, file, keyed=_is_official(out, inputs))
     count = empty = cut = 0
     with writing(path) as stream:
@@ -153,7 +154,8 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> None:
             place = f"{file}, line {row.line}" if record is None else record.place
             called = inputs.called(row)
             if first.setdefault(called, place) != place:
-                problems.add(f"{place}: the id '{called}' is that of {first[called]} too. Mend it, or write .jsonl.")
+                shown = one_line(called)
+                problems.add(f"{place}: the id '{shown}' is that of {first[called]} too. Mend it, or write .jsonl.")
     problems.stop_if_any()
 
 
@@ -239,7 +241,7 @@ class CellWriter:
 
 
 class SpreadsheetCells:
-    """A csv.writer's `writerow` with an apostrophe before each cell that a spreadsheet would take for a formula."""
+    """A csv.writer's `writerow` that puts an apostrophe before each cell which a spreadsheet would evaluate."""
 
     def __init__(self, cells: Any) -> None:
         """Write to `cells`, a csv.writer."""
@@ -251,7 +253,7 @@ class SpreadsheetCells:
 
 
 def is_formula(cell: str) -> bool:
-    """Return whether a spreadsheet takes a cell for a formula, or may: it begins as one and is no number."""
+    """Return whether a spreadsheet may evaluate a cell: it starts like a formula and is not a number."""
     if not cell.startswith(FORMULA_STARTS):
         return False
     try:

@@ -88,10 +88,10 @@ def pretrain(
 
 def _hold(out: Path, held: ExitStack) -> bool:
     """Hold the run folder; return whether no run has begun there. Raises UserError when it holds something else."""
-    from osbert.lock import claimed, locked
+    from osbert.lock import claim, locked
     from osbert.training.run_folder import RunFolder
 
-    held.enter_context(claimed(out))
+    held.enter_context(claim(out))
     held.enter_context(locked(out))
     RunFolder(out).refuse_foreign()
     return not RunFolder(out).begun

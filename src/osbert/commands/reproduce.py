@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.lock import claimed
+from osbert.lock import claim
 
 if TYPE_CHECKING:
     from osbert.runs.reproduce.encoders import Encoders
@@ -114,7 +114,7 @@ def reproduce(
         finetuning=tuple(shlex.split(scale.finetuning or (wanted.finetuning if model else FINETUNING))),
         opening=opening,
     )
-    with claimed(out):
+    with claim(out):
         run(plan, together=scale.jobs)
 
 

@@ -17,7 +17,7 @@ from osbert.errors import Problems, UserError
 from osbert.evaluation.glue import SETS, SUBMISSION, Submitted
 from osbert.files import replace_file, require_file
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.tasks import Record, Task
 from osbert.tasks.tables import TableTask
 
@@ -66,7 +66,7 @@ def submit(
             rows[wanted.file] = test_rows(wanted, found, data)
             run = found[wanted.task]
             Reader.of(run.folder).check(run.task, {wanted.split: rows[wanted.file]})
-        except Missing as error:
+        except MissingFile as error:
             missing.append(f"  {wanted.file}: {error}")
         except UserError as error:
             problems.add(f"{wanted.file}: {error}")
@@ -74,9 +74,11 @@ def submit(
     if not rows:
         raise UserError("\n".join(["Not one of the server's files can be made:", *missing]))
     if missing and not partial:
-        told = f"{len(missing)} of the server's {len(SUBMISSION)} files cannot be made. Nothing was written; --partial"
-        raise UserError("\n".join([f"{told} writes the others:", *missing]))
-    with claimed(out) as place:
+        summary = (
+            f"{len(missing)} of the server's {len(SUBMISSION)} files cannot be made. Nothing was written; --partial"
+        )
+        raise UserError("\n".join([f"{summary} writes the others:", *missing]))
+    with claim(out) as place:
         possible = [one for one in SUBMISSION if one.file in rows]
         pages = {one.file: page(one, found[one.task].folder, rows[one.file], opening) for one in possible}
         replace_file(place, lambda aside: write_zip(aside, pages))
@@ -93,7 +95,7 @@ class Run:
     task: Task
 
 
-class Missing(Exception):
+class MissingFile(Exception):
     """A file of the submission cannot be made, for its run or its test rows are not there."""
 
 
@@ -135,9 +137,9 @@ def page(wanted: Submitted, folder: Path, records: Sequence[Record], opening: Op
 
 
 def test_rows(wanted: Submitted, found: Mapping[str, Run], data: Path | None) -> list[Record]:
-    """Return the rows to predict. Raises Missing when there are none, UserError when they cannot be used."""
+    """Return the rows to predict. Raises MissingFile when there are none, UserError when they cannot be used."""
     if wanted.task not in found:
-        raise Missing(f"there is no run of {wanted.task}")
+        raise MissingFile(f"there is no run of {wanted.task}")
     kind: type[TableTask] = components.find("tasks", wanted.rows or wanted.task, base=TableTask)
     reason = "its folder is not there"
     for folder in places(wanted, Path(found[wanted.task].task.data), data):
@@ -151,7 +153,7 @@ def test_rows(wanted: Submitted, found: Mapping[str, Run], data: Path | None) ->
             continue
         problems.stop_if_any()
         return records
-    raise Missing(reason)
+    raise MissingFile(reason)
 
 
 def every_row(task: Task, path: Path, problems: Problems) -> Iterator[Record]:

@@ -24,7 +24,7 @@ from osbert.errors import UserError
 from osbert.files import refuse_foreign
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokenizer
-from osbert.lock import claimed
+from osbert.lock import claim
 from osbert.reading.documents import Reading, probe, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs, find_inputs
 from osbert.terminal import open_console
@@ -80,7 +80,7 @@ def train(
         Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted.
     """
     begin = time.monotonic()
-    with claimed(out):
+    with claim(out):
         _check_out(out)
         check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
         inputs, reading = find_inputs(files, without=out), Reading(field=field, encoding=encoding, errors=errors)
@@ -93,7 +93,7 @@ def train(
         tokenizer = Tokenizer(pieces, lowercase=lowercase)
         write_tokenizer(tokenizer, out, length=LENGTH)
         if len(pieces) < vocabulary:
-            print(f"{vocabulary:,} pieces were asked for, but no further pair of pieces occurs {minimum:,} times.")
+            print(f"{vocabulary:,} pieces were requested, but no further pair of pieces occurs {minimum:,} times.")
         for remark in _remarks(repairs, counter):
             print(remark)
         print(f"fingerprint {tokenizer.fingerprint}")
@@ -137,7 +137,7 @@ def extend(
     errors
         Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted.
     """
-    with claimed(out):
+    with claim(out):
         _check_out(out)
         if out.resolve() in (folder.resolve(), folder.resolve().parent if folder.is_file() else None):
             raise UserError(f"{out} holds the vocabulary to extend, which stays as it is. Give another --out.")

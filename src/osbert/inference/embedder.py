@@ -32,10 +32,10 @@ SHORTEST = 5
 """The least tokens into which a pair fits."""
 
 
-def settled(options: EmbeddingOptions, engine: Engine) -> VectorSettings:
-    """Return the settings; what `options` leave open is the model's own: its pooling, length and normalisation.
+def vector_settings(options: EmbeddingOptions, engine: Engine) -> VectorSettings:
+    """Return the settings for vectors. Options that are None take the model's own pooling, length or normalisation.
 
-    Raises UserError with all that cannot be.
+    Raises UserError that lists every setting which the model does not support.
     """
     model = _own(engine, options)
     longest = engine.packer.length
@@ -57,8 +57,8 @@ def settled(options: EmbeddingOptions, engine: Engine) -> VectorSettings:
 
 
 def remarks(options: EmbeddingOptions, engine: Engine) -> list[str]:
-    """Return what a user should know: where the settings come from, and what the model is not made for."""
-    settings, model = settled(options, engine), _own(engine, options)
+    """Return remarks for the user: the source of the settings, and uses that the model was not trained for."""
+    settings, model = vector_settings(options, engine), _own(engine, options)
     return [*_told(engine.folder, settings, model), *_fewer(settings, engine)]
 
 

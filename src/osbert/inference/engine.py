@@ -16,7 +16,7 @@ from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
 from osbert.inference.backend import Backend, Vectors
-from osbert.inference.embedder import Embedder, settled
+from osbert.inference.embedder import Embedder, vector_settings
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions
@@ -130,7 +130,7 @@ class Engine:
             raise TypeError("embed takes a list of texts: embed([text])")
         for remark in self.not_applied:
             warnings.warn(remark, stacklevel=2)
-        embedder = self.embedder(EmbeddingOptions(layers=_spelt(layers), **options), tokens=tokens)
+        embedder = self.embedder(EmbeddingOptions(layers=_spell(layers), **options), tokens=tokens)
         groups = [
             embedder.sequences((text,) if isinstance(text, str) else text, place) for place, text in enumerate(texts)
         ]
@@ -139,14 +139,14 @@ class Engine:
         return embedder.vectors(groups)
 
     def embedder(self, options: EmbeddingOptions, *, tokens: int = TOKENS) -> Embedder:
-        """Return what makes such vectors. Its sequences are no longer than the engine's own."""
+        """Return an Embedder with these options. Its sequences are no longer than the engine's own."""
         if (options, tokens) not in self._embedders:
-            self._embedders[options, tokens] = Embedder(self, settled(options, self), tokens=tokens)
+            self._embedders[options, tokens] = Embedder(self, vector_settings(options, self), tokens=tokens)
         return self._embedders[options, tokens]
 
     @cached_property
     def not_applied(self) -> tuple[str, ...]:
-        """Return what the files of a sentence model ask for that its vectors are made without."""
+        """Return the steps in a sentence model's files that its vectors leave out."""
         own = self.sentence_model("mean")
         return own.remarks if own else ()
 
@@ -192,7 +192,7 @@ def _read_sentences(folder: Path) -> SentenceModel | UserError | None:
         return error
 
 
-def _spelt(layers: LayerChoice) -> str:
+def _spell(layers: LayerChoice) -> str:
     """Return numbers of layers as the command line has them; a list of one keeps its comma, and so its axis."""
     if isinstance(layers, str | int):
         return str(layers)

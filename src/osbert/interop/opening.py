@@ -1,6 +1,6 @@
-"""How a folder is opened: whether code that it names is imported, and whether its files are compared with their hashes.
+"""Settings for opening a folder: whether to import code that it names, and to verify the hashes of its files.
 
-Every function that opens a folder takes one `Opening`, and every verb offers its two settings.
+Every function that opens a folder takes one `Opening`, and every command that opens one has its two options.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from osbert.training.run_folder import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """The settings of opening a folder. The defaults suit a folder from a stranger."""
+    """The settings for opening a folder. The defaults are safe for a folder of unknown origin."""
 
     trust: bool = False
     """Import the code that a recipe file or a folder's recipe.toml names, such as task = "mypackage.spam". Only for
-    files whose author you trust: such code can do all that you can do."""
+    files whose author you trust: the code runs with all of your permissions."""
     verify: bool = True
     """Compare the files of a finished run with the hashes in its run.json before they are used."""
 
     @property
     def again(self) -> Opening:
-        """Return how the same folder is opened once more: its hashes have been compared."""
+        """Return the settings for opening the same folder again, without a second comparison of hashes."""
         return replace(self, verify=False)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the options that give a command these settings."""
+        """Return the command-line options for these settings."""
         return (*(["--trust"] if self.trust else []), *([] if self.verify else ["--no-verify"]))
 
     def check(self, folder: Path) -> None:
-        """Raise UserError if a file of a finished run differs from the one that the run wrote, unless `verify` is off.
+        """Raise UserError if a file of a finished run has changed since the run wrote it, unless `verify` is off.
 
-        A folder without hashes passes: one that is not a run of osbert's, or a run of an earlier version.
+        A folder without hashes passes: a run of an earlier version, or a folder that osbert did not write.
         """
         if not self.verify:
             return
         problems = Problems(heading=f"{folder} is not as its run wrote it")
         for name in RunFolder(folder).changed():
             problems.add(
-                f"{folder / name}: its SHA-256 is not that in run.json. Copy it again from where it is whole. If "
-                "you have changed it on purpose, give --no-verify (in Python: verify=False)."
+                f"{folder / name}: its SHA-256 differs from that in run.json. Copy it again from an undamaged "
+                "copy. If you have changed it on purpose, give --no-verify (in Python: verify=False)."
             )
         problems.stop_if_any()
 
 
 CAREFUL = Opening()
-"""How a folder is opened unless the user says otherwise."""
+"""The default settings."""

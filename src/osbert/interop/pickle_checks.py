@@ -1,7 +1,7 @@
-"""Checks of a PyTorch file before torch reads it: what its pickle names, and what its parts take in memory.
+"""Checks of a PyTorch file before torch reads it: the names in its pickle, and the memory that its parts need.
 
-`torch.load(weights_only=True)` runs no code, but it makes byte arrays and tensors of any size that a pickle asks for,
-and it unpacks compressed parts. A file of weights needs neither.
+`torch.load(weights_only=True)` runs no code, but it allocates byte arrays and tensors of any size that a pickle states,
+and it decompresses parts. A file of weights needs neither.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ NAMED = re.compile(
     r"collections OrderedDict|torch\.nn\.parameter Parameter|torch Size|torch (\w+Storage|u?int\d+|b?float\d+\w*|bool)"
     r"|torch\.storage \w+Storage|torch\._utils _rebuild_(tensor|tensor_v2|tensor_v3|parameter)"
 )
-"""What a pickle of tensors by name is made of."""
+"""The names that occur in a pickle of a state_dict."""
 STEPS = 2_000_000
-"""Most instructions of a pickle; it takes about 20 for a tensor."""
+"""Most instructions of a pickle; a tensor takes about 20."""
 PICKLES = 5
 """Pickles at the beginning of a file of PyTorch before 1.6: two numbers, the machine, the tensors and their keys."""
 SHARED = 4
-"""Times that a file's bytes may be tensors: tied ones are kept once, and a share of it may be views."""
+"""Most bytes of tensors per byte of the file. Above 1, since tied tensors and views share their storage."""
 
 
 def check_pickle(path: Path) -> None:
-    """Raise ValueError that says what a file has that no file of weights has."""
+    """Raise ValueError if a file contains something that no file of weights contains."""
     with path.open("rb") as file:
         try:
             _check(file, path.stat().st_size)
         except (ValueError, MemoryError):
             raise
-        except Exception as error:  # what damage makes of an archive or a pickle has no one class
+        except Exception as error:  # damaged archives and pickles raise errors of many classes
             raise ValueError(f"its parts cannot be found ({error})") from error
 
 
 def check_tensors(tensors: Mapping[str, Tensor], size: int) -> None:
-    """Raise ValueError where tensors from a file of `size` bytes would take far more when they are copied."""
+    """Raise ValueError if tensors from a file of `size` bytes would take far more memory once copied."""
     for name, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.device.type != "cpu":
             raise ValueError(f"{name} is no plain tensor")
@@ -62,7 +62,7 @@ def _check(file: IO[bytes], size: int) -> None:
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
             raise ValueError("its parts are compressed, which PyTorch's are not")
         if sum(part.file_size for part in parts) > size:
-            raise ValueError("its parts are larger together than the file")
+            raise ValueError("its parts are together larger than the file")
         for part in parts:
             if part.filename.endswith(".pkl"):
                 with archive.open(part) as pickle:
@@ -74,4 +74,4 @@ def _check_steps(pickle: IO[bytes]) -> None:
         if count > STEPS:
             raise ValueError(f"its pickle has more than {STEPS:,} instructions")
         if step.name in ("GLOBAL", "INST") and not NAMED.fullmatch(str(argument)):
-            raise ValueError(f"its pickle names {str(argument).replace(' ', '.')}, which is not of weights")
+            raise ValueError(f"its pickle names {str(argument).replace(' ', '.')}, which does not belong to weights")

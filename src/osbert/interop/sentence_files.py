@@ -22,7 +22,7 @@ LENGTHS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 TOKENIZER = "tokenizer_config.json"
 ENDLESS = 2**31
-"""No text has as many tokens: what others write for a tokenizer without a bound is above it."""
+"""Above the length of any text: tokenizer files without a limit store a larger number."""
 FIELD = "osbert_sentences"
 """The field of a config."""
 OURS = get_args(Pooling)

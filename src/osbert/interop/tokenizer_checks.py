@@ -1,8 +1,8 @@
-"""Checks of a tokenizer.json before the tokenizers library reads it: what it would abort, hang or run out of memory on.
+"""Checks of a tokenizer.json for values on which the tokenizers library would abort, hang or run out of memory.
 
-The library panics on many wrong values, which `guarded.native` catches. On others it ends the process or never returns:
-a prefix that cuts a piece inside a character, pieces of a million characters, replacements that double a text again
-and again. These are refused here.
+The library panics on many wrong values, which `guarded.native` catches. Other values end the process or never return: a
+prefix that cuts a piece inside a character, pieces of a million characters, replacements that double a text many times.
+This module refuses them.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any
 from osbert.errors import UserError
 
 PIECES = 1 << 20
-"""Most pieces, here and in a vocab.txt; XLM-V, the largest vocabulary of an encoder, has 901,629."""
+"""Most pieces of a vocabulary, here and in a vocab.txt. XLM-V has 901,629, the most of any known encoder."""
 PIECE = 1000
 """Most characters of a piece."""
 NODES = 1_000_000
-"""Nodes of a Unigram model's tree of pieces (one for each distinct prefix, of 340 bytes) that are always allowed."""
+"""Nodes of a Unigram model's trie (one of 340 bytes per distinct prefix) that are always allowed."""
 NODE_BYTES = 16
-"""Bytes of the file for each node beyond."""
+"""Bytes of the file required for each further node."""
 STEPS = 2000
-"""Most values in the parts that are not the model."""
+"""Most values in the parts other than the model."""
 GROWTH = 10_000
 """Most times that normalizers and pre-tokenizers may lengthen a text."""
 COMPATIBILITY = 18
-"""Most characters that one becomes by NFKC, NFKD or a map that stands for them."""
+"""Most characters that NFKC, NFKD or a precompiled map makes from one character."""
 BYTES = 3
-"""Most that one becomes by ByteLevel, which makes a character of each byte."""
+"""Most characters that ByteLevel makes from one character: one per byte."""
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 
 Content = Mapping[str, Any]
 
 
 def check_tokenizer(content: Content, size: int) -> None:
-    """Raise UserError that says which part of a tokenizer.json is not read. `size`: characters of the file."""
+    """Raise UserError that names the first bad value of a tokenizer.json. `size`: characters of the file."""
     model = content.get("model")
     if not isinstance(model, dict):
         raise UserError("it has no model.")
@@ -45,9 +45,11 @@ def check_tokenizer(content: Content, size: int) -> None:
     added = [(one["content"], one["id"]) for one in content.get("added_tokens") or ()]
     for piece, number in [*pieces, *added]:
         if not isinstance(piece, str) or len(piece) > PIECE:
-            raise UserError(f"a piece is {str(piece)[:20]!r}..., where a text of at most {PIECE:,} characters is read.")
+            raise UserError(
+                f"a piece is {str(piece)[:20]!r}..., but a piece must be a text of at most {PIECE:,} characters."
+            )
         if type(number) is not int or not 0 <= number < PIECES:
-            raise UserError(f"the piece {piece!r} has the id {number!r}, where a number below {PIECES:,} is read.")
+            raise UserError(f"the piece {piece!r} has the id {number!r}, but an id must be a number below {PIECES:,}.")
     _check_prefix(model)
     if model.get("type") == "Unigram" or isinstance(model.get("vocab"), list):
         _check_tree([piece for piece, _ in pieces], size)
@@ -55,7 +57,7 @@ def check_tokenizer(content: Content, size: int) -> None:
 
 
 def _pieces(model: Content) -> Iterator[tuple[Any, Any]]:
-    """Yield the pieces of a model with their ids: BPE lists them by id, Unigram in their order with a score."""
+    """Yield the pieces of a model with their ids. BPE maps piece to id; Unigram lists [piece, score] by id."""
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):
         yield from vocabulary.items()
@@ -66,7 +68,7 @@ def _pieces(model: Content) -> Iterator[tuple[Any, Any]]:
 
 
 def _check_prefix(model: Content) -> None:
-    """The library cuts the prefix off the second part of a merge without looking whether it is there."""
+    """Raise UserError if the second part of a merge lacks the prefix: the library removes it without a check."""
     prefix = model.get("continuing_subword_prefix") or ""
     for merge in (model.get("merges") or ()) if prefix else ():
         parts = merge.split(" ") if isinstance(merge, str) else merge
@@ -78,11 +80,11 @@ def _check_tree(pieces: Iterable[str], size: int) -> None:
     ordered = sorted(pieces)
     most = NODES + size // NODE_BYTES
     if sum(map(len, ordered)) > most and sum(_new(one, other) for one, other in pairwise(["", *ordered])) > most:
-        raise UserError(f"its pieces have more than {most:,} different beginnings, more than a language has.")
+        raise UserError(f"its pieces have more than {most:,} different prefixes, more than a language has.")
 
 
 def _new(before: str, piece: str) -> int:
-    """Return the prefixes of a piece that the piece before it, in order, does not have."""
+    """Return the number of prefixes of a piece that the preceding piece in sorted order does not have."""
     return len(piece) - next((n for n, (a, b) in enumerate(zip(before, piece)) if a != b), min(len(before), len(piece)))
 
 
@@ -92,20 +94,22 @@ def _check_parts(parts: list[Any]) -> None:
         part = waiting.pop()
         seen += 1
         if isinstance(part, str) and len(part) > PIECE:
-            raise UserError(f"a setting is a text of {len(part):,} characters, where at most {PIECE:,} are read.")
+            raise UserError(f"a setting is a text of {len(part):,} characters; at most {PIECE:,} are allowed.")
         if isinstance(part, dict):
             growth *= _growth(part)
             waiting += [value for name, value in part.items() if name != "precompiled_charsmap"]
         elif isinstance(part, list):
             waiting += part
         if seen + len(waiting) > STEPS:
-            raise UserError(f"its normalizer and what follows have more than {STEPS:,} values.")
+            raise UserError(
+                f"its normalizer, pre-tokenizer, post-processor and decoder have more than {STEPS:,} values."
+            )
         if growth > GROWTH:
             raise UserError(f"its normalizers can make a text more than {GROWTH:,} times as long.")
 
 
 def _growth(step: Content) -> int:
-    """Return how many times as long a step of the tokenizer can make a text."""
+    """Return the factor by which a step of the tokenizer can lengthen a text."""
     kind = step.get("type")
     if kind == "Replace":
         return max(1, len(str(step.get("content", ""))))
@@ -115,9 +119,9 @@ def _growth(step: Content) -> int:
 
 
 def _longest(encoded: Any) -> int:
-    """Return the most bytes that a map makes of a character.
+    """Return the most bytes to which a precompiled map can expand one character.
 
-    It has the size of its trie in 4 bytes, the trie, and texts that end in zero bytes.
+    The map consists of the trie's size in 4 bytes, the trie, and zero-terminated texts.
     """
     try:
         content = base64.b64decode(encoded or "", validate=True)

@@ -38,7 +38,7 @@ class Architecture(Sizes):
     activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
     """The curve between the two feed-forward layers; gelu_tanh is GELU's tanh approximation."""
     positions: Literal["learned", "rotary"] = "learned"
-    """How a token's place is told: a learned vector added to the input, or queries and keys turned by angles."""
+    """Position encoding: a learned vector added to the input, or rotation of queries and keys (rotary)."""
     first_position: int = 0
     """Learned vectors before that of a sequence's first token, which no token has; RoBERTa: 2."""
     embedding: int = 0

@@ -1,4 +1,4 @@
-"""The weights that a model starts from: normals, cut for encoders and uncut for the layers that make scores."""
+"""Initial weights: truncated normals for encoders, untruncated normals for the output layers of heads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def initialise(module: nn.Module, deviation: float) -> None:
-    """Start all weights of `module` afresh: N(0, deviation) cut at two deviations, biases 0, norms 1.
+    """Initialise all weights of `module`: N(0, deviation) truncated at two deviations, biases 0, norms 1.
 
-    Recurrent layers start as torch's do, evenly between plus and minus one over the root of their width.
+    Recurrent layers use torch's own: uniform in plus or minus 1 / sqrt(width).
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
@@ -25,17 +25,17 @@ def initialise(module: nn.Module, deviation: float) -> None:
 
 @torch.no_grad()
 def initialise_scores(layer: nn.Linear, deviation: float) -> None:
-    """Start the layer that makes a head's scores afresh: N(0, deviation), and biases 0.
+    """Initialise the output layer of a head: N(0, deviation), and biases 0.
 
-    As transformers does. google-research/bert cuts this normal, too, at two deviations, which leaves 0.88 of them; in
-    the few steps of fine-tuning taggers were seen to learn the later for it (docs/results.md).
+    As transformers does. google-research/bert truncates this normal, too, at two deviations, which reduces the standard
+    deviation to 0.88 of it; taggers were seen to learn later with it in the few steps of fine-tuning (docs/results.md).
     """
     nn.init.normal_(layer.weight, 0, deviation)
     nn.init.zeros_(layer.bias)
 
 
 def _truncated_normal(weight: Tensor, deviation: float) -> None:
-    """Draw from the normal and draw again what lies outside; torch's own trunc_normal_ takes several times longer."""
+    """Draw from the normal, and redraw the values outside; torch's trunc_normal_ takes several times longer."""
     weight.normal_(0, deviation)
     outside = torch.nonzero(weight.view(-1).abs() > 2 * deviation).view(-1)
     while len(outside):

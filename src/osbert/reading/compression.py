@@ -1,4 +1,4 @@
-"""Compressed files, read as streams: .gz, .xz, .bz2 and .zst; one that is cut short or damaged is an error."""
+"""Compressed files (.gz, .xz, .bz2, .zst) as streams; a truncated or damaged file is an error."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import Any, BinaryIO, Protocol, cast
 from osbert.errors import UserError
 
 BUFFER = 1 << 16
-"""Bytes of a table read at a time."""
+"""Buffer size in bytes for reading a table."""
 NESTED = 8
-"""Most archives, or compressions of one file, inside each other."""
+"""Deepest nesting of archives, or of compressions of one file."""
 WINDOW = 1 << 28
-"""Bytes that a decompressor may hold, or 8 times the file's size for larger ones (zstd --long=31, xz --lzma2=dict)."""
+"""Most bytes of a decompressor's window. Larger files may use 8 times their size (zstd --long=31, xz --lzma2=dict)."""
 ARCHIVES = {".tgz": ".tar.gz", ".txz": ".tar.xz", ".tbz2": ".tar.bz2", ".tzst": ".tar.zst"}
-"""Short endings of compressed archives, and what they stand for."""
+"""Short endings of compressed archives -> the long forms."""
 
 
 class Stream(io.RawIOBase):
-    """Bytes of an open input; damage in the compression becomes a UserError with file and offset."""
+    """The bytes of an open input. Damaged compressed data raises UserError with the file and the offset."""
 
     def __init__(self, raw: BinaryIO, *, name: str) -> None:
-        """Read from `raw`; `name` is what the user calls it."""
+        """Read from `raw`; `name` is its name in messages."""
         self.raw = raw
         self.name = name
         self.offset = 0
@@ -39,7 +39,7 @@ class Stream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer with the next bytes, and return how many there were."""
+        """Fill a buffer with the next bytes and return their number."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -53,7 +53,7 @@ class Stream(io.RawIOBase):
         except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.ReadError) as error:
             raise self._damaged(error) from error
         except Exception as error:
-            if type(error).__name__ == "ZstdError":  # its class lives in a library that is imported only when needed
+            if type(error).__name__ == "ZstdError":  # its class is in a library that is imported only when needed
                 raise self._damaged(error) from error
             raise
         self.offset += len(data)
@@ -77,7 +77,7 @@ class Member(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the member has ended, its checksum included."""
+        """Whether the end of the member, including its checksum, was reached."""
         ...
 
     @property
@@ -87,26 +87,26 @@ class Member(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """The input behind the member's end."""
+        """The input after the end of the member."""
         ...
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """Return the next bytes of the content, about `max_length` at most."""
+        """Return the next decompressed bytes, at most about `max_length`."""
         ...
 
 
 class Members(io.RawIOBase):
-    """Reads a compressed file, all of its members one after the other.
+    """Reads all members of a compressed file in order.
 
-    The readers of the standard library and of zstandard are not strict: some take a file that ends within a member, or
-    before its first one, for a whole file, others ignore what follows a member and is no member.
+    The readers of the standard library and of zstandard are not strict: some accept a file that ends inside a member or
+    before the first one, others ignore trailing data after a member.
     """
 
     FEED = 2048
-    """Compressed bytes taken at a time: few, for each can stand for tens of thousands."""
+    """Compressed bytes per read: few, since each can expand to tens of thousands."""
 
     def __init__(self, raw: BinaryIO, start: Callable[[], Member], *, padding: bytes = b"") -> None:
-        """Read from `raw`, with a decompressor from `start` for each member; `padding` may stand behind a member."""
+        """Read from `raw`, with a new decompressor from `start` for each member; `padding` may follow a member."""
         self.raw = raw
         self.start = start
         self.padding = padding
@@ -117,13 +117,13 @@ class Members(io.RawIOBase):
         self.error: Exception | None = None
 
     def read(self, size: int = -1) -> bytes:
-        """Return `size` bytes, fewer before damage or the end; raises what the decompressor raises, and EOFError."""
+        """Return `size` bytes, or fewer before damage or the end. Raises the decompressor's errors, and EOFError."""
         pieces = [self.waiting]
         found = len(self.waiting)
         while found < size and self.error is None:
             try:
                 piece = self._piece(size - found)
-            except Exception as error:  # what comes before the damage is returned first
+            except Exception as error:  # return the bytes before the damage first
                 self.error = error
                 break
             if piece is None:
@@ -143,7 +143,7 @@ class Members(io.RawIOBase):
         super().close()
 
     def _piece(self, most: int) -> bytes | None:
-        """Return the next bytes, which may be none yet; None at the file's end."""
+        """Return the next bytes, possibly b""; None at the end of the file."""
         if not self.fed and (self.member is None or self.member.needs_input):
             self.fed = self.raw.read(self.FEED)
             if not self.fed:
@@ -161,11 +161,11 @@ class Members(io.RawIOBase):
         return piece
 
     def _finish(self) -> None:
-        """Raise EOFError unless the last member, and there must be one, is whole."""
+        """Raise EOFError if there is no member or the last one is incomplete."""
         if self.member is not None:
-            raise EOFError("it ends before its compressed data do")
+            raise EOFError("its compressed data are incomplete")
         if not self.begun:
-            raise EOFError("it holds no compressed data")
+            raise EOFError("it contains no compressed data")
 
 
 class _Gzip:
@@ -191,7 +191,7 @@ class _Gzip:
 
 
 class _Frame:
-    """A Zstandard frame. The library sets no limit to the output; the little input that it gets at a time does."""
+    """A Zstandard frame. The library does not limit its output, so each call gets little input."""
 
     needs_input = True
 
@@ -222,18 +222,18 @@ COMPRESSIONS: dict[str, Callable[[BinaryIO], Members]] = {
 
 
 def _window(raw: BinaryIO) -> int:
-    """Return how many bytes may be held to decompress a file."""
+    """Return the largest window, in bytes, for decompressing a file."""
     try:
         size = os.fstat(raw.fileno()).st_size
-    except (AttributeError, OSError):  # a file within an archive
+    except (AttributeError, OSError):  # a file inside an archive
         size = 0
     return min(1 << 31, max(WINDOW, 8 * size))
 
 
-def unpacked(name: str) -> tuple[str, list[str]]:
-    """Return the name without its compression endings, and these, the outermost first.
+def split_compressions(name: str) -> tuple[str, list[str]]:
+    """Return the name without its compression endings, and the endings, outermost first.
 
-    >>> unpacked("a.csv.gz"), unpacked("b.tgz"), unpacked("c.csv")
+    >>> split_compressions("a.csv.gz"), split_compressions("b.tgz"), split_compressions("c.csv")
     (('a.csv', ['.gz']), ('b.tar', ['.gz']), ('c.csv', []))
     """
     packed: list[str] = []
@@ -249,9 +249,9 @@ def unpacked(name: str) -> tuple[str, list[str]]:
             return name, packed
 
 
-def decompressed(raw: BinaryIO, name: str, *, shown: str) -> Stream:
-    """Return the content of an open file, uncompressed as its name says; `shown` is what messages call it."""
-    endings = unpacked(name)[1]
+def decompress(raw: BinaryIO, name: str, *, shown: str) -> Stream:
+    """Return the decompressed content of an open file, by the endings of `name`; `shown` is its name in messages."""
+    endings = split_compressions(name)[1]
     if len(endings) > NESTED:
         raise UserError(f"{shown}: more than {NESTED} compressions inside each other. Unpack it first.")
     for ending in endings:
@@ -260,5 +260,5 @@ def decompressed(raw: BinaryIO, name: str, *, shown: str) -> Stream:
 
 
 def open_packed(path: Path) -> io.BufferedReader:
-    """Open a file, uncompressed as its name says. What is read from it raises UserError where it is damaged."""
-    return io.BufferedReader(decompressed(path.open("rb"), path.name, shown=str(path)), BUFFER)
+    """Open a file and decompress it by the endings of its name. Reading damaged data raises UserError."""
+    return io.BufferedReader(decompress(path.open("rb"), path.name, shown=str(path)), BUFFER)

@@ -16,7 +16,7 @@ from typing import Literal, TextIO
 from osbert.errors import Problems, UserError
 from osbert.guarded import parse_json
 from osbert.reading.columns import is_known
-from osbert.reading.compression import open_packed, unpacked
+from osbert.reading.compression import open_packed, split_compressions
 from osbert.reading.delimited import parse
 from osbert.reading.encodings import guess_encoding
 from osbert.reading.parquet import read_columns
@@ -142,7 +142,7 @@ def find_format(path: Path, reading: Reading) -> Format:
 
 def plain_suffix(path: Path) -> str:
     """Return ".csv" for reviews.csv and for reviews.csv.xz."""
-    return Path(unpacked(path.name)[0]).suffix.lower()
+    return Path(split_compressions(path.name)[0]).suffix.lower()
 
 
 def find_encoding(path: Path, asked: str = "") -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, cast
 
 from osbert.errors import Problems, UserError
-from osbert.reading.compression import NESTED, Stream, decompressed, unpacked
+from osbert.reading.compression import NESTED, Stream, decompress, split_compressions
 
 Kind = Literal["text", "json", "parquet", "wikipedia"]
 BLOCK = 1 << 20
@@ -99,7 +99,7 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
 
 def kind_of(name: str) -> Kind | Literal["tar"] | None:
     """Return what a file name says the content is once uncompressed; None when it does not say."""
-    stem, packed = unpacked(name)
+    stem, packed = split_compressions(name)
     ending = Path(stem).suffix.lower()
     if ending == ".tar":
         return "tar"
@@ -129,7 +129,7 @@ class OpenInput:
     def _open(self, raw: BinaryIO, name: str, shown: str, depth: int = 0) -> Iterator[Part]:
         if depth > NESTED:
             raise UserError(f"{shown}: more than {NESTED} archives inside each other. Unpack it first.")
-        stream = decompressed(raw, name, shown=shown)
+        stream = decompress(raw, name, shown=shown)
         kind = kind_of(name)
         if kind == "tar":
             yield from self._members(stream, shown, depth)

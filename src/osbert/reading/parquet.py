@@ -46,7 +46,7 @@ def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
                 bad = [(row + place, name) for name, column in zip(names, batch.columns) for place in _bad(column)]
                 number, name = min(bad)
                 raise UserError(
-                    f"{path}, row {number + 1:,}: what is in the column '{name}' is not UTF-8 ({error.reason})."
+                    f"{path}, row {number + 1:,}: the value in the column '{name}' is not UTF-8 ({error.reason})."
                 ) from error
             row += len(batch)
 
@@ -78,7 +78,7 @@ def _bad(column: Any) -> list[int]:
 
 
 def _values(column: Any, row: int, name: str, errors: Errors, repairs: Repairs) -> list[str | None]:
-    """Return the texts of a column, of which the first is in `row`; what is not UTF-8 is replaced, or a UserError."""
+    """Return a column's texts; the first is in `row`. Bytes that are not UTF-8 are replaced or raise UserError."""
     try:
         texts: list[str | None] = column.to_pylist()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""File signatures: what a file is by its first bytes, where it is no text, and what to do with it."""
+"""File signatures: the format of a file that is not text, by its first bytes, and advice on what to do with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 LONGEST = 16
-"""Bytes that a signature takes at most."""
+"""Length of the longest signature in bytes."""
 
 _SHEET = "save it as CSV (UTF-8) in its program"
 _DOCUMENT = "save its text as .txt (UTF-8) in its program"
@@ -26,7 +26,7 @@ _SIGNATURES = (
     (b"Rar!\x1a\x07", "a RAR archive: unpack it"),
 )
 _BZIP2 = b"1AY&SY"
-"""The start of a bzip2 file's first block, behind "BZh" and a digit, which a text may begin with."""
+"""The start of a bzip2 file's first block. It follows "BZh" and a digit, with which a text may begin, too."""
 _ZIP = b"PK\x03\x04"
 _PACKAGES = (
     ("xl/", f"an Excel workbook (.xlsx): {_SHEET}"),
@@ -38,7 +38,7 @@ _PACKAGES = (
 
 
 def foreign(start: bytes, path: Path) -> str:
-    """Return what a file of no text is and what to do, "" where its first bytes, `start`, may be text.
+    """Return the format of a file and what to do with it; "" if its first bytes, `start`, may be text.
 
     >>> foreign(b"%PDF-1.7", Path("a.csv"))
     'a PDF file: extract its text, as with pdftotext'
@@ -53,11 +53,11 @@ def foreign(start: bytes, path: Path) -> str:
 
 
 def _package(path: Path) -> str:
-    """Return what a ZIP archive is: an office program's file is one, too."""
+    """Return the format of a ZIP archive, which may be the file of an office program."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):  # cut short, or compressed once more
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):  # truncated, or compressed once more
         return f"a ZIP archive or an office file (.xlsx, .ods): unpack it, or {_SHEET}"
     for begin, what in _PACKAGES:
         if any(name.startswith(begin) for name in names):

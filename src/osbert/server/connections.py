@@ -1,8 +1,8 @@
-"""Connections: strict HTTP/1.1, time-outs for those that send or take nothing, and a bound below the file limit.
+"""Connections: strict HTTP/1.1, time-outs for idle clients, and a maximum number below the limit on open files.
 
-uvicorn's protocol has a time-out only for a connection that was answered once. Here every connection has a time for the
-header of its next request and for taking its answer. At the bound, the one that has been silent longest gives way, so
-that silent sockets, however many, do not keep others out.
+uvicorn's protocol has a time-out only for a connection that has had one response. Here every connection has a time-out
+for the header of its next request and for reading its response. At the maximum, a new connection closes the one that
+has been silent longest, so that silent sockets, however many, do not lock out other clients.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from osbert.server.metrics import Metrics
 from osbert.server.schemas import Refused
 
 SLICE = 1 << 11
-"""Bytes that are read at a time: a chunked body can have a chunk in every six, and each costs time in the loop."""
+"""Bytes per read. A chunked body can have a chunk in every six bytes, and each chunk takes time in the event loop."""
 RATE = 50_000
-"""Bytes a second at which an answer is taken at least."""
+"""Lowest rate, in bytes per second, at which a client must read its response."""
 BURST = 32
-"""Most connections that asyncio accepts before it does anything else; a low limit on open files makes it fewer."""
+"""Most connections that asyncio accepts in one round of its loop; fewer under a low limit on open files."""
 OWN = 32
-"""Files that the server needs for itself; each worker takes PER_WORKER more while it starts."""
+"""Open files that the server itself needs; each worker needs PER_WORKER more while it starts."""
 PER_WORKER = 8
 FEWEST = 8
-"""Connections without which there is no serving."""
+"""Fewest connections with which the server starts."""
 SECONDS_BETWEEN_LINES = 60.0
-"""Seconds before the log says the same again."""
+"""Fewest seconds between two equal lines in the log."""
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 HEAD_END = re.compile(rb"\n\r?\n")
 FOLDED = re.compile(rb"\n[ \t]")
@@ -47,46 +47,46 @@ LENGTH = re.compile(rb"^content-length[ \t]*:([^\n]*)", re.IGNORECASE | re.MULTI
 
 
 class Room:
-    """How many connections there may be at a time, and which of them could give way."""
+    """The open connections, their maximum number, and which one to close at that maximum."""
 
     def __init__(self, limits: Limits, metrics: Metrics, *, workers: int) -> None:
-        """Find the bound. Raises UserError when the limit on open files leaves no room."""
+        """Compute the maximum. Raises UserError if the limit on open files leaves fewer than FEWEST connections."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         unlimited = files == resource.RLIM_INFINITY
         self.idle = limits.idle
         self.burst = BURST if unlimited else max(1, min(BURST, files // 16))
         self.most = limits.connections
         if not unlimited:
-            # asyncio closes a connection two rounds of its loop after it accepted one too many
+            # asyncio closes a connection two rounds of its loop after it has accepted one too many
             needed = len(os.listdir("/dev/fd")) + OWN + PER_WORKER * workers + 3 * self.burst
             self.most = min(self.most, files - needed)
             if files - needed < FEWEST:
                 raise UserError(
-                    f"The limit on open files is {files}, and the server needs {needed + FEWEST} at least: raise it "
+                    f"The limit on open files is {files}, but the server needs at least {needed + FEWEST}: raise it "
                     "with ulimit -n."
                 )
         self.metrics = metrics
         self.open: set[Connection] = set()
-        self.silent: dict[Connection, None] = {}  # those whose request is not whole, the longest silent first
+        self.silent: dict[Connection, None] = {}  # connections with an incomplete request, the longest silent first
         self._said: dict[str, float] = {}
         metrics.connections.set_function(lambda: len(self.open))
 
     def enter(self, connection: Connection) -> bool:
-        """Return whether a new connection may stay; one that is silent is closed for it where there are too many."""
+        """Add a connection and return whether it stays open. Above the maximum, close the longest silent one."""
         self.open.add(connection)
         self.silent[connection] = None
         if len(self.open) <= self.most:
             return True
         self.say(
-            f"{self.most} connections are open, as many as there may be (--connections, ulimit -n): the one that is "
-            "silent longest is closed for each new one."
+            f"{self.most} connections are open, which is the maximum (--connections, ulimit -n): each new one "
+            "closes the one that has been silent longest."
         )
         longest = next(iter(self.silent))
         longest.cut()
         return longest is not connection
 
     def leave(self, connection: Connection) -> None:
-        """Note that a connection is closed."""
+        """Remove a closed connection."""
         self.open.discard(connection)
         self.silent.pop(connection, None)
 
@@ -98,24 +98,24 @@ class Room:
             print(f"osbert serve: {line}", file=sys.stderr, flush=True)
 
     def handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log what broke in the loop; that no connection can be accepted for want of files is one line."""
+        """Log an error in the event loop. A lack of open files for new connections is one line a minute."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
-            self.say(f"connections cannot be accepted: {error.strerror}; the server goes on trying.")
+            self.say(f"connections cannot be accepted: {error.strerror}; the server keeps trying.")
         else:
             loop.default_exception_handler(context)
 
 
 class StrictParser(h11.Connection):
-    """A parser that refuses requests whose end a proxy before it could see elsewhere (request smuggling).
+    """A parser that refuses requests whose end a proxy in front of it could see elsewhere (request smuggling).
 
-    h11 takes folded header lines, Transfer-Encoding beside Content-Length, and equal lengths given twice.
+    h11 accepts folded header lines, Transfer-Encoding beside Content-Length, and the same Content-Length twice.
     """
 
     fault: h11.RemoteProtocolError | None = None
 
     def next_event(self) -> Any:
-        """Return the next event, as h11. Raises h11.RemoteProtocolError also at what is ambiguous."""
+        """Return h11's next event. Raises h11.RemoteProtocolError for ambiguous requests, too."""
         try:
             if self.their_state is h11.IDLE:
                 _check_head(self.trailing_data[0])
@@ -129,40 +129,40 @@ class StrictParser(h11.Connection):
 
 
 class Connection(H11Protocol, asyncio.BufferedProtocol):
-    """uvicorn's protocol with time-outs, reading a little at a time."""
+    """uvicorn's protocol with time-outs and small reads."""
 
-    buffer = bytearray(SLICE)  # of all connections: what is read is copied at once
+    buffer = bytearray(SLICE)  # shared by all connections: every read is copied out at once
 
     def __init__(self, *given: Any, room: Room, **named: Any) -> None:
-        """Take a place in `room`; the rest is uvicorn's."""
+        """Use `room`; the other arguments are uvicorn's."""
         super().__init__(*given, **named)
         self.conn = StrictParser(h11.SERVER, self.config.h11_max_incomplete_event_size or 1 << 14)
         self.room = room
         self.timers: dict[str, asyncio.TimerHandle] = {}
 
     def get_buffer(self, sizehint: int) -> bytearray:
-        """Return where to read to."""
+        """Return the buffer for the next read."""
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take in what was read."""
+        """Process the `nbytes` bytes in the buffer."""
         self.data_received(bytes(self.buffer[:nbytes]))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request, or close at once."""
+        """Start the timer for the first request, or close at once."""
         super().connection_made(transport)
         if self.room.enter(self):
             self._time("request", self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection and stop its timers."""
         self.room.leave(self)
         for name in tuple(self.timers):
             self._stop(name)
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Take in what came; the clock for the next request stands still while one is answered."""
+        """Process the received events. The timer for the next request stops while the server answers one."""
         super().handle_events()
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop("request")
@@ -170,7 +170,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
                 self.room.silent.pop(self, None)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the answer to be taken, and for the next request."""
+        """Start the timer for the next request."""
         if self in self.room.open:
             self.room.silent.pop(self, None)
             self.room.silent[self] = None
@@ -178,23 +178,23 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Begin to wait for the client to take what was written."""
+        """Start the timer for the client to read the response."""
         super().pause_writing()
         self._time("answer", self.cut)
 
     def resume_writing(self) -> None:
-        """End that wait."""
+        """Stop that timer."""
         super().resume_writing()
         self._stop("answer")
 
     def cut(self) -> None:
-        """Close the connection, whatever is under way on it."""
+        """Close the connection at once, even during a response."""
         self.room.metrics.cut.inc()
-        self.room.leave(self)  # now: the loop gets to closing it only after it has accepted others
+        self.room.leave(self)  # now: the loop closes it only after it has accepted others
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP in the server's own form, with the parser's reason."""
+        """Answer malformed HTTP with a refusal in the server's own format that contains the parser's reason."""
         fault = self.conn.fault if isinstance(self.conn, StrictParser) else None
         self._refuse(Refused(fault.error_status_hint if fault else 400, f"{msg} {fault or ''}".strip()))
 
@@ -203,10 +203,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.cut()
         else:
             self.room.metrics.cut.inc()
-            self._refuse(Refused(408, f"The request's header did not come within {self.room.idle:g} seconds."))
+            self._refuse(Refused(408, f"The request's header did not arrive within {self.room.idle:g} seconds."))
 
     def _refuse(self, refusal: Refused) -> None:
-        """Send a refusal, unless an answer has begun, and close."""
+        """Send a refusal, unless a response has begun, and close the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps(refusal.content()).encode()
             headers = [
@@ -220,13 +220,13 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
-        if self.cycle is not None:  # whoever works on the request learns that nobody waits for it
+        if self.cycle is not None:  # the handler of the request learns that the client is gone
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
 
     def _time(self, name: str, act: Callable[[], None]) -> None:
-        """Do `act` when the connection has been idle for too long, what is still to be taken at RATE aside."""
+        """Call `act` after the idle time-out, plus the time for reading the pending response at RATE."""
         self._stop(name)
         seconds = self.room.idle + self.transport.get_write_buffer_size() / RATE
         self.timers[name] = self.loop.call_later(seconds, act)
@@ -254,4 +254,4 @@ def _check_framing(request: h11.Request) -> None:
     if b"content-length" in names:
         raise h11.RemoteProtocolError("There are both Content-Length and Transfer-Encoding.")
     if request.http_version < b"1.1":
-        raise h11.RemoteProtocolError("Transfer-Encoding is of HTTP/1.1.")
+        raise h11.RemoteProtocolError("Transfer-Encoding needs HTTP/1.1.")

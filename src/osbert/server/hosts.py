@@ -1,7 +1,7 @@
-"""Which names a server answers to: a page of a stranger's site must not reach it under that site's name.
+"""Checks of Host and Origin: a web page of another site must not reach the server through DNS rebinding.
 
-DNS rebinding: a site lets its own name point to 127.0.0.1, so that the browser takes this server for the site's. The
-browser then still sends the site's name in Host, and in Origin where one site asks another.
+DNS rebinding: a site points its own name to 127.0.0.1, so that the browser treats this server as part of the site. The
+browser still sends the site's name in Host, and in Origin if the request is cross-origin.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ PORTS = {"http": "80", "https": "443"}
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The names that requests may use for this server, and the origins whose pages may ask it.
+    """The names that requests may use for this server, and the origins whose pages may send requests to it.
 
-    `names`: "*" is every name. An address in Host needs no listing, since rebinding needs a name.
+    `names`: "*" allows every name. An IP address in Host is always allowed, since rebinding needs a name.
     """
 
     names: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
 
     def check_names(self) -> None:
-        """Raise UserError at a name that no request can have."""
+        """Raise UserError if a name cannot occur in a Host header."""
         for name in self.names:
             host, port = _split(name)
             if name != "*" and not _is_address(_bare(name)) and (port or not host):
                 raise UserError(f"--host-names {name}: give a name such as models.example.org, without http and port.")
 
     def check(self, host: str | None, origin: str | None) -> None:
-        """Raise Refused: 421 when Host names another server, 403 when Origin is of another site's page.
+        """Raise Refused: 421 if Host names another server, 403 if Origin is the page of another site.
 
-        Without Host, as HTTP/1.0 may be, no browser asks.
+        A missing Host is allowed: HTTP/1.0 clients may leave it out, browsers never do.
         """
         if host is not None and not (self._known(_split(host)[0]) or _is_address(_split(host)[0])):
             raise Refused(
@@ -53,7 +53,7 @@ class Hosts:
             )  # fmt: skip
         if origin is not None and not self._may_ask(origin, host or ""):
             raise Refused(
-                403, f"Pages of {origin[:100]!r} may not ask this server; osbert serve --cors adds origins.",
+                403, f"Pages of {origin[:100]!r} may not use this server; osbert serve --cors adds origins.",
                 field="Origin",
             )  # fmt: skip
 
@@ -73,16 +73,16 @@ class Hosts:
 
 
 class HostCheck:
-    """Middleware that lets only those requests through that `hosts` admits; `refuse` makes the answer to the others."""
+    """Middleware that passes on the requests that `hosts` allows and answers the others with `refuse`."""
 
     def __init__(self, app: Any, *, hosts: Hosts, refuse: Callable[[Refused], Response]) -> None:
-        """Stand before `app`."""
+        """Wrap `app`."""
         self.app = app
         self.hosts = hosts
         self.refuse = refuse
 
     async def __call__(self, scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-        """Answer a request, or have it answered."""
+        """Pass a request on to the application, or refuse it."""
         answer = self.app
         if scope["type"] == "http":
             headers = Headers(scope=scope)
@@ -94,7 +94,7 @@ class HostCheck:
 
 
 def _split(place: str) -> tuple[str, str]:
-    """Return the name or address and the port of a Host header; empty where it is none.
+    """Return the name or address and the port of a Host header; empty strings if it is malformed.
 
     >>> [_split(place) for place in ("Localhost.:80", "[::1]:8000", "a@b", "")]
     [('localhost', '80'), ('::1', '8000'), ('', ''), ('', '')]

@@ -176,7 +176,7 @@ class Service:
 
 
 def application(service: Service, *, hosts: Hosts, page: Path = PAGE) -> FastAPI:
-    """Return the server's application; `hosts`: by which names it is asked, and by pages of which origins."""
+    """Return the server's application. `hosts`: the host names and origins that it accepts."""
     app = FastAPI(
         title="osbert", version=osbert.__version__, description=__doc__.partition("\n")[0],
         docs_url=None, redoc_url=None, redirect_slashes=False,

@@ -1,7 +1,7 @@
-"""Request bodies on their way in: bounded in bytes, seconds and values before they are parsed, and parsed off the loop.
+"""Reading of request bodies: their bytes, seconds and values are limited before parsing, which runs off the event loop.
 
-Parsing and validation hold the interpreter's lock, so a thread alone does not keep the server responsive. What bounds
-them is the count of values: a megabyte of `1,` is half a million values and seconds of validation.
+Parsing and validation hold the interpreter's lock, so a thread alone does not keep the server responsive. Their time
+depends on the number of values: a megabyte of `1,` is half a million values and takes seconds to validate.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from osbert.server.schemas import Refused
 LARGE = 1 << 14
 """Bytes above which a body is parsed in a thread."""
 TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]', re.DOTALL)
-"""A string of JSON, or what begins a value. Possessive, so that no body makes it go back: it reads each byte once."""
+"""A JSON string, or a character that starts a value. Possessive quantifiers prevent backtracking: time is linear."""
 
 
 class Intake:
-    """Reads and parses bodies, and knows how many bytes are on their way."""
+    """Reads and parses bodies, and counts the bytes of all bodies that are being received."""
 
     def __init__(self, limits: Limits) -> None:
-        """Bound bodies by `limits`."""
+        """Apply `limits` to every body."""
         self.limits = limits
         self.coming = 0
-        self._thread = ThreadPoolExecutor(1, "parser")  # one: parsers side by side would only contend for the lock
+        self._thread = ThreadPoolExecutor(
+            1, "parser"
+        )  # one: parallel parsers would only contend for the interpreter's lock
 
     async def read(self, schema: type[schemas.Request], request: HttpRequest, deadline: float) -> schemas.Request:
-        """Return a request's body, parsed and valid.
+        """Return the parsed and validated body of a request.
 
-        Raises Refused: 413 as soon as it is known to be too large, 429 when all bodies on their way take more memory
-        than a full queue, 422 when it does not fit the schema, 504 at `deadline` (time.monotonic).
+        Raises Refused: 413 as soon as the body is known to be too large, 429 if the bodies being received take more
+        memory than a full queue, 422 if the body does not fit the schema, 504 at `deadline` (time.monotonic).
         """
         body = bytearray()
         try:
@@ -46,7 +48,7 @@ class Intake:
                     return self._parsed(schema, body)
                 return await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, schema, body)
         except TimeoutError:
-            raise Refused(504, "The request did not come in its time.") from None
+            raise Refused(504, "The request did not arrive in time.") from None
         finally:
             self.coming -= len(body)
 
@@ -70,9 +72,9 @@ class Intake:
 
 
 def exceeds(body: bytes | bytearray, most: int) -> bool:
-    """Return whether JSON has more than about `most` values, in the time that it takes to read so many.
+    """Return whether a JSON text has more than about `most` values. The scan stops as soon as that is known.
 
-    No JSON has more than three tokens a value, with a key and a comma or bracket; what has is not worth a look.
+    Valid JSON has at most three tokens per value (key, value, comma or bracket). A text with more exceeds the limit.
 
     >>> [exceeds(b'{"a": [1, 2, 3], "b": "[,,,"}', most) for most in (4, 5)]
     [True, False]

@@ -63,7 +63,7 @@ class Model:
         `length`: the most tokens that it reads at once; of an encoder, those that its vectors are made of. `remarks`:
         what was odd about its folder, and what it asks for that its vectors are made without.
         """
-        from osbert.inference.embedder import settled
+        from osbert.inference.embedder import vector_settings
         from osbert.inference.fill import masks_of
 
         self.name = name
@@ -72,8 +72,8 @@ class Model:
         self.kind: Kind = kind(engine, masks=self.masks is not None)
         self.length = engine.packer.length
         if self.kind == "encoder":
-            # Its own pooling may not be here: that is told when it is asked for.
-            self.length = settled(EmbeddingOptions(pooling="mean"), engine).length
+            # Its own pooling may be unsupported: the first request for it gets the error.
+            self.length = vector_settings(EmbeddingOptions(pooling="mean"), engine).length
         self.remarks = (*engine.remarks, *engine.not_applied)
 
     def told(self) -> dict[str, Any]:

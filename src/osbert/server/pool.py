@@ -75,11 +75,11 @@ class _Worker:
     heard: float = 0.0
 
 
-class NoModel(Exception):
+class WorkerLoadError(Exception):
     """A worker that cannot load a model."""
 
     def __init__(self, failed: Failed) -> None:
-        """Say why, and which model where that is known."""
+        """Take the reason, and the model if it is known."""
         super().__init__(failed.message)
         self.model = failed.model
 
@@ -201,14 +201,14 @@ class Pool:
                 async with self._started() as (reader, worker):
                     told = await _message(reader)
                     if isinstance(told, Failed):
-                        raise NoModel(told)
+                        raise WorkerLoadError(told)
                     failures = 0
                     self._recover()
                     self.orders = replace(self.orders, opening=self.orders.opening.again)
                     if not first.done():
                         first.set_result(told.remarks)
                     await self._listen(reader, worker, told)
-            except NoModel as error:
+            except WorkerLoadError as error:
                 problem, model = str(error), error.model
             except (EOFError, ConnectionError):
                 problem = "The worker died while it loaded the models; is there memory enough?"
@@ -225,13 +225,13 @@ class Pool:
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1])
 
     def _check_folders(self) -> None:
-        """Raise NoModel when a folder is gone, before a process is started in vain."""
+        """Raise WorkerLoadError when a folder is gone, before a process is started in vain."""
         for run in self.orders.runs:
             if not run.folder.is_dir():
-                raise NoModel(Failed(f"{run.folder}: there is no such folder.", run.name))
+                raise WorkerLoadError(Failed(f"{run.folder}: there is no such folder.", run.name))
 
     def _give_up(self, problem: str, model: str) -> None:
-        """Note why no worker can be started for now, and refuse what waits for one, where there is no other."""
+        """Record why no worker can start, and refuse the waiting requests if there is no other worker."""
         which = f"The model '{model}' cannot be loaded again" if model else "The models cannot be loaded again"
         self.problem = f"{which}; the server goes on trying, and its log says why."
         if self._logged != problem:

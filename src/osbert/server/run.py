@@ -37,7 +37,7 @@ LAST = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where a server listens, by which names besides it is asked, by pages of which origins, and with which keys."""
+    """The address of a server, the further host names and origins that it accepts, and its keys."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -63,9 +63,9 @@ class Server(uvicorn.Server):
         self.leaving: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve, and only then print the address: who reads it can ask at once, and end the server."""
+        """Start to serve, and then print the address: its reader can send requests at once, and stop the server."""
         await super().startup(sockets)
-        self.door.listen(QUEUE)  # asyncio takes at a time what it listens with, which is less
+        self.door.listen(QUEUE)  # again: asyncio sets a smaller backlog, the number that it accepts at a time
         host, port = self.door.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
 

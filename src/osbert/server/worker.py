@@ -36,11 +36,11 @@ class Group(NamedTuple):
     alone: int | None = None
 
 
-class Unloadable(UserError):
+class LoadError(UserError):
     """A model that cannot be loaded."""
 
     def __init__(self, run: Run, error: Exception) -> None:
-        """Say so of `run`."""
+        """Name `run` and the error."""
         super().__init__(str(error))
         self.model = run.name
 
@@ -160,7 +160,7 @@ def _loaded(run: Run, orders: Orders) -> Model:
     try:
         return Model(run.name, load(run.folder, device=orders.device, opening=orders.opening))
     except (UserError, OSError) as error:
-        raise Unloadable(run, error) from error
+        raise LoadError(run, error) from error
 
 
 def _group(job: Job) -> Group:

@@ -70,7 +70,7 @@ class Prediction:
         }
 
     def told(self) -> list[str]:
-        """Return it as lines for a reader: the value, then what else is known."""
+        """Return it as lines of text: the value, then the probabilities."""
         shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
         value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
         return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shares)]
@@ -146,7 +146,7 @@ class Task(Objective):
         """Return whether its probabilities, if any, are the model's: those of a rule cannot be right or wrong."""
         return True
 
-    # The data: what a command asks before there is a model.
+    # The data: methods that need no model.
 
     def resolved(self) -> Self:
         """Return the task with what its data leave open written down, such as the columns by name."""
@@ -157,7 +157,7 @@ class Task(Objective):
         return []
 
     def left_out(self, split: str) -> list[str]:
-        """Return in words what is passed over in the files of a split, for it is known to be unusable."""
+        """Return lines about the rows of a split that are skipped because they are known to be unusable."""
         return []
 
     def describe(self, records: Sequence[Record]) -> str:
@@ -231,7 +231,7 @@ class Task(Objective):
         raise NotImplementedError
 
     def limit(self, packer: Packer) -> str:
-        """Return in words how much of a text is read; what is cut off is counted by Example.truncated."""
+        """Return in words how much of a text is read; Example.truncated counts the rest."""
         return f"{packer.length} tokens"
 
     def per_step(self, batch: int, records: Sequence[Record]) -> int:
@@ -239,7 +239,7 @@ class Task(Objective):
         return batch
 
     def cuts(self, records: Sequence[Record], packer: Packer) -> str:
-        """Return in words what of some records is not read, for a `lazy` task; for others it is counted."""
+        """Return in words which parts of the records are not read, for a `lazy` task; other tasks count them."""
         return ""
 
     @property
@@ -287,7 +287,7 @@ class Task(Objective):
         return self.answered(*answers.values())
 
     def answered(self, value: Any) -> str:
-        """Return in words what every record is that gets one prediction's `value`, to stand behind "every row is"."""
+        """Return the description of rows predicted as `value`, to follow "every row is"."""
         return repr(value)
 
     def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
@@ -315,7 +315,7 @@ class Task(Objective):
         return []
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return what a row of a CSV gets of its prediction, by heading; all empty where there is none."""
+        """Return the cells of a prediction in a CSV row, by heading; all empty without a prediction."""
         said = ("", "") if prediction is None else (prediction.value, prediction.truncated)
         return dict(zip(("prediction", "truncated"), said))
 

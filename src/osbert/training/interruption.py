@@ -18,7 +18,7 @@ class Stopped(Exception):
 
 
 @contextlib.contextmanager
-def sigterm_raised() -> Iterator[None]:
+def sigterm_as_exit() -> Iterator[None]:
     """Make SIGTERM raise SystemExit inside the block, so that a command that waits for others can end them first.
 
     Outside the main thread, where signals cannot be caught, it does nothing.

@@ -38,7 +38,7 @@ def test_a_bit_that_changed_is_found_when_they_go_on(tmp_path: Path, name: str) 
     grown(tmp_path)
     for place in range((tmp_path / name).stat().st_size):
         flip(tmp_path / name, place)
-        with pytest.raises(UserError, match=rf"{name} is damaged.*Remove {tmp_path} to begin anew"):
+        with pytest.raises(UserError, match=rf"{name} is damaged.*Remove {tmp_path} to start again"):
             Growing(tmp_path)
         flip(tmp_path / name, place)
     Growing(tmp_path).check()

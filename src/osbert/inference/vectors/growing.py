@@ -1,4 +1,4 @@
-"""Files that grow part by part and survive a kill: what is behind the last whole part is cut off when they go on."""
+"""Append-only files that survive a kill: when they are reopened, an incomplete part at the end is cut off."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ PROGRESS = "progress.json"
 
 
 class Growing:
-    """Files `name`.bin in a folder that all grow at once; `tally` is kept with them, such as how many rows there are.
+    """Files `name`.bin in a folder that grow together, with a `tally` such as their number of rows.
 
-    They are written by ordinary appends: to write into a map of a file for which the disk has no room ends the process.
-    The hash of each is kept too, and compared when they go on and by `check`.
+    They are written by ordinary appends: on a full disk, writing to a memory map would end the process. The hash of
+    each file is stored, and compared when the files are reopened and by `check`.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open what is in `folder`, which is there, and cut off what no finished part holds.
+        """Open the files in an existing folder and cut off incomplete parts.
 
-        Raises UserError when a file is shorter than what was noted of it, or has another content.
+        Raises UserError if a file is shorter than recorded, or its content differs from the recorded hash.
         """
         self.folder = folder
         self.sizes: dict[str, int] = {}
         self.tally: dict[str, Any] = {}
-        noted = self._noted()
+        noted = self._read_progress()
         if noted:
             self.sizes, self.tally = noted["sizes"], noted["tally"]
         for name, size in self.sizes.items():
             self._cut(self.path(name), size)
-        self._hashes = {name: _hashed(self.path(name)) for name in self.sizes}
+        self._hashes = {name: _hash(self.path(name)) for name in self.sizes}
         self._refuse_others(noted.get("hashes", {}))
 
     def path(self, name: str) -> Path:
@@ -42,7 +42,7 @@ class Growing:
         return self.folder / f"{name}.bin"
 
     def append(self, parts: Mapping[str, bytes], tally: Mapping[str, Any]) -> None:
-        """Add to the files, and note that the part is whole only when it is on the disk. Raises OSError."""
+        """Append a part to each file, and record it once it is on the disk. Raises OSError."""
         for name, part in parts.items():
             with self.path(name).open("r+b" if name in self.sizes else "wb") as file:
                 file.seek(self.sizes.get(name, 0))
@@ -58,10 +58,10 @@ class Growing:
         self.sizes, self._hashes, self.tally = sizes, hashes, dict(tally)
 
     def check(self) -> None:
-        """Read all files. Raises UserError when one is not what was written."""
-        self._refuse_others({name: _hashed(self.path(name)).hexdigest() for name in self.sizes})
+        """Read all files. Raises UserError if one differs from what was written."""
+        self._refuse_others({name: _hash(self.path(name)).hexdigest() for name in self.sizes})
 
-    def _noted(self) -> dict[str, Any]:
+    def _read_progress(self) -> dict[str, Any]:
         path = self.folder / PROGRESS
         try:
             return read_sealed(path) if path.is_file() else {}
@@ -71,11 +71,11 @@ class Growing:
     def _refuse_others(self, hashes: Mapping[str, str]) -> None:
         for name, hashed in self._hashes.items():
             if hashed.hexdigest() != hashes[name]:
-                raise UserError(f"{self.path(name)} is damaged: it is not what was written. {self._again}")
+                raise UserError(f"{self.path(name)} is damaged: its content has changed. {self._again}")
 
     @property
     def _again(self) -> str:
-        return f"Remove {self.folder} to begin anew."
+        return f"Remove {self.folder} to start again."
 
     def _cut(self, path: Path, size: int) -> None:
         there = path.stat().st_size if path.is_file() else 0
@@ -84,7 +84,7 @@ class Growing:
         os.truncate(path, size)
 
 
-def _hashed(path: Path) -> Any:
-    """Return the hash of a file's content, which can be continued."""
+def _hash(path: Path) -> Any:
+    """Return a hash object of a file's content, which `update` continues."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256")

@@ -1,4 +1,4 @@
-"""Backbones of other families than Hugging Face has: settings in config.json, tensors by their own names."""
+"""Backbones that Hugging Face has no family for: settings in config.json, tensors under their own names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from osbert.errors import UserError
 from osbert.models.contract import Backbone, Sizes
 
 FAMILY = "osbert_family"
-"""The config field with the family's name; no family of theirs has it."""
+"""The config field with the family's name; no Hugging Face config has it."""
 SETTINGS = "osbert_architecture"
 """The config field with the family's settings."""
 
@@ -21,7 +21,7 @@ def config(sizes: Sizes) -> dict[str, Any]:
 
 
 def settings(config: Mapping[str, Any], *, where: str) -> Sizes:
-    """Return the settings that `config` describes. Raises UserError when no family has them."""
+    """Return the settings that `config` describes. Raises UserError if no family matches."""
     family, table = config[FAMILY], config.get(SETTINGS, {})
     if not isinstance(family, str) or not isinstance(table, Mapping):
         raise UserError(f"{where}: {FAMILY} must be a name and {SETTINGS} a table. Copy the file again.")
@@ -31,5 +31,5 @@ def settings(config: Mapping[str, Any], *, where: str) -> Sizes:
 
 
 def names(sizes: Sizes) -> dict[str, tuple[str, ...]]:
-    """Return the names of a backbone's tensors: each is kept under its own."""
+    """Return the stored names of a backbone's tensors, which are their own names."""
     return {name: (name,) for name in sizes.empty().state_dict()}

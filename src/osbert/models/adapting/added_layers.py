@@ -1,4 +1,4 @@
-"""Layers that a finished encoder is given for a task: recurrent ones on top of it, adapters in its blocks."""
+"""Layers added to a pretrained encoder for a task: recurrent layers on top, adapters in its blocks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from osbert.models.families.transformer import Transformer
 
 
 def tuned_sizes(own: Sizes, *, dropout: float, recurrent: int = 0, adapters: int = 0) -> Sizes:
-    """Return the settings of an encoder for fine-tuning: all its dropout rates, and added layers where not 0.
+    """Return the settings of an encoder for fine-tuning, with new dropout rates and the added layers that are not 0.
 
-    Raises ValueError when its family has no such layers.
+    Raises ValueError if its family has no such layers.
     """
     known = {field.name for field in dataclasses.fields(own)}  # type: ignore[arg-type]
     layers = {name: value for name, value in (("recurrent", recurrent), ("adapters", adapters)) if value}
@@ -23,19 +23,19 @@ def tuned_sizes(own: Sizes, *, dropout: float, recurrent: int = 0, adapters: int
 
 
 def add_recurrent(backbone: Backbone, sizes: Sizes) -> str:
-    """Put fresh recurrent layers on top where `sizes` has others than the encoder; return a remark, "" for none."""
+    """Add new recurrent layers on top if `sizes` differs from the encoder in them; return a remark, or ""."""
     own, wanted = (getattr(one, "recurrent", 0) for one in (backbone.architecture, sizes))
     if own == wanted or not isinstance(backbone, Transformer):
         return ""
     backbone.recurrent = Recurrent(sizes.width, wanted, dropout=sizes.dropout)
-    return f"the bidirectional LSTM on top starts afresh (recurrent = {wanted})"
+    return f"the bidirectional LSTM on top is newly initialised (recurrent = {wanted})"
 
 
 def add_adapters(backbone: Backbone, sizes: Sizes) -> str:
-    """Put fresh adapters into all blocks where `sizes` has others than the encoder; return a remark, "" for none."""
+    """Add new adapters to all blocks if `sizes` differs from the encoder in them; return a remark, or ""."""
     own, wanted = (getattr(one, "adapters", 0) for one in (backbone.architecture, sizes))
     if own == wanted or not isinstance(backbone, Transformer):
         return ""
     for block in backbone.blocks:
         block.attention_adapter, block.feedforward_adapter = (Adapter(sizes.width, wanted) for _ in range(2))
-    return f"adapters of width {wanted} in its blocks start afresh"
+    return f"adapters of width {wanted} in its blocks are newly initialised"

@@ -36,7 +36,7 @@ class MaskedLanguageHead(Head):
         self.target = target
         if backbone.embedding is None:
             raise ValueError(f"the family {sizes.family} has no piece embeddings, which a language model needs")
-        width = backbone.embedding.embedding_dim  # a piece's embedding is what its score is a product with
+        width = backbone.embedding.embedding_dim  # a score is the transformed state times a piece's embedding
         self.dense = Linear(sizes.width, width)
         self.activation = ACTIVATIONS[sizes.activation]
         self.norm = nn.LayerNorm(width, eps=sizes.epsilon)

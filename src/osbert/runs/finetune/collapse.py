@@ -1,4 +1,4 @@
-"""What to do about a run whose model gives every row one answer: it depends on the run's steps and learning rate."""
+"""Advice for a collapsed run, whose model gives every row the same answer, from its steps and learning rate."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from osbert.runs.finetune.defaults import STEPS
 
 HIGH = {"full": 5e-5, "adapters": 1e-3, "lora": 1e-3}
-"""The learning rates from which on a lower one is the first thing to try, by what is tuned."""
+"""By the kind of tuning: the learning rate from which a lower one is the first thing to try."""
 
 
 def advice(settings: Mapping[str, Any], *, steps: int) -> str:
-    """Return what to try after a run of so many steps with these settings, those of its recipe.
+    """Return what to try after a collapsed run of `steps` steps; `settings` are those of its recipe.
 
     >>> paper = {"training": {"epochs": 3, "batch": 32, "tuning": "full"}, "optimizer": {"learning_rate": 3e-5}}
     >>> advice(paper, steps=18)

@@ -1,4 +1,4 @@
-"""Batch, epochs and learning rate where they are not given: those of the run that goes on, or what few rows need."""
+"""Defaults of batch, epochs and learning rate: those of the run that is resumed, or ones that suit few rows."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
 
 STEPS = 200
-"""Fewest optimiser steps of a fine-tuning whose settings are left open: after fewer a classifier may still guess."""
+"""Fewest optimiser steps that the defaults aim at: after fewer a classifier may still guess."""
 LENGTH = ("training.batch", "training.epochs")
 """The settings that decide how many steps there are."""
 BATCH, EPOCHS, RATE = 8, 10, 5e-5
-"""The smallest batch and the most epochs that few rows get, and the learning rate of such a run."""
+"""The smallest batch and the most epochs for few rows, and the learning rate of such a run."""
 
 
 def small_data(steps: Callable[[int], int], *, batch: int, epochs: int) -> tuple[int, int]:
-    """Return batch and epochs that make STEPS steps, or as near to it as BATCH and EPOCHS allow.
+    """Return the batch and epochs that give STEPS steps, or as many as BATCH and EPOCHS allow.
 
-    `steps(batch)`: the steps of an epoch. The batch is halved first, since that makes more steps without another pass
-    over the rows.
+    `steps(batch)`: steps per epoch. The batch is halved first, since that gives more steps without another pass over
+    the rows.
 
     >>> small_data(lambda batch: -(-1000 // batch), batch=32, epochs=3)
     (8, 3)
@@ -37,20 +37,20 @@ def small_data(steps: Callable[[int], int], *, batch: int, epochs: int) -> tuple
 
 
 def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], int]:
-    """Return the function from a batch to the steps of an epoch over the training records that teach."""
+    """Return a function from the batch to the steps per epoch over the training records that are learnt from."""
     teaching = [record for record in records if task.teaches(record)]
     return lambda batch: max(1, -(-len(teaching) // task.per_step(batch, teaching)))
 
 
-def resolved(plan: Plan, steps: Callable[[int], int], out: Path) -> Plan:
-    """Return the plan with the settings that the user left open; one line says which, and why.
+def fill_defaults(plan: Plan, steps: Callable[[int], int], out: Path) -> Plan:
+    """Return the plan with the settings that the user left open filled in, and print them with the reason.
 
-    Few rows change them only if both batch and epochs are open: who gives one of them counts on the paper's value of
-    the other. A run that was begun in the folder `out` goes on with its own. `steps`: as in `small_data`.
+    Few rows change them only if both batch and epochs are open: a user who gives one of them counts on the paper's
+    value of the other. A run that is resumed in the folder `out` keeps its own settings. `steps`: as in `small_data`.
     """
     if stored := _stored(out, plan.open):
         plan = _with(plan, stored)
-        print(f"{_listed(stored)}: as the run in {out} was begun")
+        print(f"{_listed(stored)}: kept from the run in {out}")
         return plan
     if not plan.open.issuperset(LENGTH):
         return plan
@@ -63,14 +63,14 @@ def resolved(plan: Plan, steps: Callable[[int], int], out: Path) -> Plan:
         chosen["optimizer.learning_rate"] = RATE
     made, makes = (epochs * steps(batch) for batch, epochs in (before, found))
     print(
-        f"{_listed(chosen)}: batch {before[0]} and {before[1]} epochs would make {made:,} steps, too few to learn "
-        f"from; these make {makes:,}. --settings paper keeps to the paper's."
+        f"{_listed(chosen)}: batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn from; "
+        f"these are {makes:,}. --settings paper uses the paper's values."
     )
     return _with(plan, chosen)
 
 
 def _stored(out: Path, names: Collection[str]) -> dict[str, Any]:
-    """Return those of the settings that a fine-tuning in a folder was begun with, but a rate with which it failed."""
+    """Return the named settings of the fine-tuning in a folder, without the learning rate if the run failed with it."""
     facts = RunFolder(out).facts if names else {}
     if facts.get("command") != "finetune":
         return {}

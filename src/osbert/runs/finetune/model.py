@@ -1,4 +1,4 @@
-"""The encoder that a fine-tuning starts from, with the layers that it is given afresh."""
+"""The encoder that fine-tuning starts from, with its newly initialised layers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Where fine-tuning starts from, and what was odd about it."""
+    """The encoder and tokenizer that fine-tuning starts from, with remarks on their files."""
 
     folder: Path
     backbone: Backbone
@@ -31,13 +31,13 @@ class Model:
 def read_model(
     folder: Path, settings: FinetuneSettings, *, from_scratch: bool = False, opening: Opening = CAREFUL
 ) -> Model:
-    """Return the encoder in a folder, with the settings' dropout; `from_scratch` keeps its sizes, with fresh weights.
+    """Return the encoder in a folder, with the settings' dropout; `from_scratch` keeps its sizes but draws new weights.
 
-    Recurrent layers and adapters that the settings ask for are fresh unless the encoder has such. Raises UserError when
-    the folder is no encoder, its vocabulary does not fit, or it cannot bear such layers.
+    Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. Raises UserError
+    if the folder holds no encoder, its vocabulary does not fit, or its family has no such layers.
     """
     seed = settings.seed
-    with seeded(seed + 1):  # a pooler that has to be new must not have the first numbers of the head, drawn from `seed`
+    with seeded(seed + 1):  # a new pooler must not repeat the random numbers of the head, drawn from `seed`
         encoder = read_encoder(folder, opening)
     own = encoder.backbone
     try:
@@ -46,12 +46,12 @@ def read_model(
         )
         backbone = sizes.empty()
     except ValueError as error:
-        raise UserError(f"{folder} cannot be fine-tuned so: {error}.") from error
+        raise UserError(f"{folder} cannot be fine-tuned with these settings: {error}.") from error
     if from_scratch:
         with seeded(seed):
             return Model(folder=folder, backbone=sizes.build(), tokenizer=encoder.tokenizer)
     remarks = list(encoder.report.remarks)
-    # Each has a seed of its own: the head is drawn from `seed`, a new pooler from the next one.
+    # Each part has its own seed: the head is drawn from `seed`, a new pooler from the next one.
     for number, add in enumerate((add_recurrent, add_adapters), start=2):
         with seeded(seed + number):
             remarks += filter(None, [add(own, sizes)])
@@ -61,7 +61,7 @@ def read_model(
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw torch's random numbers from a seed inside the block, and leave the caller's as they were."""
+    """Seed torch's random numbers inside the block, and restore the caller's state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield

@@ -23,12 +23,13 @@ from osbert.evaluation.score import Score
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.runs.finetune import train as finetune_train
-from osbert.runs.finetune.defaults import resolved, steps_per_epoch
+from osbert.runs.finetune.defaults import fill_defaults, steps_per_epoch
 from osbert.runs.finetune.long import Reader
 from osbert.runs.finetune.plan import Plan, read_plan
 from osbert.runs.finetune.rows import Part, Rows
 from osbert.runs.finetune.run import Epoch
 from osbert.tasks import Prediction, Record, Task, load
+from osbert.terminal import one_line
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import RunFolder
 
@@ -199,10 +200,11 @@ def finetune_multi(
     start = finetune_train.start(shared)
     for plan, records in zip(shared.plans, found):
         for line in plan.task.findings():
-            print(f"{plan.task.name}: {line}")
-        print(f"{plan.task.name}: " + "; ".join(f"{split} {plan.task.describe(records[split])}" for split in records))
+            print(f"{plan.task.name}: {one_line(line)}")
+        described = "; ".join(f"{split} {plan.task.describe(records[split])}" for split in records)
+        print(f"{plan.task.name}: {one_line(described)}")
         if passed_over := plan.task.passed_over(records["train"]):
-            print(f"{plan.task.name}: train: {passed_over}")
+            print(f"{plan.task.name}: train: {one_line(passed_over)}")
     finetune_train.tell_model(shared, start)
     rows = Together(rows=[finetune_train.lay_out(plan, records, start) for plan, records in zip(shared.plans, found)])
     print(f"steps are drawn by the tasks' sizes to the power of 0.7: {drawn_steps(shared, rows)}")
@@ -215,7 +217,9 @@ def with_defaults(plans: Sequence[Plan], records: Sequence[Mapping[str, Sequence
     """Return the plans with the settings that were left open, the same for all: an epoch has the steps of all tasks."""
     counts = [steps_per_epoch(plan.task, found["train"]) for plan, found in zip(plans, records)]
     left = frozenset.intersection(*(plan.open for plan in plans))
-    first = resolved(dataclasses.replace(plans[0], open=left), lambda batch: sum(count(batch) for count in counts), out)
+    first = fill_defaults(
+        dataclasses.replace(plans[0], open=left), lambda batch: sum(count(batch) for count in counts), out
+    )
     return [dataclasses.replace(plan, training=first.training, optimizer=first.optimizer) for plan in plans]
 
 

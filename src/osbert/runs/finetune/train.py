@@ -27,7 +27,7 @@ from osbert.runs.finetune.run import Epoch, Finetuning
 from osbert.runs.finetune.tuning import describe as learning
 from osbert.tasks import Record, Task
 from osbert.tasks.calibration import Calibration
-from osbert.terminal import open_console
+from osbert.terminal import one_line, open_console
 from osbert.training.checkpoint import reason
 from osbert.training.interruption import Interruption
 from osbert.training.progress import Progress
@@ -158,7 +158,7 @@ def follow(run: Finetuning, plan: Settings) -> None:
             while trainer.notices:
                 line.say(trainer.notices.pop(0))
             between = not isinstance(event, Progress) or not run.ends_epoch(event)
-            if wish.signal and between:  # after the last step too: what follows it would not be told of the wish
+            if wish.signal and between:  # after the last step too: later code does not check for the signal
                 trainer.save()
                 line.say(f"stopped after step {trainer.step:,}; the same command goes on from there")
                 raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status)
@@ -189,7 +189,7 @@ def tell_model(plan: Settings, model: Model) -> None:
     if closed := closed_to_others(sizes):
         print(f"  {closed}")
     for remark in model.remarks:
-        print(f"  {remark}")
+        print(f"  {one_line(remark)}")
     if before := stage_before(plan.model):
         print(f"  it was fine-tuned for {before}: its encoder goes on from there, the task's own layer is a new one")
 
@@ -208,9 +208,9 @@ def tell_end(best: Epoch, out: Path, task: Task) -> None:
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
         steps = best.step // best.epoch * settings["training"]["epochs"]
-        print(f"it has collapsed: every development row is {best.collapsed}. {advice(settings, steps=steps)}")
+        print(f"it has collapsed: every development row is {one_line(best.collapsed)}. {advice(settings, steps=steps)}")
     if classes := class_scores(task, best.metrics):
-        print("F1 of each class: " + ", ".join(f"{name} {score}" for name, score in classes.items()))
+        print("F1 of each class: " + ", ".join(f"{one_line(name)} {score}" for name, score in classes.items()))
     if calibration := RunFolder(out).facts["finished"].get("calibration"):
         print(Calibration(**calibration).describe())
     if (out / TUNED).is_file():

@@ -170,7 +170,7 @@ def read_plan(
     given = recipe.given(tokens, schema=type(settings))
     remarks: list[str] = []
     if before is not None:
-        optimizer, remarks = before.sparing(settings.optimizer, given | _stated(own, "optimizer"))
+        optimizer, remarks = before.gentle_rates(settings.optimizer, given | _recipe_settings(own, "optimizer"))
         settings = dataclasses.replace(settings, optimizer=optimizer)
     opened = Corpus.open(corpus)
     if out is not None:
@@ -202,7 +202,7 @@ def read_plan(
     return plan
 
 
-def _stated(name: str, part: str) -> frozenset[str]:
+def _recipe_settings(name: str, part: str) -> frozenset[str]:
     """Return the settings in a table of a recipe, by their dotted names; none where no recipe is named."""
     return frozenset(f"{part}.{key}" for key in (recipe.read(name).get(part, {}) if name else ()))
 

@@ -68,8 +68,8 @@ class Origin:
         path = self.folder / "recipe.toml"
         return str(path) if path.is_file() and "objectives" in recipe.read(path) else FURTHER
 
-    def sparing(self, optimizer: OptimizerSettings, given: Container[str]) -> tuple[OptimizerSettings, list[str]]:
-        """Return the optimiser with rates that keep what the encoder has learnt, and the lines that say so.
+    def gentle_rates(self, optimizer: OptimizerSettings, given: Container[str]) -> tuple[OptimizerSettings, list[str]]:
+        """Return the optimiser settings with learning rates low enough for trained weights, and lines that report them.
 
         A recipe's rate is one for fresh weights, and its warm-up does not spare others. `given`: the settings that the
         user has chosen, by their dotted names; their rates stay. Where Muon moves the blocks' matrices, its rate goes

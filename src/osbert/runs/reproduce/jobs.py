@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from osbert.errors import Problems
-from osbert.training.interruption import sigterm_raised
+from osbert.training.interruption import sigterm_as_exit
 from osbert.training.run_folder import RunFolder
 
 LOG = "log.txt"
@@ -49,7 +49,7 @@ class Jobs:
         waiting = [job for job in jobs if not RunFolder(job.folder).finished]
         started, done = time.monotonic(), 0
         futures: dict[str, Future[bool]] = {}
-        with ThreadPoolExecutor(max_workers=self.together, thread_name_prefix="job") as pool, sigterm_raised():
+        with ThreadPoolExecutor(max_workers=self.together, thread_name_prefix="job") as pool, sigterm_as_exit():
             try:
                 for job in waiting:
                     futures[job.name] = pool.submit(self._one, job, futures.get(job.after))

@@ -26,6 +26,7 @@ from osbert.runs.finetune.run import Epoch, tidy
 from osbert.runs.study.report import trials_report
 from osbert.runs.study.search import Candidate, Candidates, Comparison, Tried, candidates
 from osbert.tasks import Record
+from osbert.terminal import one_line
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
 TRIALS = "trials"
@@ -260,7 +261,7 @@ def tell(results: Sequence[Result]) -> None:
     for result in results:
         scores = finetune_train.row(result.best).partition("dev ")[2] if result.best else ""
         remark = result.remark()
-        print(f"  {result.trial.describe()}  {scores}{f'  ({remark})' if remark else ''}")
+        print(f"  {result.trial.describe()}  {scores}{f'  ({one_line(remark)})' if remark else ''}")
     for candidate in dict.fromkeys(candidate.name for candidate in (one.trial.candidate for one in results)):
         counted = [one for one in results if one.counts and one.trial.candidate.name == candidate]
         if len(counted) < 2:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from osbert.errors import UserError
 from osbert.tasks.choices import Counting, names
-from osbert.tasks.tables import Unlabelled
+from osbert.tasks.tables import UnlabelledRow
 
 NAMED: tuple[Counting, ...] = ("0", "1", "A")
 """The ways to count in which a label is a choice's name."""
@@ -54,7 +54,7 @@ def place_of(said: Said, counting: Counting) -> int:
     """
     label = said.label.strip()
     if not label:
-        raise Unlabelled("the label is empty")
+        raise UnlabelledRow("the label is empty")
     place = said.text if counting == "text" else said.named(counting)
     if place is None and counting != "text" and not _like_a_name(label, counting):
         place = said.text

@@ -19,6 +19,7 @@ from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration.tempered import Tempered
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.texts import TextTask
+from osbert.terminal import one_line
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -88,7 +89,7 @@ class Classify(Tempered, TextTask):
         counts = Counter(record.label for record in records)
         if len(counts) == 1:
             raise UserError(
-                f"every training row has the label '{records[0].label}'; a classifier needs two or more. Add rows of "
+                f"every training row has the label '{_listed([*counts])}'; a classifier needs two or more. Add rows of "
                 "another, or name the right column with --label."
             )
         labels = self.labels or tuple(sorted(counts))
@@ -114,8 +115,8 @@ class Classify(Tempered, TextTask):
         for record in records:
             if record.label is not None and record.label not in self.labels:
                 problems.add(
-                    f"{record.place}: unknown label '{record.label}' (known: {_listed(self.labels)})."
-                    f"{nearest(record.label, self.labels)}"
+                    f"{record.place}: unknown label '{one_line(record.label)}' (known: {_listed(self.labels)})."
+                    f"{one_line(nearest(record.label, self.labels))}"
                 )
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
@@ -200,4 +201,5 @@ def matthews(table: NDArray[np.int64]) -> float:
 
 
 def _listed(labels: Sequence[str]) -> str:
-    return ", ".join(labels) if len(labels) <= 10 else f"{', '.join(labels[:10])} and {len(labels) - 10} more"
+    shown = one_line(", ".join(labels[:10]))
+    return shown if len(labels) <= 10 else f"{shown} and {len(labels) - 10} more"

@@ -15,6 +15,7 @@ from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
 from osbert.tasks.passages import Passage, passages
+from osbert.terminal import one_line
 
 SAMPLE = 1000
 """Lines that are looked at to see whether a file has columns of words."""
@@ -73,7 +74,7 @@ def _told(table: Table, record: Callable[[Row], Record | None], what: str) -> In
             try:
                 made = record(row)
             except ValueError as error:
-                problems.add(f"{table.path}, line {row.line}: {error}.")
+                problems.add(f"{table.path}, line {row.line}: {one_line(str(error))}.")
             else:
                 yield row, made
 

@@ -13,6 +13,7 @@ from osbert import guarded
 from osbert.errors import Problems, UserError, not_json
 from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.tasks.spans import Gold, Question
+from osbert.terminal import one_line
 
 Told = tuple[str, int | None]
 """An answer as a file tells it: its text and the character at which it is said to begin, None where nothing is said."""
@@ -36,7 +37,7 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
     try:
         with open_text(path, encoding) as file:
             most = max(SMALL, TIMES * path.stat().st_size)
-            text = file.read(most + 1).removeprefix("\ufeff")  # a mark that an encoding asked for does not know as one
+            text = file.read(most + 1).removeprefix("\ufeff")  # some codecs, such as utf-16-le, keep the mark
         if len(text) > most:
             raise UserError(f"{path}: unpacked it has more than {most:,} characters, {TIMES} times its size.")
         found = guarded.parse_json(text)
@@ -77,7 +78,7 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
                 try:
                     yield with_answers(record, asked)
                 except ValueError as error:
-                    problems.add(f"{record.place}: {error}.")
+                    problems.add(f"{record.place}: {one_line(str(error))}.")
     if not count and not problems.count:
         problems.add(f'{path}: there are no questions in it. Its "data" wants "paragraphs", and they want "qas".')
 

@@ -16,6 +16,7 @@ from osbert.reading.held_out import hold_out
 from osbert.reading.table import Reading, Row, Table, open_table
 from osbert.tasks import Inputs, Record, Task
 from osbert.tasks.tables.layout import Layout
+from osbert.terminal import one_line
 
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
 """What to do about a row without text."""
@@ -23,7 +24,7 @@ UNLABELLED = " Write it, remove the row, or fine-tune with --skip-unlabelled, wh
 """What to do about a row without a label."""
 
 
-class Unlabelled(ValueError):
+class UnlabelledRow(ValueError):
     """A row without a label, where one is needed."""
 
 
@@ -77,7 +78,7 @@ class TableTask(Task):
     def record(self, row: Row, columns: Any, *, path: str = "") -> Record:
         """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used.
 
-        Raises Unlabelled, which is one, when `columns` name a label and the row has none.
+        Raises UnlabelledRow, a ValueError, if `columns` name a label and the row has none.
         """
         raise NotImplementedError
 
@@ -168,7 +169,7 @@ class TableTask(Task):
                 try:
                     record = self.record(row, columns, path=str(path))
                 except ValueError as error:
-                    problems.add(f"{path}, line {row.line}: {error}.")
+                    problems.add(f"{path}, line {row.line}: {one_line(str(error))}.")
                 else:
                     yield row, None if _empty(record, labelled=False) else record
 
@@ -210,13 +211,13 @@ class TableTask(Task):
             try:
                 record = self.record(row, columns, path=str(path))
                 if labelled and self.layout.unlabelled and record.label is None:
-                    raise Unlabelled("the row has no label")
-            except Unlabelled as error:
+                    raise UnlabelledRow("the row has no label")
+            except UnlabelledRow as error:
                 if not self.skip_unlabelled:
-                    problems.add(f"{path}, line {row.line}: {error}.{UNLABELLED}")
+                    problems.add(f"{path}, line {row.line}: {one_line(str(error))}.{UNLABELLED}")
                 continue
             except ValueError as error:
-                problems.add(f"{path}, line {row.line}: {error}.")
+                problems.add(f"{path}, line {row.line}: {one_line(str(error))}.")
                 continue
             if not (empty := _empty(record, labelled=labelled)):
                 yield record

@@ -1,4 +1,4 @@
-"""Labels that look like several in one cell: "neg,long", "a|b", '["a", "b"]'."""
+"""Labels that look like several joined in one cell: "neg,long", "a|b", '["a", "b"]'."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _DECIMAL = re.compile(r"\s*[+-]?\d+,\d+\s*")
 
 
 def joined_labels(labels: Sequence[str]) -> list[str]:
-    """Return those of some labels that look like several labels joined, in their order.
+    """Return the labels that look like several labels joined, in their order.
 
-    Lists look so, and a label of which a part is a label by itself. So does one whose parts are all parts of others,
-    too, if half of the labels with that separator look so: a single one may be chance, as "Portland, OR" among towns.
+    Those are lists, and labels with a part that is a label by itself. A label whose parts all occur in other labels
+    counts, too, if half of the labels with that separator are such: a single one may be chance, as "Portland, OR"
+    among towns.
 
     >>> joined_labels(["neg", "neg,long", "pos", "pos,long"])
     ['neg,long', 'pos,long']
@@ -37,14 +38,14 @@ def joined_labels(labels: Sequence[str]) -> list[str]:
 
 
 def _parts(label: str, separator: str) -> set[str]:
-    """Return the different parts of a label; none of a number with a decimal comma."""
+    """Return the distinct parts of a label; none for a number with a decimal comma."""
     if separator == "," and _DECIMAL.fullmatch(label):
         return set()
     return {part.strip() for part in label.split(separator)} - {""}
 
 
 def _is_list(label: str) -> bool:
-    """Return whether a label is a list as JSON or Python spells it; "[spam]" is a word in brackets."""
+    """Return whether a label is a JSON or Python list; "[spam]" is a word in brackets."""
     if not (label.startswith("[") and label.endswith("]")):
         return False
     for parse in (json.loads, ast.literal_eval):

@@ -17,7 +17,7 @@ from osbert.errors import UserError
 from osbert.reading.columns import Columns, choose
 from osbert.reading.table import Row, Table
 from osbert.tasks import Record
-from osbert.tasks.tables import Unlabelled
+from osbert.tasks.tables import UnlabelledRow
 from osbert.tasks.tables.cut import CutTask
 
 
@@ -104,7 +104,7 @@ class TextTask(CutTask):
         """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used."""
         missing = [name for name in (*columns.texts, columns.label) if name and name not in row.values]
         if missing:
-            raise (Unlabelled if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
+            raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
         if columns.label in row.nested:
             raise ValueError(
                 f"the label is a list or an object ({row.values[columns.label][:40]}), but a row has one label. Write "
@@ -113,7 +113,7 @@ class TextTask(CutTask):
         texts = tuple(row.values[name] for name in columns.texts)
         cell = row.values[columns.label].strip() if columns.label else ""
         if columns.label and not cell:
-            raise Unlabelled("the label is empty")
+            raise UnlabelledRow("the label is empty")
         label = self.value(cell) if columns.label and cell not in self.layout.unlabelled else None
         return Record(number=0, texts=texts, label=label, path=path, line=row.line)
 
