@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -135,3 +137,21 @@ def test_a_converted_run_has_hashes_of_its_own(finished: Path, tmp_path: Path) -
 def test_the_settings_as_words() -> None:
     assert CAREFUL.words == () and Opening(trust=True, verify=False).words == ("--trust", "--no-verify")
     assert dataclasses.replace(CAREFUL, trust=True).again == Opening(trust=True, verify=False)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_pipe_in_a_folder_is_never_waited_for(finished: Path, within: None, verify: bool) -> None:
+    """Where a file may be left out, a pipe is none; else it is refused."""
+    (finished / "modules.json").write_text("[]")
+    (finished / "base.json").write_text("{}")
+    for path in [path for path in finished.rglob("*") if path.is_file()]:
+        content = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        for opening in (load, open_model, huggingface.read_encoder):
+            with contextlib.suppress(UserError):
+                opening(finished, opening=Opening(verify=verify))
+        path.unlink()
+        path.write_bytes(content)
+    os.mkfifo(finished / "checkpoint")
+    assert load(finished, opening=UNCHECKED).predict(["good film"])

@@ -10,6 +10,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
+from osbert.guarded import require_regular
 
 PROGRESS = "progress.json"
 
@@ -86,5 +87,6 @@ class Growing:
 
 def _hashed(path: Path) -> Any:
     """Return the hash of a file's content, which can be continued."""
+    require_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256")
