@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osbert.errors import Problems
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import RECIPE, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Opening:
         return (*(["--trust"] if self.trust else []), *([] if self.verify else ["--no-verify"]))
 
     def check(self, folder: Path) -> None:
-        """Raise UserError if a file of a finished run differs from the one that the run wrote, unless `verify` is off.
+        """Raise UserError if a file of a finished run is missing or not what the run wrote, unless `verify` is off.
 
         A folder without hashes passes: one that is not a run of osbert's, or a run of an earlier version.
         """
@@ -42,10 +42,19 @@ class Opening:
         problems = Problems(heading=f"{folder} is not as its run wrote it")
         for name in RunFolder(folder).changed():
             problems.add(
-                f"{folder / name}: its SHA-256 is not that in run.json. Copy it again from where it is whole. If "
-                "you have changed it on purpose, give --no-verify (in Python: verify=False)."
+                f"{folder / name}{_wrong(folder / name)}. Copy it again from where it is whole. If you have changed it "
+                "on purpose, give --no-verify (in Python: verify=False)."
             )
         problems.stop_if_any()
+
+
+def _wrong(path: Path) -> str:
+    """Return in words how a file is not as its run wrote it."""
+    if not path.is_file():
+        return " is missing"
+    if path.name == RECIPE:
+        return ": the task, or a setting of it, is not the one that the run was finished with"
+    return ": its SHA-256 is not that in run.json"
 
 
 CAREFUL = Opening()
