@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,22 @@ def data() -> Path:
             pytest.fail(f"the research data is missing: {folder}")
         pytest.skip(f"needs the research data (../shared/data or $OSBERT_DATA); {folder} is not there")
     return folder
+
+
+@pytest.fixture
+def within() -> Iterator[None]:
+    """End a test that waits for ever, as one that opens a pipe would."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("the test waits for what never comes")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(120)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

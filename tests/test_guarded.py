@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
+from collections.abc import Callable
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,10 @@ from hypothesis import strategies as st
 
 from osbert import guarded
 from osbert.errors import UserError
-from osbert.guarded import DEEPEST, LONGEST_KEY, parse_json, parse_toml, read_bytes, read_json
+from osbert.guarded import DEEPEST, LONGEST_KEY, leads_below, parse_json, parse_toml, read_bytes, read_json
+from osbert.interop.sentence_files import read_sentence_model
+from osbert.interop.weight_files import read_file
+from osbert.training.tracking import read_lines
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(alphabet='ab\\"[]{},é\n'),
@@ -148,3 +153,39 @@ def test_a_file_has_a_largest_size_and_may_have_a_mark(tmp_path: Path) -> None:
     assert len(read_bytes(path, most=11)) == 11
     with pytest.raises(UserError, match=r"config\.json has 11 bytes"):
         read_bytes(path, most=10)
+
+
+@pytest.mark.parametrize("name", ["", "a", "1_Pooling", "a/b/", "./a", "..a", "a b\xe9"])
+def test_a_path_that_stays_in_the_folder(name: str) -> None:
+    assert leads_below(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "../a", "a/../../b", "/a", "//a", "C:\\a", "..\\a", "a\0", "a\n", "a" * 201, "a\ud800", 5, None]
+)
+def test_a_path_that_leaves_the_folder_or_is_none(name: object) -> None:
+    assert not leads_below(name)
+
+
+@pytest.mark.parametrize("read", [read_bytes, read_json, read_lines, read_file, read_sentence_model])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, within: None, read: Callable[[Path], object]) -> None:
+    path = tmp_path / "model.safetensors"
+    if read is read_sentence_model:
+        (tmp_path / "modules.json").write_text('[{"type": "Pooling", "path": "parts"}]')
+        (tmp_path / "parts").mkdir()
+        path = tmp_path / "parts" / "config.json"
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=path.name):
+        read(tmp_path if read is read_sentence_model else path)
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(UserError, match="device"):
+        read_bytes(Path("/dev/zero"))
+
+
+def test_what_is_missing_or_a_folder_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / "none")
+    with pytest.raises(IsADirectoryError):
+        read_bytes(tmp_path)

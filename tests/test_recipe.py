@@ -105,6 +105,16 @@ def test_an_integer_is_an_integer(value) -> None:
     assert "'body.doors' must be integer" in problems({"body": {"doors": value}})
 
 
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf", "-inf", "1" + "0" * 400])
+def test_a_number_is_finite(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "car.toml"
+    path.write_text(f"name = 'x'\nparts = []\n[engine]\npower = {value}\n[body]\ndoors = 5\n")
+    (line,) = problems(recipe.read(path)).splitlines()[1:]
+    assert "'engine.power'" in line and value.lstrip("-")[:30] in line
+    overridden = recipe.override(GOOD, ["--power", value], schema=Car)
+    assert "'engine.power'" in problems(overridden)
+
+
 def test_a_table_must_be_a_table() -> None:
     assert "'engine' must be a table, not 3" in problems({**GOOD, "engine": 3})
     overridden = recipe.override({**GOOD, "engine": 3}, ["--cylinders", "2"], schema=Car)
@@ -184,7 +194,7 @@ def test_help_of_a_schema_made_at_run_time() -> None:
 
 @given(
     name=st.text(st.characters(exclude_categories=["Cs"])),
-    power=st.floats(allow_nan=False),
+    power=st.floats(allow_nan=False, allow_infinity=False),
     cylinders=st.integers(1, 10**12),
     limit=st.none() | st.integers(),
     parts=st.lists(st.text(st.characters(exclude_categories=["Cs"]))),

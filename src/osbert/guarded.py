@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from osbert.errors import UserError
 
@@ -32,6 +33,7 @@ RECIPE = 1 << 18
 LONGEST_KEY = 16
 """Most parts of a dotted TOML key. tomllib's memory grows with their square."""
 
+_INSIDE = re.compile(r"(?!/)[^\x00-\x1f\\:\ud800-\udfff]{0,200}")  # neither of the root, nor with a drive of Windows
 _BLOCK = 1 << 20
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 _PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\[^\n])*+"?+|'[^'\n]*+'?+)"""
@@ -49,8 +51,29 @@ Time is linear: no alternative backtracks, and an unclosed string ends with its 
 """
 
 
+def leads_below(name: object) -> TypeGuard[str]:
+    """Return whether what a folder's file names is a path that stays in the folder, links apart."""
+    return isinstance(name, str) and bool(_INSIDE.fullmatch(name)) and ".." not in name.split("/")
+
+
+def require_regular(path: Path) -> None:
+    """Raise UserError where a folder has a pipe or a device for a file: to open one can wait for ever.
+
+    Raises OSError as `stat`. A folder passes: `open` refuses it.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(
+            f"{path} is a pipe, a socket or a device, not a regular file. Remove it, or copy the folder again."
+        )
+
+
 def read_bytes(path: Path, *, most: int = LARGEST) -> bytes:
-    """Return a file's content. Raises UserError if it has more than `most` bytes, and OSError as `open` does."""
+    """Return a regular file's content.
+
+    Raises UserError if it has more than `most` bytes, and as `require_regular`; OSError as `open` does.
+    """
+    require_regular(path)
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:

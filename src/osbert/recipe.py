@@ -14,6 +14,7 @@ import inspect
 import itertools
 import json
 import re
+import sys
 import textwrap
 import tomllib
 import types
@@ -27,6 +28,8 @@ from osbert.errors import Problems, UnknownSetting, UserError, nearest
 
 Settings = TypeVar("Settings")
 Table = dict[str, Any]
+LARGEST_NUMBER = sys.float_info.max
+"""A setting is never NaN or infinite: a recipe that says so would make every answer that."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -195,7 +198,9 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     elif origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_coerce(item, arguments[0], name, problems) for item in value)
     elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        if -LARGEST_NUMBER <= value <= LARGEST_NUMBER:  # NaN is not
+            return float(value)
+        problems.add(f"'{name}' must be a finite number, not {value!r:.40}")
     elif kind in (int, bool, str) and type(value) is kind:
         return value
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -93,4 +94,22 @@ def test_a_file_deleted_while_it_is_mapped_is_still_read(folder, ids) -> None:
 def test_a_manifest_that_is_not_whole(folder, content) -> None:
     (folder / "corpus.json").write_text(content)
     with pytest.raises(UserError, match=r"corpus.json: not whole"):
+        Corpus.open(folder)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside", "a\0b", 5])
+def test_a_manifest_that_names_a_shard_elsewhere(folder: Path, name: object) -> None:
+    manifest = json.loads((folder / "corpus.json").read_text())
+    manifest["shards"][0]["name"] = name
+    (folder / "corpus.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="the manifest names"):
+        Corpus.open(folder)
+
+
+def test_a_manifest_that_names_a_file_elsewhere(folder: Path) -> None:
+    manifest = json.loads((folder / "corpus.json").read_text())
+    files = manifest["shards"][0]["files"]
+    files["../../ids.npy"] = files.pop("ids.npy")
+    (folder / "corpus.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="the manifest names"):
         Corpus.open(folder)

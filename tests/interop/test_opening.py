@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -83,9 +85,64 @@ def test_every_changed_file_is_named(finished: Path) -> None:
     ]
 
 
+EDITS = {
+    "labels in another order": ('["a", "b", "c"]', '["b", "a", "c"]'),
+    "a label of another name": ('["a", "b", "c"]', '["a", "b", "d"]'),
+    "temperature": ("temperature = 1.0", "temperature = 9.0"),
+    "length": ("length = 512", "length = 5"),
+    "another task": ('task = "classify"', 'task = "cola"'),
+    "no task": ('task = "classify"', ""),
+    "no setting": ("temperature = 1.0\n", ""),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_recipe_with_another_task_is_found_by_every_way_in(finished: Path, edit: tuple[str, str]) -> None:
+    path = finished / "recipe.toml"
+    text = path.read_text()
+    assert edit[0] in text
+    path.write_text(text.replace(*edit))
+    for opening in (load, osbert.load, open_model, read_whole):
+        with pytest.raises(UserError, match=r"(?s)recipe\.toml.*--no-verify"):
+            opening(finished)
+    assert read_whole(finished, UNCHECKED)
+    facts = json.loads((finished / "run.json").read_text())
+    del facts["finished"]["task_sha256"]  # as in a run of an earlier version
+    (finished / "run.json").write_text(json.dumps(facts))
+    assert read_whole(finished)
+
+
+def test_a_recipe_may_say_that_the_data_lie_elsewhere(finished: Path) -> None:
+    path = finished / "recipe.toml"
+    settings = recipe.read(path)
+    settings["classify"]["data"] = "elsewhere.csv"
+    settings["training"] = {"log_every": 7}
+    path.write_text("# by hand\n" + recipe.dump(dict(reversed(settings.items()))))
+    assert load(finished).predict(["good film"])
+
+
+@pytest.mark.parametrize("name", ["recipe.toml", "tokenizer_config.json", "vocab.txt", "modules.json"])
+def test_a_file_that_is_missing_is_a_change(finished: Path, name: str) -> None:
+    (finished / "modules.json").write_text("[]")
+    RunFolder(finished).finish({})
+    (finished / name).unlink()
+    assert RunFolder(finished).changed() == [name]
+    with pytest.raises(UserError, match=rf"{name} is missing.*--no-verify"):
+        load(finished)
+
+
+def test_a_run_that_is_finished_again_has_new_hashes(finished: Path) -> None:
+    """As an export and a comparison do, with the facts that were there before."""
+    for name in ("vocab.txt", "recipe.toml"):
+        (finished / name).unlink()
+        RunFolder(finished).finish(RunFolder(finished).facts["finished"])
+        assert RunFolder(finished).changed() == []
+
+
 def test_a_run_without_hashes_opens(finished: Path) -> None:
     facts = json.loads((finished / "run.json").read_text())
     del facts["finished"]["sha256"]
+    del facts["finished"]["task_sha256"]
     (finished / "run.json").write_text(json.dumps(facts))
     flip(finished / "model.safetensors")
     assert load(finished).predict(["good film"])
@@ -135,3 +192,21 @@ def test_a_converted_run_has_hashes_of_its_own(finished: Path, tmp_path: Path) -
 def test_the_settings_as_words() -> None:
     assert CAREFUL.words == () and Opening(trust=True, verify=False).words == ("--trust", "--no-verify")
     assert dataclasses.replace(CAREFUL, trust=True).again == Opening(trust=True, verify=False)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_pipe_in_a_folder_is_never_waited_for(finished: Path, within: None, verify: bool) -> None:
+    """Where a file may be left out, a pipe is none; else it is refused."""
+    (finished / "modules.json").write_text("[]")
+    (finished / "base.json").write_text("{}")
+    for path in [path for path in finished.rglob("*") if path.is_file()]:
+        content = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        for opening in (load, open_model, huggingface.read_encoder):
+            with contextlib.suppress(UserError):
+                opening(finished, opening=Opening(verify=verify))
+        path.unlink()
+        path.write_bytes(content)
+    os.mkfifo(finished / "checkpoint")
+    assert load(finished, opening=UNCHECKED).predict(["good film"])

@@ -235,3 +235,8 @@ def test_one_answer_to_different_labels_is_a_collapse() -> None:
 
     assert said("aaa") == "'a'" and said("aab") == ""
     assert task.collapsed([Prediction(value="a")], records[:1]) == "" == task.collapsed([], [])
+
+
+def test_two_classes_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="'pos'"):
+        Classify(labels=("neg", "pos", "pos"))

@@ -327,3 +327,8 @@ def test_a_collapse_is_told_in_words() -> None:
 
     assert said((), ()) == "found to hold no entity" and said((), (Span(0, 1, "PER"),)) == ""
     assert said(*[(Span(0, 1, "PER"),)] * 2) == "found to hold the same (PER)"
+
+
+def test_two_classes_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="'pos'"):
+        Tag(types=("neg", "pos", "pos"))

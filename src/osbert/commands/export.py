@@ -18,6 +18,7 @@ from osbert.files import require_free, whole_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.tasks import Record, Task, load
+from osbert.terminal import one_line
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine

@@ -7,13 +7,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from osbert.errors import UserError
+from osbert.guarded import leads_below, require_regular
+
 ADVICE = "the corpus is damaged, or files of another one lie in it; build it again"
 
 
 def files(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield each file of arrays with what the manifest says of it: "bytes" and "sha256"."""
+    """Yield each file of arrays with what the manifest says of it: "bytes" and "sha256".
+
+    Raises UserError where the manifest names a file outside of the folder.
+    """
     for shard in manifest["shards"]:
         for name, written in shard["files"].items():
+            if not (leads_below(shard["name"]) and leads_below(name)):
+                raise UserError(f"{folder}: the manifest names {shard['name']!r:.80} and {name!r:.80}: {ADVICE}.")
             yield folder / shard["name"] / name, written
     yield folder / "counts.npy", manifest["counts"]
 
@@ -21,6 +29,7 @@ def files(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[Path, Map
 def wrong_size(path: Path, size: int) -> str:
     """Return what is wrong with a file that must have so many bytes, "" if nothing."""
     try:
+        require_regular(path)
         found = path.stat().st_size
     except FileNotFoundError:
         return f"{path}: missing"
@@ -30,6 +39,7 @@ def wrong_size(path: Path, size: int) -> str:
 def wrong_content(path: Path, sha256: str) -> str:
     """Return what is wrong with a file whose content must have this hash, "" if nothing; it is read as a whole."""
     try:
+        require_regular(path)
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:

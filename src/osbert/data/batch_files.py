@@ -13,6 +13,7 @@ from torch import Tensor
 from osbert.data.batch import Batch, Target
 from osbert.errors import UserError
 from osbert.files import replace_file
+from osbert.guarded import require_regular
 
 COLUMNS = ("ids", "positions", "segments", "order", "starts", "records")
 LABELS = ("labels", "index", "weights")
@@ -41,6 +42,7 @@ def write_batches(path: Path, batches: Sequence[Batch]) -> None:
 def read_batches(path: Path) -> list[Batch]:
     """Return the batches in a file. Raises UserError when it is none, or is damaged."""
     try:
+        require_regular(path)
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         count = len({name.partition(".")[0] for name in arrays})

@@ -18,6 +18,7 @@ from osbert.data.example import Example
 from osbert.data.long_texts import lay_out
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
+from osbert.guarded import require_regular
 from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings
 from osbert.interop.opening import CAREFUL
@@ -182,6 +183,7 @@ def weights_fingerprint(engine: Engine) -> str:
         return fingerprint(read_whole(engine.folder, CAREFUL.again))
     digest = hashlib.sha256()
     for path in sorted(engine.folder.glob("*.onnx*")):
+        require_regular(path)
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osbert.errors import Problems
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import RECIPE, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Opening:
         return (*(["--trust"] if self.trust else []), *([] if self.verify else ["--no-verify"]))
 
     def check(self, folder: Path) -> None:
-        """Raise UserError if a file of a finished run has changed since the run wrote it, unless `verify` is off.
+        """Raise UserError if a file of a finished run is missing or has changed since, unless `verify` is off.
 
         A folder without hashes passes: a run of an earlier version, or a folder that osbert did not write.
         """
@@ -42,10 +42,19 @@ class Opening:
         problems = Problems(heading=f"{folder} is not as its run wrote it")
         for name in RunFolder(folder).changed():
             problems.add(
-                f"{folder / name}: its SHA-256 differs from that in run.json. Copy it again from an undamaged "
-                "copy. If you have changed it on purpose, give --no-verify (in Python: verify=False)."
+                f"{folder / name}{_wrong(folder / name)}. Copy it again from an undamaged copy. If you have changed it "
+                "on purpose, give --no-verify (in Python: verify=False)."
             )
         problems.stop_if_any()
+
+
+def _wrong(path: Path) -> str:
+    """Return the end of a sentence: how a file differs from what its run wrote."""
+    if not path.is_file():
+        return " is missing"
+    if path.name == RECIPE:
+        return ": the task, or a setting of it, is not the one that the run was finished with"
+    return ": its SHA-256 is not that in run.json"
 
 
 CAREFUL = Opening()

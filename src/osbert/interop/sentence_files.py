@@ -62,9 +62,12 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     if not path.is_file():
         return None
     parts = {_kind(part): part for part in _modules(path)}
-    pooling_at = folder / str(parts.get("Pooling", {}).get("path", POOLING)) / "config.json"
     if "Pooling" not in parts:
         raise UserError(f"{path} names no Pooling, so it does not say how a text gets one vector.")
+    part = parts["Pooling"].get("path", POOLING)
+    if not guarded.leads_below(part):
+        raise UserError(f"{path}: the path of a part must be a folder beside this file, not {part!r:.80}.")
+    pooling_at = folder / part / "config.json"
     files = {name: _table(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
     return SentenceModel(
         pooling=_pooling(read_json(pooling_at), pooling_at),

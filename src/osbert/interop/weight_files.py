@@ -89,6 +89,7 @@ def _broken(tensor: Tensor) -> int:
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
+    guarded.require_regular(path)
     if path.suffix == ".safetensors":
         require_utf8(path)
         _check_size(path)

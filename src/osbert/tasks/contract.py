@@ -8,6 +8,7 @@ the tasks hold what several of them stand on, and are no tasks.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,9 +128,11 @@ class Task(Objective):
     """Most tokens in a sequence, [CLS] and [SEP] included; never more than the model can read."""
 
     def __post_init__(self) -> None:
-        """Refuse a length into which no pair fits."""
+        """Refuse a length into which no pair fits, and two classes of one name."""
         if self.length < 5:
             raise ValueError(f"length must be at least 5 (two texts, [CLS] and two [SEP]), not {self.length}")
+        if twice := [name for name, count in Counter(self.classes).items() if count > 1]:
+            raise ValueError(f"two classes have the name '{twice[0]}': each needs its own")
 
     @property
     def criterion(self) -> str:

@@ -29,6 +29,8 @@ IDEOGRAPHS = re.compile("([\u3400-\u4dbf\u4e00-\u9fff]+)")
 _PLAIN_WORDS = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall  # complete for printable ASCII
 # str.split takes these for spaces; BERT removes them, so that what they stand between becomes one word.
 _NOT_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_LONG_RUN = re.compile(r"(?<![^\w\s\x00-\x7f])[^\w\s\x00-\x7f]{64,}")
+"""A long run of marks and symbols. Every combining character that a decomposition can give is among them."""
 _ASCII_PUNCTUATION = frozenset(map(ord, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"))
 
 
@@ -55,6 +57,24 @@ def chunks(text: str) -> list[str]:
     ):
         text = _NOT_SPACES.sub("", text)
     return text.split()
+
+
+def decompose(text: str) -> str:
+    """Return the canonical decomposition (NFD) of a text, in time n log n.
+
+    Python sorts combining characters by insertion, in time n^2 for a run of n, unless they are in order already: long
+    runs are therefore sorted first.
+    """
+    if _LONG_RUN.search(text):
+        apart = "".join(unicodedata.normalize("NFD", character) for character in text)
+        text = _LONG_RUN.sub(_ordered, apart)
+    return unicodedata.normalize("NFD", text)
+
+
+def _ordered(run: re.Match[str]) -> str:
+    """Return a run with each sequence of combining characters sorted by combining class."""
+    parts = groupby(run[0], key=lambda character: unicodedata.combining(character) > 0)
+    return "".join("".join(sorted(part, key=unicodedata.combining) if combining else part) for combining, part in parts)
 
 
 class TracedWord(NamedTuple):
@@ -120,7 +140,7 @@ class Normalizer:
         if self.lowercase:
             text = text.lower()
         if self.strip_accents:
-            text = unicodedata.normalize("NFD", text)
+            text = decompose(text)
         return text.translate(self._splitting).split()
 
     def traced(self, text: str) -> list[TracedWord]:

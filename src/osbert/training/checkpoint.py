@@ -17,7 +17,7 @@ from torch import Tensor
 
 from osbert.errors import UserError
 from osbert.files import disk_full, share, sync
-from osbert.guarded import read_json
+from osbert.guarded import read_json, require_regular
 
 CHECKPOINTS = "checkpoints"
 """The folder of the checkpoints, in a run's folder."""
@@ -189,6 +189,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _facts(path: Path) -> dict[str, Any]:
+    require_regular(path)
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 

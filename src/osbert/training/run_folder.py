@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,10 @@ HASHED = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
 )
-"""Files of a finished run whose hashes run.json keeps: predictions follow from them and from recipe.toml, which people
-edit."""
+"""Files of a finished run whose hashes run.json keeps: predictions follow from them and from the task that recipe.toml
+names, which has a hash of its own, since people edit the rest of that file."""
+SHA256, TASK_SHA256 = "sha256", "task_sha256"
+"""The keys of the hashes among the facts of a finished run."""
 HARMLESS = (
     "training.log_every",
     "training.checkpoint_every",
@@ -151,22 +154,42 @@ class RunFolder:
         """Note that the run is finished, with the hashes of its files; the last thing to be written."""
         facts = {name: value for name, value in self.facts.items() if name != "failed"}
         hashes = {name: _sha256(self.folder / name) for name in HASHED if (self.folder / name).is_file()}
-        write_json(self.folder / FACTS, {**facts, "finished": {**results, **({"sha256": hashes} if hashes else {})}})
+        ended = {name: value for name, value in results.items() if name not in (SHA256, TASK_SHA256)}
+        ended |= {SHA256: hashes, TASK_SHA256: self._task_sha256()} if hashes else {}
+        write_json(self.folder / FACTS, {**facts, "finished": ended})
 
     def changed(self) -> list[str]:
-        """Return which files differ from their hashes in run.json. A file that is missing is not among them.
+        """Return which files differ from their hashes in run.json, or are missing. Reads every file once.
 
-        A run of an earlier version has no hashes. Reads every file once.
+        recipe.toml is among them where it names another task, or has other settings of it. A run of an earlier version
+        has no hashes.
         """
-        hashes = self.facts.get("finished", {}).get("sha256")
+        finished = self.facts.get("finished", {})
+        hashes = finished.get(SHA256)
         known = hashes if isinstance(hashes, dict) else {}
-        there = [name for name in HASHED if name in known and (self.folder / name).is_file()]
-        return [name for name in there if _sha256(self.folder / name) != known[name]]
+        files = [name for name in HASHED if name in known and self._sha256(name) != known[name]]
+        task = TASK_SHA256 in finished and finished[TASK_SHA256] != self._task_sha256()
+        return [*files, *([RECIPE] if task else [])]
 
     def refuse_foreign(self) -> None:
         """Raise UserError when the folder holds files but no run; hidden ones and logs do not count."""
         if not self.begun:
             refuse_foreign(self.folder, f"a run ({FACTS} is missing)", SCRATCH)
+
+    def _sha256(self, name: str) -> str:
+        """Return the hash of a file, "" where it is missing."""
+        path = self.folder / name
+        return _sha256(path) if path.is_file() else ""
+
+    def _task_sha256(self) -> str:
+        """Return the hash of the task that recipe.toml names, with its settings but for where its data lay."""
+        path = self.folder / RECIPE
+        table = recipe.read(path) if path.is_file() else {}
+        name = str(table.get("task", ""))
+        settings = table.get(name.rpartition(".")[2])
+        if isinstance(settings, dict):
+            settings = {key: value for key, value in settings.items() if key != "data"}
+        return hashlib.sha256(json.dumps([name, settings], sort_keys=True, default=str).encode()).hexdigest()
 
     def _differences(
         self, before: Mapping[str, Any], settings: recipe.Table, inputs: Mapping[str, Any], *, failed: bool

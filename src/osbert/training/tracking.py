@@ -15,7 +15,7 @@ import rich.progress
 from rich.console import Console
 
 from osbert.files import write_text
-from osbert.guarded import parse_json
+from osbert.guarded import parse_json, require_regular
 from osbert.training.progress import Mean, Progress
 
 NAME = "metrics.jsonl"
@@ -120,6 +120,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a metrics.jsonl, none if there is no file; what a power cut left at its end is left out."""
     found: list[dict[str, Any]] = []
     if path.exists():
+        require_regular(path)
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
             try:
                 value = parse_json(line)

@@ -10,6 +10,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
+from osbert.guarded import require_regular
 
 PROGRESS = "progress.json"
 
@@ -86,5 +87,6 @@ class Growing:
 
 def _hash(path: Path) -> Any:
     """Return a hash object of a file's content, which `update` continues."""
+    require_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256")

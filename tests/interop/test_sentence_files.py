@@ -1,0 +1,47 @@
+"""The files of sentence-transformers: what they name lies below the model's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from osbert.errors import UserError
+from osbert.interop.sentence_files import SentenceModel, read_sentence_model, write_sentence_model
+
+MODEL = SentenceModel(pooling="max", normalize=True, length=24)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    write_sentence_model(tmp_path / "model", MODEL, width=8)
+    assert read_sentence_model(tmp_path / "model") == MODEL
+
+
+@pytest.mark.parametrize("name", ["1_Pooling", "parts/pooling", "./1_Pooling/", "", "..pooling"])
+def test_the_pooling_may_be_anywhere_below_the_folder(tmp_path: Path, name: str) -> None:
+    assert moved(tmp_path / "model", name) == MODEL
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside", "1_Pooling/../../outside", "/outside", "C:\\outside", "..\\outside", "a\0b", "a" * 300, 5, None, []],
+)
+def test_the_pooling_is_not_outside_of_the_folder(tmp_path: Path, name: object) -> None:
+    with pytest.raises(UserError, match=r"modules\.json"):
+        moved(tmp_path / "model", name)
+
+
+def moved(folder: Path, name: object) -> SentenceModel | None:
+    """Return what a folder says whose pooling lies under another name; also where only the file is said to be there."""
+    write_sentence_model(folder, MODEL, width=8)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[1]["path"] = name
+    (folder / "modules.json").write_text(json.dumps(modules))
+    content = (folder / "1_Pooling" / "config.json").read_text()
+    (folder.parent / "outside").mkdir(exist_ok=True)
+    (folder.parent / "outside" / "config.json").write_text(content)
+    if isinstance(name, str) and "outside" not in name and "\0" not in name and len(name) < 200:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "config.json").write_text(content)
+    return read_sentence_model(folder)
