@@ -22,6 +22,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claimed
+from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import CellStyle, Row
 from osbert.tasks import Inputs, Prediction, Task
 from osbert.training.run_folder import FACTS, OURS
@@ -114,15 +115,18 @@ def predict_file(
     tell_remarks(engine)
     inputs = task.inputs(file)
     print(inputs.describe, file=sys.stderr)
-    check(engine, inputs, file, keyed=_is_official(out, inputs))
+    before = Snapshot(file)
+    wanted = check(engine, inputs, file, keyed=_is_official(out, inputs))
     count = empty = cut = 0
     with writing(out) as stream:
         writer = open_writer(out, stream, task, inputs, spreadsheet_safe=spreadsheet_safe)
-        for row, prediction in predictions(engine, inputs):
+        for row, prediction in predictions(engine, inputs, before):
             writer.write(row, prediction)
             count += 1
             empty += prediction is None
             cut += prediction is not None and prediction.truncated > 0
+        before.require_rows(count, wanted)
+        before.require_same(whole=True)
         writer.finish()
     notes = [f"{count:,} rows"]
     notes += [f"{empty:,} without text have no prediction"] if empty else []
@@ -130,14 +134,17 @@ def predict_file(
     print(f"{', '.join(notes)}{f' -> {out}' if out else ''}", file=sys.stderr)
 
 
-def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> None:
-    """Read the whole file and raise one UserError with every row that cannot be used or may not be cut.
+def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> int:
+    """Read the whole file and return how many rows it has.
+
+    Raises one UserError with every row that cannot be used or may not be cut.
 
     `keyed`: predictions are written by the rows' ids, each of which must then be one row's alone.
     """
     problems = Problems(heading=f"{file} cannot be used")
     first: dict[str, str] = {}
-    for row, record in inputs.rows(problems):
+    count = 0
+    for count, (row, record) in enumerate(inputs.rows(problems), 1):  # noqa: B007 - the count is returned
         if record is not None:
             engine.fine_tuned.refuse_long([record], engine.packer, problems)
         if keyed:
@@ -146,14 +153,22 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> None:
             if first.setdefault(called, place) != place:
                 problems.add(f"{place}: the id '{called}' is that of {first[called]} too. Mend it, or write .jsonl.")
     problems.stop_if_any()
+    return count
 
 
-def predictions(engine: Engine, inputs: Inputs) -> Iterator[tuple[Row, Prediction | None]]:
-    """Yield each row with its prediction, None where there is no text, a few thousand rows in memory at a time."""
-    rows = inputs.rows(Problems(heading=""))
+def predictions(engine: Engine, inputs: Inputs, before: Snapshot) -> Iterator[tuple[Row, Prediction | None]]:
+    """Yield each row with its prediction, None where there is no text, a few thousand rows in memory at a time.
+
+    Raises UserError where a row can no longer be read or the file is no longer what it was `before`.
+    """
+    problems = before.problems()
+    rows = inputs.rows(problems)
     while chunk := list(islice(rows, ROWS)):
+        problems.stop_if_any()
+        before.require_same()
         said = iter(engine.predict_records([record for _, record in chunk if record is not None]))
         yield from ((row, None if record is None else next(said)) for row, record in chunk)
+    problems.stop_if_any()
 
 
 class Writer(Protocol):
