@@ -231,7 +231,7 @@ class CellWriter:
         self.task = task
         self.columns = inputs.columns
         stream.write(style.start)
-        cells = csv.writer(stream, delimiter=style.delimiter, lineterminator=style.newline)
+        cells = csv.writer(RowEnds(stream, style.newline), delimiter=style.delimiter, lineterminator=RowEnds.WRITTEN)
         self.cells = SpreadsheetCells(cells) if spreadsheet_safe else cells
         self.cells.writerow([*self.columns, *_free(list(task.cells(None)), self.columns)])
 
@@ -242,6 +242,25 @@ class CellWriter:
 
     def finish(self) -> None:
         """Write nothing more."""
+
+
+class RowEnds:
+    """A stream for csv.writer, on which each row ends as it should.
+
+    Before Python 3.13 csv.writer quotes a line end in a cell only if its own line terminator holds that character. It
+    therefore writes rows with both, WRITTEN, and this puts the wanted one in their place.
+    """
+
+    WRITTEN = "\r\n"
+
+    def __init__(self, stream: TextIO, newline: str) -> None:
+        """Write to `stream` rows that end in `newline`."""
+        self.stream = stream
+        self.newline = newline
+
+    def write(self, row: str) -> int:
+        """Write one row; csv.writer gives whole ones."""
+        return self.stream.write(row.removesuffix(self.WRITTEN) + self.newline)
 
 
 class SpreadsheetCells:
