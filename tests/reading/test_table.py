@@ -167,6 +167,9 @@ def test_bad_json_lines(tmp_path: Path) -> None:
         ("a.csv", "text,label\nФильм очень хороший,a\n".encode("cp1251"), "--encoding cp1251"),
         ("a.csv", "text,label\nfein,a\nschön und über und größe ".encode() + b"\xff,b\n", "Mend that place"),
         ("a.csv", "text,label\rgood,a\rbad,b\r", "end in carriage returns alone"),
+        ("a.csv", "text\rgood film\rbad film\nplay\n", "end in carriage returns alone"),
+        ("a.txt", "good film\rbad film\rfine\nplay\n", "end in carriage returns alone"),
+        ("a.txt", "good\nbad\nfine film\rplay\nfilm\n", "a.txt, line 3: it holds a carriage return, at character 10"),
         ("a.csv", b"text,label\nok,caf\xc3", "ends in the middle of a character"),
     ],
 )

@@ -127,7 +127,7 @@ def find_format(path: Path, reading: Reading) -> Format:
     lines = _sample(path, encoding)
     if not lines:
         raise UserError(f"{path} is empty.")
-    if len(lines) == 1 and "\r" in lines[0].rstrip("\r\n"):
+    if _ends_in_carriage_returns(lines):
         raise UserError(
             f"{path}: its lines end in carriage returns alone, as on very old computers. Convert it: "
             f"tr '\\r' '\\n' < {path.name} > converted{plain_suffix(path)}"
@@ -138,6 +138,15 @@ def find_format(path: Path, reading: Reading) -> Format:
     if suffix == ".txt" and not reading.delimiter and reading.header != "yes":
         return Format(kind="lines", encoding=encoding, columns=("text",))
     return _delimited(path, lines, reading, encoding)
+
+
+def _ends_in_carriage_returns(lines: Sequence[str]) -> bool:
+    """Return whether carriage returns inside lines are the real line ends: there are at least as many as lines.
+
+    A quoted cell may hold any number of them.
+    """
+    inside = sum(line.rstrip("\r\n").count("\r") for line in lines)
+    return inside >= len(lines) and (len(lines) == 1 or not any('"' in line for line in lines))
 
 
 def plain_suffix(path: Path) -> str:

@@ -143,7 +143,14 @@ class Table:
 
     def _lines(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
-            yield Row(line=number, values={"text": line.rstrip("\r\n")}, blank=not line.strip())
+            text = line.rstrip("\r\n")
+            if "\r" in text:
+                problems.add(
+                    f"{self.path}, line {number}: it holds a carriage return, at character {text.index(chr(13)) + 1}. "
+                    "If that is a line end, convert the file: tr '\\r' '\\n'; if not, make it a space."
+                )
+            else:
+                yield Row(line=number, values={"text": text}, blank=not text.strip())
 
 
 def open_table(path: Path, reading: Reading = Reading()) -> Table:  # noqa: B008 - Reading is frozen
