@@ -52,6 +52,11 @@ WANTED = [{"text": "good, really", "label": "pos"}, {"text": "bad", "label": "ne
         ("a.jsonl", '{"text": "good, really", "label": "pos"}\n\n{"text": "bad", "label": "neg"}\n'),
         ("a.json", '\ufeff{"text": "good, really", "label": "pos"}\r\n{"text": "bad", "label": "neg"}\r\n'),
         ("a.csv", 'text,label\n"good, really",pos\nbad,neg\n'.encode("utf-16")),
+        ("a.csv", 'text,label\n"good, really",pos\nbad,neg\n'.encode("utf-32")),
+        (
+            "a.jsonl",
+            '\ufeff{"text": "good, really", "label": "pos"}\n{"text": "bad", "label": "neg"}'.encode("utf-32-be"),
+        ),
         ("a.csv.gz", gzip.compress(b'text,label\n"good, really",pos\nbad,neg\n', mtime=0)),
         ("a.jsonl.xz", lzma.compress(b'{"text": "good, really", "label": "pos"}\n{"text": "bad", "label": "neg"}\n')),
     ],
@@ -170,6 +175,14 @@ def test_bad_json_lines(tmp_path: Path) -> None:
         ("a.csv", "text\rgood film\rbad film\nplay\n", "end in carriage returns alone"),
         ("a.txt", "good film\rbad film\rfine\nplay\n", "end in carriage returns alone"),
         ("a.txt", "good\nbad\nfine film\rplay\nfilm\n", "a.txt, line 3: it holds a carriage return, at character 10"),
+        *(
+            (
+                "a.csv",
+                "text,label\ngood,a\n电影,b\n".encode(encoding),
+                f"looks like {encoding}: give --encoding {encoding}",
+            )
+            for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+        ),
         ("a.csv", b"text,label\nok,caf\xc3", "ends in the middle of a character"),
     ],
 )

@@ -82,7 +82,7 @@ class Table:
         if suffix == ".csv" and len(form.delimiter) == 1:
             delimiter = form.delimiter
         hint = f"sep={delimiter}{form.newline}" if form.hint else ""
-        mark = "\ufeff" if form.encoding in ("utf-8-sig", "utf-16") else ""
+        mark = "\ufeff" if form.encoding in ("utf-8-sig", "utf-16", "utf-32") else ""
         return CellStyle(delimiter=delimiter, newline=form.newline, start=mark + hint)
 
     def rows(self, problems: Problems) -> Iterator[Row]:
