@@ -183,6 +183,11 @@ def test_bad_json_lines(tmp_path: Path) -> None:
             )
             for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
         ),
+        (
+            "a.jsonl",
+            '{"text": "good", "n": 1}\n{"text": "a", "n": 2, "text": "b"}\n',
+            "line 2: not JSON (an object has the key 'text' twice",
+        ),
         ("a.csv", b"text,label\nok,caf\xc3", "ends in the middle of a character"),
     ],
 )

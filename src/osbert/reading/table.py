@@ -131,7 +131,7 @@ class Table:
             if not line.strip():
                 continue
             try:
-                value = parse_json(line)
+                value = parse_json(line, unique_keys=True)
             except JSONDecodeError as error:
                 problems.add(f"{self.path}, line {number}: not JSON ({not_json(error)} at character {error.colno}).")
                 continue
