@@ -89,8 +89,25 @@ def read_json(path: Path, *, most: int = LARGEST) -> Any:
     return parse_json(read_bytes(path, most=most).decode("utf-8-sig"))
 
 
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text.
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dict, which would keep the last value of a key that comes twice.
+
+    >>> _unique([("a", 1), ("a", 2)])
+    Traceback (most recent call last):
+    ValueError: an object has the key 'a' twice
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"an object has the key {next(name for name in found if names.count(name) > 1)!r} twice")
+    return found
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def parse_json(text: str, *, unique_keys: bool = False) -> Any:
+    """Return the value of a JSON text. With `unique_keys`, no object may have a key twice.
 
     Raises JSONDecodeError and nothing else, also if the value is nested deeper than DEEPEST or would take far more
     memory than its text.
@@ -99,12 +116,12 @@ def parse_json(text: str) -> Any:
     if opened > DEEPEST or _cost(opened, text.count(",")) > _allowed(text):
         _require_bounded(text)
     try:
-        return json.loads(text)
+        return _STRICT.decode(text) if unique_keys else json.loads(text)
     except JSONDecodeError:
         raise
     except RecursionError:
         raise JSONDecodeError("nested too deeply", text, 0) from None
-    except ValueError as error:  # an integer of thousands of digits
+    except ValueError as error:  # a repeated key, or an integer of thousands of digits
         raise JSONDecodeError(str(error), text, 0) from None
 
 

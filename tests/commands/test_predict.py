@@ -121,6 +121,19 @@ def test_cells_are_written_as_they_came(
     ]
 
 
+@pytest.mark.parametrize("out", ["out.csv", "out.tsv"])
+def test_line_ends_in_cells_make_no_rows(run: Path, tmp_path: Path, out: str) -> None:
+    cells = ["good\rfilm", "good\nfilm", "good\r\nfilm", "\r", "plain", 'a "quote"']
+    rows = [{"text": "good", "more": cell} for cell in cells]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predict(run, file=tmp_path / "in.jsonl", out=tmp_path / out)
+    with (tmp_path / out).open(newline="") as file:
+        found = list(csv.DictReader(file, delimiter="\t" if out.endswith("tsv") else ","))
+    assert [row["more"] for row in found] == cells and {row["prediction"] for row in found} == {"pos"}
+    written = (tmp_path / out).read_bytes()
+    assert written.count(b"\r\n") == 1 and b"plain" in written and b'"plain"' not in written
+
+
 def test_every_bad_row_is_told_before_anything_is_written(run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text,id\ngood,1\nbad\nfine,2,3\n")
     with pytest.raises(UserError) as error:

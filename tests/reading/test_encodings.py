@@ -48,7 +48,7 @@ def test_short_korean_is_not_taken_for_chinese():
 
 
 @pytest.mark.parametrize("text", ["plain words\n" * 20, "中文字\n" * 40])
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
 def test_wide_encodings_are_guessed(encoding, text):
     if text[0] == "中" and encoding in ("utf-16-le", "utf-16-be"):
         text = text.replace("\n", " and\n")

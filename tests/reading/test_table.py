@@ -52,6 +52,11 @@ WANTED = [{"text": "good, really", "label": "pos"}, {"text": "bad", "label": "ne
         ("a.jsonl", '{"text": "good, really", "label": "pos"}\n\n{"text": "bad", "label": "neg"}\n'),
         ("a.json", '\ufeff{"text": "good, really", "label": "pos"}\r\n{"text": "bad", "label": "neg"}\r\n'),
         ("a.csv", 'text,label\n"good, really",pos\nbad,neg\n'.encode("utf-16")),
+        ("a.csv", 'text,label\n"good, really",pos\nbad,neg\n'.encode("utf-32")),
+        (
+            "a.jsonl",
+            '\ufeff{"text": "good, really", "label": "pos"}\n{"text": "bad", "label": "neg"}'.encode("utf-32-be"),
+        ),
         ("a.csv.gz", gzip.compress(b'text,label\n"good, really",pos\nbad,neg\n', mtime=0)),
         ("a.jsonl.xz", lzma.compress(b'{"text": "good, really", "label": "pos"}\n{"text": "bad", "label": "neg"}\n')),
     ],
@@ -167,6 +172,22 @@ def test_bad_json_lines(tmp_path: Path) -> None:
         ("a.csv", "text,label\nФильм очень хороший,a\n".encode("cp1251"), "--encoding cp1251"),
         ("a.csv", "text,label\nfein,a\nschön und über und größe ".encode() + b"\xff,b\n", "Mend that place"),
         ("a.csv", "text,label\rgood,a\rbad,b\r", "end in carriage returns alone"),
+        ("a.csv", "text\rgood film\rbad film\nplay\n", "end in carriage returns alone"),
+        ("a.txt", "good film\rbad film\rfine\nplay\n", "end in carriage returns alone"),
+        ("a.txt", "good\nbad\nfine film\rplay\nfilm\n", "a.txt, line 3: it holds a carriage return, at character 10"),
+        *(
+            (
+                "a.csv",
+                "text,label\ngood,a\n电影,b\n".encode(encoding),
+                f"looks like {encoding}: give --encoding {encoding}",
+            )
+            for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+        ),
+        (
+            "a.jsonl",
+            '{"text": "good", "n": 1}\n{"text": "a", "n": 2, "text": "b"}\n',
+            "line 2: not JSON (an object has the key 'text' twice",
+        ),
         ("a.csv", b"text,label\nok,caf\xc3", "ends in the middle of a character"),
     ],
 )

@@ -178,6 +178,22 @@ def test_problems_of_a_divided_file_are_told_once(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("unlabelled", "told"), [(4, 0), (5, 1)])
+def test_a_file_of_which_most_rows_are_left_out_is_told(tmp_path: Path, unlabelled: int, told: int) -> None:
+    rows = [("x", "a"), ("y", "b"), ("z", "a"), ("w", "b"), *[("v", "")] * unlabelled]
+    path = table(tmp_path, "data.csv", rows)
+    task = Classify(data=str(path), skip_unlabelled=True).resolved()
+    found = [line for line in task.findings() if f"{unlabelled} of {len(rows)}; 4 are kept" in line]
+    assert len(found) == told and all(f"{unlabelled} have no label in the column 'label'" in line for line in found)
+
+
+@pytest.mark.parametrize("labels", [["a"], ["a", "a"], []])
+def test_too_few_labels_are_refused_whatever_is_left_out(tmp_path: Path, labels: list[str]) -> None:
+    path = table(tmp_path, "data.csv", [*(("x", label) for label in labels), *[("v", "")] * 5])
+    with pytest.raises(UserError, match=r"data\.csv"):
+        load(Classify(data=str(path), skip_unlabelled=True).resolved(), ("train", "dev"))
+
+
 def test_a_pair_with_an_empty_text_is_asked_but_not_learnt_from(tmp_path: Path) -> None:
     rows = [("x", "y", "a"), ("z", "", "b"), ("v", "w", "b"), ("q", "r", "a")]
     path = table(tmp_path, "data.csv", rows, header="sentence1,sentence2,label")

@@ -13,6 +13,7 @@ from osbert.errors import Problems, UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine
 from osbert.reading.columns import Columns, choose
+from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Reading, Row, Table, open_table
 
 INPUT = Path("-")
@@ -21,9 +22,13 @@ KEPT = "standard-input.txt"
 
 @dataclass(kw_only=True)
 class Rows:
-    """The rows of a table and their columns of texts; `file`: as the user named it. `count` is known after `check`."""
+    """The rows of a table and their columns of texts; `file`: as the user named it. `count` is known after `check`.
+
+    `before`: the file's content when it was opened, which every pass must find again.
+    """
 
     file: Path
+    before: Snapshot
     table: Table
     columns: Columns
     count: int = 0
@@ -44,9 +49,10 @@ class Rows:
             names=tuple(filter(None, (options.text, options.pair))),
         )
         table = open_table(path, reading)
+        before = Snapshot(path, name=str(file))
         asked = Columns(text=options.text, pair=options.pair)
         columns = choose(table.columns, asked=asked, path=str(file), labelled=False)
-        return cls(file=file, table=table, columns=Columns(text=columns.text, pair=columns.pair))
+        return cls(file=file, before=before, table=table, columns=Columns(text=columns.text, pair=columns.pair))
 
     def describe(self) -> str:
         """Return in words what was found."""
@@ -60,13 +66,9 @@ class Rows:
         """
         problems = Problems(heading=f"{self.file} cannot be used")
         blank = 0
-        for row in self.table.rows(problems):
-            if row.blank:
-                blank += 1
-                continue
-            self.count += 1
-            if missing := [name for name in self.columns.texts if name not in row.values]:
-                problems.add(f"{self.table.path}, line {row.line}: there is no '{missing[0]}' in it.")
+        for row in self._usable(problems):
+            blank += row.blank
+            self.count += not row.blank
         problems.stop_if_any()
         if not self.count:
             raise UserError(f"{self.file} has no rows: there is nothing to embed.")
@@ -92,5 +94,21 @@ class Rows:
         problems.stop_if_any()
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows one at a time, without blank lines; they have been checked."""
-        yield from (row for row in self.table.rows(Problems(heading="")) if not row.blank)
+        """Yield the rows one at a time, without blank lines; they have been checked.
+
+        Raises UserError where a row can no longer be read.
+        """
+        problems = self.before.problems()
+        for row in self._usable(problems):
+            problems.stop_if_any()
+            if not row.blank:
+                yield row
+        problems.stop_if_any()
+
+    def _usable(self, problems: Problems) -> Iterator[Row]:
+        """Yield the rows that have every column of texts; the others go to `problems`."""
+        for row in self.table.rows(problems):
+            if missing := [name for name in self.columns.texts if not row.blank and name not in row.values]:
+                problems.add(f"{self.table.path}, line {row.line}: there is no '{missing[0]}' in it.")
+            else:
+                yield row

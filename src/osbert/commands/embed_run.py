@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -125,6 +124,8 @@ def _complete(
         print(f"going on after {growing.tally['rows']:,} of {count:,} texts")
     tables = rows.table.format.kind != "lines"
     _follow(growing, rows, Window(embedder=embedder, features=out.form == ".jsonl", tables=tables), count)
+    rows.before.require_rows(growing.tally.get("rows", 0), count)
+    rows.before.require_same(whole=True)
     settings = {"osbert": __version__, "model": str(model.resolve()), "file": str(rows.file), **facts}
     shape = _finish(growing, embedder, out, settings)
     (folder / FACTS).unlink()
@@ -149,10 +150,8 @@ def _embedder(engine: Engine, options: VectorOptions) -> Embedder:
 
 def _facts(engine: Engine, rows: Rows, embedder: Embedder) -> dict[str, Any]:
     """Return what a run that goes on must have in common with the one before. Folders are left out: data may move."""
-    with rows.table.path.open("rb") as source:
-        content = hashlib.file_digest(source, "sha256").hexdigest()
     return {
-        "input": content,
+        "input": rows.before.sha256,
         "columns": list(rows.columns.texts),
         "form": rows.table.format.describe(),
         "weights": weights_fingerprint(engine),
@@ -271,6 +270,7 @@ def _follow(growing: Growing, rows: Rows, window: Window, count: int) -> None:
         task = shown.add_task("texts", total=count, completed=done)
         try:
             for chunk in window.of(islice(rows.rows(), done, None), names):
+                rows.before.require_same()  # so that what is kept is always of one content
                 window.grow(growing, chunk, names)
                 shown.update(task, completed=growing.tally["rows"])
         except KeyboardInterrupt:

@@ -22,6 +22,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
+from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import CellStyle, Row
 from osbert.tasks import Inputs, Prediction, Task
 from osbert.terminal import one_line
@@ -124,15 +125,18 @@ def predict_file(
     tell_remarks(engine)
     inputs = task.inputs(file)
     print(one_line(inputs.describe), file=sys.stderr)
-    check(engine, inputs, file, keyed=_is_official(out, inputs))
+    before = Snapshot(file)
+    wanted = check(engine, inputs, file, keyed=_is_official(out, inputs))
     count = empty = cut = 0
     with writing(path) as stream:
         writer = open_writer(out, stream, task, inputs, spreadsheet_safe=spreadsheet_safe)
-        for row, prediction in predictions(engine, inputs):
+        for row, prediction in predictions(engine, inputs, before):
             writer.write(row, prediction)
             count += 1
             empty += prediction is None
             cut += prediction is not None and prediction.truncated > 0
+        before.require_rows(count, wanted)
+        before.require_same(whole=True)
         writer.finish()
     notes = [f"{count:,} rows"]
     notes += [f"{empty:,} without text have no prediction"] if empty else []
@@ -140,14 +144,17 @@ def predict_file(
     print(f"{', '.join(notes)}{f' -> {out}' if out else ''}", file=sys.stderr)
 
 
-def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> None:
-    """Read the whole file and raise one UserError with every row that cannot be used or may not be cut.
+def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> int:
+    """Read the whole file and return how many rows it has.
+
+    Raises one UserError with every row that cannot be used or may not be cut.
 
     `keyed`: predictions are written by the rows' ids, each of which must then be one row's alone.
     """
     problems = Problems(heading=f"{file} cannot be used")
     first: dict[str, str] = {}
-    for row, record in inputs.rows(problems):
+    count = 0
+    for count, (row, record) in enumerate(inputs.rows(problems), 1):  # noqa: B007 - the count is returned
         if record is not None:
             engine.fine_tuned.refuse_long([record], engine.packer, problems)
         if keyed:
@@ -157,14 +164,22 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> None:
                 shown = one_line(called)
                 problems.add(f"{place}: the id '{shown}' is that of {first[called]} too. Mend it, or write .jsonl.")
     problems.stop_if_any()
+    return count
 
 
-def predictions(engine: Engine, inputs: Inputs) -> Iterator[tuple[Row, Prediction | None]]:
-    """Yield each row with its prediction, None where there is no text, a few thousand rows in memory at a time."""
-    rows = inputs.rows(Problems(heading=""))
+def predictions(engine: Engine, inputs: Inputs, before: Snapshot) -> Iterator[tuple[Row, Prediction | None]]:
+    """Yield each row with its prediction, None where there is no text, a few thousand rows in memory at a time.
+
+    Raises UserError where a row can no longer be read or the file is no longer what it was `before`.
+    """
+    problems = before.problems()
+    rows = inputs.rows(problems)
     while chunk := list(islice(rows, ROWS)):
+        problems.stop_if_any()
+        before.require_same()
         said = iter(engine.predict_records([record for _, record in chunk if record is not None]))
         yield from ((row, None if record is None else next(said)) for row, record in chunk)
+    problems.stop_if_any()
 
 
 class Writer(Protocol):
@@ -227,7 +242,7 @@ class CellWriter:
         self.task = task
         self.columns = inputs.columns
         stream.write(style.start)
-        cells = csv.writer(stream, delimiter=style.delimiter, lineterminator=style.newline)
+        cells = csv.writer(RowEnds(stream, style.newline), delimiter=style.delimiter, lineterminator=RowEnds.WRITTEN)
         self.cells = SpreadsheetCells(cells) if spreadsheet_safe else cells
         self.cells.writerow([*self.columns, *_free(list(task.cells(None)), self.columns)])
 
@@ -238,6 +253,25 @@ class CellWriter:
 
     def finish(self) -> None:
         """Write nothing more."""
+
+
+class RowEnds:
+    """A stream for csv.writer, on which each row ends as it should.
+
+    Before Python 3.13 csv.writer quotes a line end in a cell only if its own line terminator holds that character. It
+    therefore writes rows with both, WRITTEN, and this puts the wanted one in their place.
+    """
+
+    WRITTEN = "\r\n"
+
+    def __init__(self, stream: TextIO, newline: str) -> None:
+        """Write to `stream` rows that end in `newline`."""
+        self.stream = stream
+        self.newline = newline
+
+    def write(self, row: str) -> int:
+        """Write one row; csv.writer gives whole ones."""
+        return self.stream.write(row.removesuffix(self.WRITTEN) + self.newline)
 
 
 class SpreadsheetCells:

@@ -53,7 +53,7 @@ def decode_blocks(stream: Stream, *, encoding: str, errors: Errors, repairs: Rep
         if first and (what := foreign(data, Path(stream.name))):
             raise UserError(f"{stream.name} is no text but {what}.")
         if first and encoding.lower().replace("-", "") in ("utf8", "ascii"):
-            _refuse_other_unicode(data, stream.name)
+            refuse_other_unicode(data, stream.name)
         waiting = decoder.getstate()[0]
         try:
             text = decoder.decode(data, final=not data)
@@ -79,14 +79,19 @@ def decode_blocks(stream: Stream, *, encoding: str, errors: Errors, repairs: Rep
 def guess_encoding(data: bytes) -> str | None:
     """Return the likely encoding of bytes that are not UTF-8; "utf-8" when only a few of them are damaged.
 
-    A byte-order mark decides, then zero bytes (UTF-16), then which legacy encoding decodes all of it into the letters
-    most common in its languages, and last whether it is all everyday Chinese. None when nothing is plausible.
+    A byte-order mark decides, then zero bytes (UTF-16 or UTF-32), then which legacy encoding decodes all of it into the
+    letters most common in its languages, and last whether it is all everyday Chinese. None when nothing is plausible.
     """
     if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if data.count(0) * 10 > len(data):
+        places = [data[place::4].count(0) * 10 > len(data) * 2 for place in range(4)]  # most of a quarter
+        if places[2:] == [True, True] and not places[0]:
+            return "utf-32-le"
+        if places[:2] == [True, True] and not places[3]:
+            return "utf-32-be"
         return "utf-16-le" if data[1::2].count(0) > data[::2].count(0) else "utf-16-be"
     text = data.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
@@ -136,7 +141,7 @@ def _plausibility(data: bytes, encoding: str) -> float:
     return sum(character in common for character in foreign) / len(foreign) if foreign else 0.0
 
 
-def _refuse_other_unicode(data: bytes, name: str) -> None:
+def refuse_other_unicode(data: bytes, name: str) -> None:
     """Raise when a file read as UTF-8 begins like UTF-16 or UTF-32: ASCII in UTF-16 decodes as UTF-8 with zeros."""
     sample = data[: 1 << 16]
     marked = sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))

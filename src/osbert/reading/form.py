@@ -18,14 +18,20 @@ from osbert.guarded import parse_json
 from osbert.reading.columns import is_known
 from osbert.reading.compression import open_packed, split_compressions
 from osbert.reading.delimited import parse
-from osbert.reading.encodings import guess_encoding
+from osbert.reading.encodings import guess_encoding, refuse_other_unicode
 from osbert.reading.parquet import read_columns
 from osbert.reading.signatures import LONGEST, foreign
 
 Choice = Literal["auto", "yes", "no"]
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet")
 
-_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 _HINT = re.compile(r"\ufeff?\"?sep=(.)\"?[\r\n]*", re.IGNORECASE)
 """Excel's hint at the delimiter, a line before the first row."""
 _DELIMITERS = ("\t", ",", ";", "|")
@@ -84,7 +90,8 @@ class Format:
 def open_text(path: Path, encoding: str) -> TextIO:
     """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end at a line feed only.
 
-    Raises UserError where its first bytes are those of a file of another kind, such as an Excel workbook.
+    Raises UserError where its first bytes are those of a file of another kind, such as an Excel workbook, or of another
+    Unicode encoding than the UTF-8 that was found or named.
     """
     return _Lines(path, encoding)
 
@@ -94,9 +101,15 @@ class _Lines(io.TextIOWrapper):
 
     def __init__(self, path: Path, encoding: str) -> None:
         file = open_packed(path)
-        if what := foreign(file.peek(LONGEST)[:LONGEST], path):
+        start = file.peek(LONGEST)
+        try:
+            if what := foreign(start[:LONGEST], path):
+                raise UserError(f"{path} is no text but {what}.")
+            if encoding in ("utf-8", "utf-8-sig"):
+                refuse_other_unicode(start, str(path))
+        except UserError:
             file.close()
-            raise UserError(f"{path} is no text but {what}.")
+            raise
         super().__init__(file, encoding=encoding, newline="\n")
         self.path = path
         self.number = 0
@@ -127,7 +140,7 @@ def find_format(path: Path, reading: Reading) -> Format:
     lines = _sample(path, encoding)
     if not lines:
         raise UserError(f"{path} is empty.")
-    if len(lines) == 1 and "\r" in lines[0].rstrip("\r\n"):
+    if _ends_in_carriage_returns(lines):
         raise UserError(
             f"{path}: its lines end in carriage returns alone, as on very old computers. Convert it: "
             f"tr '\\r' '\\n' < {path.name} > converted{plain_suffix(path)}"
@@ -138,6 +151,15 @@ def find_format(path: Path, reading: Reading) -> Format:
     if suffix == ".txt" and not reading.delimiter and reading.header != "yes":
         return Format(kind="lines", encoding=encoding, columns=("text",))
     return _delimited(path, lines, reading, encoding)
+
+
+def _ends_in_carriage_returns(lines: Sequence[str]) -> bool:
+    """Return whether carriage returns inside lines are the real line ends: there are at least as many as lines.
+
+    A quoted cell may hold any number of them.
+    """
+    inside = sum(line.rstrip("\r\n").count("\r") for line in lines)
+    return inside >= len(lines) and (len(lines) == 1 or not any('"' in line for line in lines))
 
 
 def plain_suffix(path: Path) -> str:

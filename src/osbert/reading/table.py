@@ -82,7 +82,7 @@ class Table:
         if suffix == ".csv" and len(form.delimiter) == 1:
             delimiter = form.delimiter
         hint = f"sep={delimiter}{form.newline}" if form.hint else ""
-        mark = "\ufeff" if form.encoding in ("utf-8-sig", "utf-16") else ""
+        mark = "\ufeff" if form.encoding in ("utf-8-sig", "utf-16", "utf-32") else ""
         return CellStyle(delimiter=delimiter, newline=form.newline, start=mark + hint)
 
     def rows(self, problems: Problems) -> Iterator[Row]:
@@ -131,7 +131,7 @@ class Table:
             if not line.strip():
                 continue
             try:
-                value = parse_json(line)
+                value = parse_json(line, unique_keys=True)
             except JSONDecodeError as error:
                 problems.add(f"{self.path}, line {number}: not JSON ({not_json(error)} at character {error.colno}).")
                 continue
@@ -143,7 +143,14 @@ class Table:
 
     def _lines(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
-            yield Row(line=number, values={"text": line.rstrip("\r\n")}, blank=not line.strip())
+            text = line.rstrip("\r\n")
+            if "\r" in text:
+                problems.add(
+                    f"{self.path}, line {number}: it holds a carriage return, at character {text.index(chr(13)) + 1}. "
+                    "If that is a line end, convert the file: tr '\\r' '\\n'; if not, make it a space."
+                )
+            else:
+                yield Row(line=number, values={"text": text}, blank=not text.strip())
 
 
 def open_table(path: Path, reading: Reading = Reading()) -> Table:  # noqa: B008 - Reading is frozen

@@ -111,7 +111,7 @@ class TableTask(Task):
         return lines
 
     def left_out(self, split: str) -> list[str]:
-        """Return in words how many rows of each file of a split are left out, and the first of them."""
+        """Return in words how many rows of each file of a split are left out, the first of them, and if it is most."""
         if not (self.layout.lenient or self.skip_empty or self.skip_unlabelled):
             return []
         strict = dataclasses.replace(self, skip_empty=False, skip_unlabelled=False)
@@ -120,12 +120,31 @@ class TableTask(Task):
             if not (name.startswith(split) or name == "all"):
                 continue
             problems = Problems(heading="", shown=1)
-            for _ in strict._rows(path, problems, labelled=not _is_test(name)):
-                pass
+            labelled = not _is_test(name)
+            kept = sum(1 for _ in strict._rows(path, problems, labelled=labelled))
             if problems.count:
                 first = problems.messages[0].removesuffix(SKIP).removesuffix(UNLABELLED)
                 lines.append(f"rows left out: {problems.count:,}, the first being {first}")
+            if problems.count > kept:
+                lines.append(self._mostly_left_out(path, kept, problems.count, labelled=labelled))
         return lines
+
+    def _mostly_left_out(self, path: Path, kept: int, left_out: int, *, labelled: bool) -> str:
+        """Return the line on a file of which more rows are left out than kept: another column may hold the labels."""
+        total = kept + left_out
+        line = f"most rows of {path} are left out: {left_out:,} of {total:,}; {kept:,} are kept"
+        unlabelled = Problems(heading="", shown=0)
+        if self.skip_unlabelled and labelled:
+            strict = dataclasses.replace(self, skip_empty=True, skip_unlabelled=False)
+            for _ in strict._rows(path, unlabelled, labelled=True):
+                pass
+        if not unlabelled.count:
+            return f"{line}."
+        label = self.columns(self.open(path), labelled=True).label
+        return (
+            f"{line}. {unlabelled.count:,} have no label in the column '{label}'. If another column holds the labels, "
+            "give --label NAME."
+        )
 
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many rows a split has, and of which labels."""

@@ -1,0 +1,103 @@
+"""A file that another program rewrites while predict or embed reads it: an error, never rows that are missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from osbert.commands import embed_run
+from osbert.commands import predict as command
+from osbert.commands.embed import embed
+from osbert.commands.embed_rows import Rows
+from osbert.commands.predict import predict
+from osbert.errors import UserError
+
+CSV = "text,n\ngood film,1\nbad film,2\nfine,3\nplay,4\n"
+CHANGES = {
+    "malformed": CSV.replace("bad film,2", "bad film"),
+    "emptied": "",
+    "cut": CSV[: CSV.index("fine")],
+    "longer": CSV + "more,5\n",
+    "other columns": "n,text\n" + CSV.partition("\n")[2],
+    "other text": CSV.replace("fine", "poor"),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "in.csv"
+    path.write_text(CSV)
+    return path
+
+
+def after(first: Callable[..., object], path: Path, content: str) -> Callable[..., object]:
+    """Return the first pass, after which another program writes the file."""
+
+    def passed(*given: object, **named: object) -> object:
+        found = first(*given, **named)
+        path.write_text(content)
+        return found
+
+    return passed
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_predict_refuses_a_file_that_changed_after_its_check(
+    run: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    monkeypatch.setattr(command, "check", after(command.check, path, CHANGES[change]))
+    with pytest.raises(UserError, match=r"in\.csv changed while it was read") as error:
+        predict(run, file=path, out=tmp_path / "out.csv")
+    assert ("in.csv, line 3: 1 cells" in str(error.value)) == (change == "malformed")
+    assert list(tmp_path.glob("*out*")) == []
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_embed_refuses_a_file_that_changed_after_its_check(
+    encoder: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    with monkeypatch.context() as patched, pytest.raises(UserError, match=r"in\.csv changed while it was read"):
+        patched.setattr(embed_run, "_facts", after(embed_run._facts, path, CHANGES[change]))
+        embed(encoder, path, out=tmp_path / "x.npz")
+    assert not (tmp_path / "x.npz").exists()
+    if CHANGES[change]:
+        with pytest.raises(UserError, match=r"input: |columns: |cells"):
+            embed(encoder, path, out=tmp_path / "x.npz")
+    path.write_text(CSV)
+    embed(encoder, path, out=tmp_path / "x.npz")
+    assert (tmp_path / "x.npz").exists()
+
+
+def test_windows_before_the_change_are_kept_and_of_the_first_content(
+    encoder: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(embed_run, "ROWS", 2)
+    embed(encoder, path, out=tmp_path / "whole.npz")
+    with monkeypatch.context() as patched, pytest.raises(UserError, match="changed while it was read"):
+        patched.setattr(embed_run.Window, "grow", after(embed_run.Window.grow, path, CHANGES["other text"]))
+        embed(encoder, path, out=tmp_path / "x.npz")
+    path.write_text(CSV)
+    embed(encoder, path, out=tmp_path / "x.npz")
+    assert "going on after 2 of 4 texts" in capsys.readouterr().out
+    assert (tmp_path / "x.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+
+
+def test_a_file_whose_times_alone_changed_is_the_same(
+    run: Path, encoder: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def touched(first: Callable[..., object]) -> Callable[..., object]:
+        def passed(*given: object, **named: object) -> object:
+            found = first(*given, **named)
+            os.utime(path, (1, 1))
+            return found
+
+        return passed
+
+    monkeypatch.setattr(command, "check", touched(command.check))
+    monkeypatch.setattr(Rows, "check", touched(Rows.check))
+    predict(run, file=path, out=tmp_path / "out.csv")
+    embed(encoder, path, out=tmp_path / "x.npz")
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 5 and (tmp_path / "x.npz").exists()
