@@ -5,11 +5,12 @@ Every function that opens a folder takes one `Opening`, and every verb offers it
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osbert.errors import Problems
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import HASHED, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +33,16 @@ class Opening:
         """Return the options that give a command these settings."""
         return (*(["--trust"] if self.trust else []), *([] if self.verify else ["--no-verify"]))
 
-    def check(self, folder: Path) -> None:
+    def check(self, folder: Path, among: Collection[str] = HASHED) -> None:
         """Raise UserError if a file of a finished run differs from the one that the run wrote, unless `verify` is off.
 
-        A folder without hashes passes: one that is not a run of osbert's, or a run of an earlier version.
+        A folder without hashes passes: one that is not a run of osbert's, or a run of an earlier version. `among`: the
+        files that are about to be read.
         """
         if not self.verify:
             return
         problems = Problems(heading=f"{folder} is not as its run wrote it")
-        for name in RunFolder(folder).changed():
+        for name in RunFolder(folder).changed(among):
             problems.add(
                 f"{folder / name}: its SHA-256 is not that in run.json. Copy it again from where it is whole. If "
                 "you have changed it on purpose, give --no-verify (in Python: verify=False)."

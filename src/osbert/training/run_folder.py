@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,14 +153,14 @@ class RunFolder:
         hashes = {name: _sha256(self.folder / name) for name in HASHED if (self.folder / name).is_file()}
         write_json(self.folder / FACTS, {**facts, "finished": {**results, **({"sha256": hashes} if hashes else {})}})
 
-    def changed(self) -> list[str]:
+    def changed(self, among: Collection[str] = HASHED) -> list[str]:
         """Return which files differ from their hashes in run.json. A file that is missing is not among them.
 
-        A run of an earlier version has no hashes. Reads every file once.
+        A run of an earlier version has no hashes. Reads every file once. `among`: the files to compare.
         """
         hashes = self.facts.get("finished", {}).get("sha256")
         known = hashes if isinstance(hashes, dict) else {}
-        there = [name for name in HASHED if name in known and (self.folder / name).is_file()]
+        there = [name for name in HASHED if name in known and name in among and (self.folder / name).is_file()]
         return [name for name in there if _sha256(self.folder / name) != known[name]]
 
     def refuse_foreign(self) -> None:
