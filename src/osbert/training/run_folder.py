@@ -163,6 +163,13 @@ class RunFolder:
         there = [name for name in HASHED if name in known and name in among and (self.folder / name).is_file()]
         return [name for name in there if _sha256(self.folder / name) != known[name]]
 
+    def stamps(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Return what tells cheaply that a file with a hash, or run.json, may be another: its size, times and inode.
+
+        None is a file that is missing.
+        """
+        return tuple(_stamp(self.folder / name) for name in (FACTS, *HASHED))
+
     def refuse_foreign(self) -> None:
         """Raise UserError when the folder holds files but no run; hidden ones and logs do not count."""
         if not self.begun:
@@ -186,6 +193,14 @@ class RunFolder:
                 + "\nGive the settings it was begun with to go on with it, or choose another folder for --out."
             )
         return changes
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _sha256(path: Path) -> str:
