@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from harness import CHANCE, LONG, Site
 
+import terminal
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.conversion import open_model
+from osbert.interop.tokenizer_files import WRITTEN
 from osbert.training.run_folder import HASHED
 
 FLIPS = 200 if LONG else 5
@@ -46,6 +48,42 @@ def test_no_flip_in_a_finished_run_goes_unnoticed(site: Site) -> None:
             shutil.copyfile(site.undisturbed / name, out / name)
     load(out)
     shutil.rmtree(out)
+
+
+READERS = (
+    "tokenizer encode {tokenizer} bada",
+    "tokenizer extend {tokenizer} {text} --pieces 5 --out {out}",
+    "corpus build {text} --tokenizer {tokenizer} --workers 1 --out {out}",
+)
+"""Verbs that open only the tokenizer of a run."""
+
+
+@pytest.mark.parametrize("verb", READERS)
+def test_no_flip_in_a_tokenizer_goes_unnoticed(site: Site, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out, text = site.fresh(), site.fresh(), site.folder / "words.txt"
+    shutil.copytree(site.undisturbed, run)
+    text.write_text("badakefe logi\n\n" * 40, encoding="utf-8")
+
+    def status(tokenizer: Path, *words: str) -> int:
+        return terminal.run(*verb.format(tokenizer=tokenizer, text=text, out=out).split(), *words)
+
+    names = [name for name in WRITTEN if (run / name).is_file()]
+    assert {"vocab.txt", "tokenizer.json", "tokenizer_config.json"} <= set(names)
+    for name in names:
+        for _ in range(FLIPS):
+            place = flip(run / name)
+            found = status(run) == 1 and str(run / name) in capsys.readouterr().err and not out.exists()
+            site.tally.count("a bit flipped in a finished run's tokenizer", wrong=not found)
+            assert found, f"bit {place} of {name}"
+            shutil.copyfile(site.undisturbed / name, run / name)
+    flip(run / "vocab.txt", 0)  # of the first piece, which stays a piece
+    assert status(run) == status(run / "vocab.txt") == 1 and not out.exists()
+    flip(run / "model.safetensors")  # which is not read
+    assert status(run, "--no-verify") == 0
+    shutil.rmtree(out, ignore_errors=True)
+    flip(run / "vocab.txt", 0)
+    assert status(run) == 0
+    shutil.rmtree(out, ignore_errors=True)
 
 
 def test_a_flip_is_found_before_a_run_goes_on_from_it(site: Site) -> None:

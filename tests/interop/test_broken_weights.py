@@ -21,7 +21,7 @@ from osbert.interop.onnx.padded import Padded
 from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import TUNED, keep_tuned, read_whole
-from osbert.interop.weight_files import read_file, read_tensors, write_tensors
+from osbert.interop.weight_files import read_file, read_tensors, require_finite, write_tensors
 from osbert.models.contract import Learner
 from osbert.text.tokenizer import Tokenizer
 
@@ -99,8 +99,57 @@ def test_an_exported_file(tmp_path: Path, make_learner: Callable[..., Learner]) 
         open_onnx(path)
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
 def test_a_sum_that_overflows_is_no_damage(tmp_path: Path, kind: torch.dtype) -> None:
     largest = torch.full((1000,), torch.finfo(kind).max, dtype=kind)
     write_tensors({"large": largest, "whole": torch.arange(3), "none": torch.empty(0)}, tmp_path / "x.safetensors")
     assert torch.equal(read_file(tmp_path / "x.safetensors")["large"], largest)
+
+
+def test_a_double_is_tested_as_the_float32_that_it_becomes(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors[NAME] = tensors[NAME].double()
+    write_tensors(tensors, folder / "model.safetensors")
+    load(folder)
+    tensors[NAME].view(-1)[3] = 1e300
+    write_tensors(tensors, folder / "model.safetensors")
+    for opening in (load, open_model, read_whole, huggingface.read_backbone):
+        with pytest.raises(UserError, match=rf"model\.safetensors: {NAME}, 1 of 640 numbers"):
+            opening(folder)
+
+
+DTYPES = {
+    4: "F4",
+    6: "F6_E2M3 F6_E3M2",
+    8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ",
+    16: "I16 U16 F16 BF16",
+    32: "I32 U32 F32",
+    64: "I64 U64 F64 C64",
+}
+"""What a safetensors header can name, by the bits of a number."""
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(name, bits) for bits, names in DTYPES.items() for name in names.split()])
+def test_every_dtype_of_safetensors_opens_or_is_refused_by_name(folder: Path, dtype: str, size: int) -> None:
+    """Beside the model's own tensors, unused: eight zeros, so `size` bytes."""
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    header["surplus"] = {"dtype": dtype, "shape": [8], "data_offsets": [len(data), len(data) + size]}
+    words = json.dumps(header).encode()
+    path.write_bytes(len(words).to_bytes(8, "little") + words + data + bytes(size))
+    if dtype in ("F4", "C64"):
+        with pytest.raises(UserError, match=r"model\.safetensors: surplus, of torch\."):
+            load(folder)
+    elif dtype.startswith("F6_"):
+        with pytest.raises(UserError, match=rf"model\.safetensors: .*{dtype}"):
+            load(folder)
+    else:
+        assert load(folder).embed(["a film"]).shape == (1, 16)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint1, torch.int4, torch.bits8, torch.float4_e2m1fn_x2, torch.complex32])
+def test_dtypes_without_arithmetic_are_refused_by_name(tmp_path: Path, dtype: torch.dtype) -> None:
+    with pytest.raises(UserError, match=rf"x\.bin: packed, of {dtype}"):
+        require_finite({tmp_path / "x.bin": [("packed", torch.zeros(4, dtype=torch.int32).view(dtype))]})

@@ -53,6 +53,10 @@ def test_names_that_were_given() -> None:
         assert refused(NAMED, host) == 0
     assert refused(NAMED, "example.org") == refused(NAMED, "x.models.example.org") == 421
     assert refused(Hosts(names=("*",)), "anything.example") == 0
+    assert refused(Hosts(names=("*",)), "anything.example:80", "http://anything.example") == 0  # its own page
+    assert refused(Hosts(names=("*",)), "anything.example", "http://localhost:3000") == 0
+    for origin in ("https://evil.example", "null", "http://*"):
+        assert refused(Hosts(names=("*",)), "anything.example", origin) == 403
     assert refused(Address(host="gpu-box", keys=Keys()).hosts, "gpu-box:8000") == 0
 
 

@@ -17,6 +17,7 @@ from osbert.server.models import Run
 from osbert.server.pool import Pool
 from osbert.server.wire import Asking, Orders
 from osbert.server.worker import Worker
+from osbert.training.run_folder import RunFolder
 
 ASKED: dict[str, dict[str, Any]] = {
     "classifier": {"call": "predict", "texts": ["a good film"]},
@@ -86,6 +87,27 @@ def test_a_folder_that_is_gone_when_it_is_needed_and_comes_back(
     log = serving.end().splitlines()
     assert sum("cannot be started again" in line for line in log) <= 2 and str(folder) in log[1]
     assert log[-1] == "osbert serve: the models are loaded again."
+
+
+def test_a_folder_that_comes_back_damaged_is_refused_until_it_is_whole(
+    start: Callable[..., Any], runs: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(runs["classifier"], tmp_path / "films"))
+    RunFolder(folder).finish({})
+    serving = start(str(folder))
+    expected = serving.post("predict", texts=["a good film"]).json()
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:])
+    os.kill(serving.workers()[0], signal.SIGKILL)
+    refused = serving.post("predict", texts=["a good film"])
+    assert refused.status_code == 503 and "'films' cannot be loaded" in refused.json()["error"]["message"]
+    for _ in range(4):  # it stays so, however often the server tries
+        assert serving.client.get("/ready").status_code == 503
+        time.sleep(0.5)
+    (folder / "model.safetensors").write_bytes(whole)
+    until(lambda: serving.client.get("/ready").status_code == 200)
+    assert serving.post("predict", texts=["a good film"]).json() == expected
+    assert str(folder / "model.safetensors") in serving.end()
 
 
 def test_a_second_server_hears_that_the_port_is_taken_before_it_loads_anything(

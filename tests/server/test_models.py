@@ -12,7 +12,7 @@ from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.sentence_files import LENGTHS, MODULES, POOLING
-from osbert.server.models import Model, Run, named
+from osbert.server.models import Model, Run, find, named
 from osbert.server.schemas import Refused
 from osbert.server.wire import Orders
 from osbert.server.worker import Worker
@@ -22,6 +22,12 @@ def test_a_folder_with_an_equals_sign_is_no_name(tmp_path: Path) -> None:
     folder = tmp_path / "rate=3e-5"
     folder.mkdir()
     assert named([str(folder), f"best={folder}"]) == [Run("rate=3e-5", folder), Run("best", folder)]
+
+
+def test_the_name_of_a_model_that_is_not_there_is_shortened() -> None:
+    with pytest.raises(Refused, match=r"There is no model 'n{100}\.\.\.' here") as refused:
+        find({}, "n" * 1_000_000, ("encoder",), "embed")
+    assert len(refused.value.message) < 300
 
 
 def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], tmp_path: Path) -> None:

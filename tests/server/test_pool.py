@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from osbert.server import pool as pool_module
 from osbert.server.limits import Limits
 from osbert.server.metrics import Metrics
+from osbert.server.models import Run
 from osbert.server.pool import DEATHS, Pool
 from osbert.server.wire import Answered, Orders, Read, Ready, framed
+from osbert.training.run_folder import RunFolder
 
 WORKER = """#!PYTHON
 import socket, time
@@ -119,16 +122,28 @@ def test_a_request_that_kills_its_workers_takes_no_other_with_it(pool_of: Callab
     assert not pool.pending
 
 
-def test_the_files_of_a_run_are_hashed_at_the_first_start_alone(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of(IDLE.format(read=framed(Read([]))))
-    assert pool.orders.opening.verify
+def test_files_are_hashed_again_only_if_they_may_be_others(
+    pool_of: Callable[..., Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "vocab.txt").write_text("[PAD]\n")
+    RunFolder(run).finish({})
+    pool = pool_of(DEADLY)
+    pool.orders = Orders(runs=[Run("run", run)])
+    sent: list[bool] = []
+    framed = pool_module.framed
 
-    async def started() -> None:
-        await pool.start()
-        await pool.close()
+    def noting(message: Any) -> bytes:
+        if isinstance(message, Orders):
+            sent.append(message.opening.verify)
+            if len(sent) == 2:  # between the check and the end of the second worker
+                (run / "vocab.txt").write_text("[PAD]\n")
+        return framed(message)
 
-    asyncio.run(started())
-    assert not pool.orders.opening.verify
+    monkeypatch.setattr(pool_module, "framed", noting)
+    asyncio.run(asked(pool))
+    assert sent[:3] == [True, False, True]
 
 
 def test_workers_that_hang_are_killed(pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]) -> None:

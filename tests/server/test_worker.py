@@ -59,7 +59,7 @@ def test_a_broken_request_costs_the_others_nothing(
     monkeypatch.setattr(backend, "vectors", breaking)
     assert worker.take_in([asking(1, "a"), asking(2, "good film"), asking(3, "film"), asking(4, "a good film")]) == []
     answers = {answer.number: answer for answer in worker.work().answers}
-    assert {number: answer.status for number, answer in answers.items()} == {1: 200, 2: 500, 3: 200, 4: 500}
+    assert {number: answer.status for number, answer in answers.items()} == {1: 200, 2: 500, 3: 200, 4: 503}
     assert "model classifier failed" in json.loads(answers[2].body)["error"]["message"].lower()
     assert "four tokens are too many" in capfd.readouterr().err
     assert not worker.queue.jobs
@@ -70,10 +70,12 @@ def test_scores_that_are_no_numbers_are_never_answered(
 ) -> None:
     backend = worker.models["classifier"].engine.backend
     monkeypatch.setattr(backend, "outputs", lambda task, examples, tokens: [np.array([math.inf, 0.0])] * len(examples))
-    assert worker.take_in([asking(1, "a")._replace(call="predict", asked={"texts": ["a"]})]) == []
-    (answer,) = worker.work().answers
-    assert answer.status == 500 and "model classifier failed" in json.loads(answer.body)["error"]["message"]
+    for number in (1, 2):
+        assert worker.take_in([asking(number, "a")._replace(call="predict", asked={"texts": ["a"]})]) == []
+        (answer,) = worker.work().answers
+        assert answer.status == 503 and "model classifier failed" in json.loads(answer.body)["error"]["message"]
     told = capfd.readouterr().err
+    assert len(told.splitlines()) == 1
     assert str(worker.models["classifier"].engine.folder) in told and "Traceback" not in told
 
 

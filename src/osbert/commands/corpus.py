@@ -25,13 +25,14 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.corpus.build import Build, Progress, Watcher
 from osbert.corpus.executors import Executor, Plan, Submitted, encode_in_tasks
 from osbert.corpus.filters import Filters, Language
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
-from osbert.interop.opening import Opening
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.lock import claim
 from osbert.reading.documents import Reading
@@ -104,6 +105,7 @@ def build(
     workers: int | None = None,
     shard_tokens: int = 2**25,
     spread: Annotated[TaskOptions | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Build a corpus from text files.
 
@@ -137,7 +139,7 @@ def build(
         raise UserError(f"--shard-tokens must be from 1 to {2**32 - 2**26:,}, not {shard_tokens:,}.")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: this is a file, and a folder is to be written. Give another --out.")
-    cutter = read_tokenizer(tokenizer)
+    cutter = read_tokenizer(tokenizer, opening)
     spread = spread or TaskOptions()
     plan = spread.plan(workers)
     settings = BuildSettings(

@@ -20,9 +20,11 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from osbert.commands.opening_options import OpeningOptions
 from osbert.errors import UserError
 from osbert.files import refuse_foreign
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.opening import CAREFUL
 from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokenizer
 from osbert.lock import claim
 from osbert.reading.documents import Reading, probe, read_input
@@ -112,6 +114,7 @@ def extend(
     field: str = "text",
     encoding: str = "utf-8",
     errors: Literal["strict", "replace"] = "strict",
+    opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Extend a vocabulary for texts of another domain.
 
@@ -141,7 +144,7 @@ def extend(
         _check_out(out)
         if out.resolve() in (folder.resolve(), folder.resolve().parent if folder.is_file() else None):
             raise UserError(f"{out} holds the vocabulary to extend, which stays as it is. Give another --out.")
-        old = read_tokenizer(folder)
+        old = read_tokenizer(folder, opening)
         inputs = find_inputs(files, without=out)
         reading = Reading(field=field, encoding=encoding, errors=errors)
         counter, repairs = WordCounter(lowercase=old.lowercase, strip_accents=old.strip_accents), Repairs()
@@ -158,7 +161,13 @@ def extend(
         print(f"{out}: these texts had {before:,} tokens and have {after:,} now ({1 - after / before:.1%} fewer)")
 
 
-def encode(folder: Path, text: Annotated[str, Parameter(allow_leading_hyphen=True)], /) -> None:
+def encode(
+    folder: Path,
+    text: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    opening: OpeningOptions = CAREFUL,
+) -> None:
     """Show the pieces of a text: their ids, and the characters of the text that each stands for.
 
     Parameters
@@ -168,7 +177,7 @@ def encode(folder: Path, text: Annotated[str, Parameter(allow_leading_hyphen=Tru
     text
         The text; quote it.
     """
-    tokenizer = read_any_tokenizer(folder)
+    tokenizer = read_any_tokenizer(folder, opening)
     encoding = tokenizer.encode_with_offsets(text)
     table = Table(box=None, pad_edge=False)
     for heading in ("", "id", "start", "end"):

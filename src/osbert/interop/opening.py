@@ -5,11 +5,12 @@ Every function that opens a folder takes one `Opening`, and every command that o
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osbert.errors import Problems
-from osbert.training.run_folder import RECIPE, RunFolder
+from osbert.training.run_folder import HASHED, RECIPE, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +33,16 @@ class Opening:
         """Return the command-line options for these settings."""
         return (*(["--trust"] if self.trust else []), *([] if self.verify else ["--no-verify"]))
 
-    def check(self, folder: Path) -> None:
+    def check(self, folder: Path, among: Collection[str] = (*HASHED, RECIPE)) -> None:
         """Raise UserError if a file of a finished run is missing or has changed since, unless `verify` is off.
 
-        A folder without hashes passes: a run of an earlier version, or a folder that osbert did not write.
+        A folder without hashes passes: a run of an earlier version, or a folder that osbert did not write. `among`: the
+        files that are about to be read.
         """
         if not self.verify:
             return
         problems = Problems(heading=f"{folder} is not as its run wrote it")
-        for name in RunFolder(folder).changed():
+        for name in RunFolder(folder).changed(among):
             problems.add(
                 f"{folder / name}{_wrong(folder / name)}. Copy it again from an undamaged copy. If you have changed it "
                 "on purpose, give --no-verify (in Python: verify=False)."

@@ -15,6 +15,7 @@ from typing import Any
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.guarded import read_bytes, read_json
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import PIECES
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert.text.wordpiece import LONGEST_WORD
@@ -43,14 +44,24 @@ def damage_told(path: Path | str) -> Iterator[None]:
         ) from error
 
 
-def read_tokenizer(folder: Path | str) -> Tokenizer:
+def check_written(path: Path, opening: Opening) -> None:
+    """Raise UserError if the tokenizer of a finished run, or a file of it by itself, is not as the run wrote it."""
+    if path.is_file():
+        opening.check(path.parent, among=(path.name, "tokenizer_config.json"))
+    else:
+        opening.check(path, among=WRITTEN)
+
+
+def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
     """Return the tokenizer that a folder, or a vocab.txt by itself, describes.
 
     Where nothing is said about case, a vocabulary with a capital letter in a piece, specials apart, is a cased one.
 
-    Raises UserError that says what is missing, or which part of a tokenizer.json is not BERT's.
+    Raises UserError as `check_written`, and one that says what is missing, or which part of a tokenizer.json is not
+    BERT's.
     """
     path = Path(folder)
+    check_written(path, opening)
     if path.is_dir():
         files = {name: path / name for name in ("tokenizer.json", "vocab.txt", "tokenizer_config.json")}
     elif path.is_file():

@@ -69,23 +69,49 @@ def read_file(path: Path) -> dict[str, Tensor]:
 
 
 def require_finite(files: Mapping[Path, Iterable[tuple[str, Tensor]]]) -> None:
-    """Raise UserError that lists the tensors, by file and name, in which a number is NaN or infinite."""
-    problems = Problems(heading="These weights are damaged, or their training has failed: they hold NaN or infinity")
+    """Raise UserError that lists the tensors, by file and name, that are not finite numbers in float32.
+
+    A model holds its weights in float32, so a float64 of 1e300 is infinite there.
+    """
+    problems = Problems(heading="These weights cannot be used: a model holds finite numbers in float32")
     for path, tensors in files.items():
         for name, tensor in tensors:
-            if count := _broken(tensor):
-                problems.add(f"{path}: {name}, {count:,} of {tensor.numel():,} numbers. Copy the file again.")
+            if fault := _fault(tensor):
+                problems.add(f"{path}: {name}, {fault}")
     problems.stop_if_any()
 
 
+def _fault(tensor: Tensor) -> str:
+    """Return why a model cannot hold a tensor, and what to do; "" if it can."""
+    if not _castable(tensor.dtype):
+        return f"of {tensor.dtype}, which has no numbers in float32. Convert it where the file was made."
+    if count := _broken(tensor):
+        return (
+            f"{count:,} of {tensor.numel():,} numbers are NaN or infinite. Copy the file again; if that does not "
+            "help, their training has failed."
+        )
+    return ""
+
+
+def _castable(dtype: torch.dtype) -> bool:
+    """Return whether torch makes float32 of a dtype. Of packed ones, such as two 4-bit floats in a byte, it does not.
+
+    A complex number would lose its imaginary part.
+    """
+    try:
+        return not dtype.is_complex and torch.empty(1, dtype=dtype).float().dtype == torch.float32
+    except RuntimeError:
+        return False
+
+
 def _broken(tensor: Tensor) -> int:
-    """Return how many numbers of a tensor are NaN or infinite."""
+    """Return how many numbers of a tensor are NaN or infinite in float32."""
     if not tensor.is_floating_point():
         return 0
     # One NaN or infinity makes the sum NaN or infinite. A sum can overflow without one: then every number is tested.
     if torch.isfinite(tensor.sum(dtype=torch.float32)):
         return 0
-    return int((~torch.isfinite(tensor.double())).sum())  # as doubles, for torch has no such test of float8
+    return int((~torch.isfinite(tensor.float())).sum())  # as float32 also since torch has no such test of float8
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

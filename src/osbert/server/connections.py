@@ -13,8 +13,6 @@ import json
 import os
 import re
 import resource
-import sys
-import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from osbert.errors import UserError
 from osbert.server.limits import Limits
+from osbert.server.log import Log
 from osbert.server.metrics import Metrics
 from osbert.server.schemas import Refused
 
@@ -38,8 +37,6 @@ OWN = 32
 PER_WORKER = 8
 FEWEST = 8
 """Fewest connections with which the server starts."""
-SECONDS_BETWEEN_LINES = 60.0
-"""Fewest seconds between two equal lines in the log."""
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 HEAD_END = re.compile(rb"\n\r?\n")
 FOLDED = re.compile(rb"\n[ \t]")
@@ -68,7 +65,7 @@ class Room:
         self.metrics = metrics
         self.open: set[Connection] = set()
         self.silent: dict[Connection, None] = {}  # connections with an incomplete request, the longest silent first
-        self._said: dict[str, float] = {}
+        self._log = Log()
         metrics.connections.set_function(lambda: len(self.open))
 
     def enter(self, connection: Connection) -> bool:
@@ -92,10 +89,7 @@ class Room:
 
     def say(self, line: str) -> None:
         """Write a line to the log, at most once a minute."""
-        now = time.monotonic()
-        if now > self._said.get(line, -SECONDS_BETWEEN_LINES) + SECONDS_BETWEEN_LINES:
-            self._said[line] = now
-            print(f"osbert serve: {line}", file=sys.stderr, flush=True)
+        self._log.write(f"osbert serve: {line}")
 
     def handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an error in the event loop. A lack of open files for new connections is one line a minute."""

@@ -28,7 +28,8 @@ PORTS = {"http": "80", "https": "443"}
 class Hosts:
     """The names that requests may use for this server, and the origins whose pages may send requests to it.
 
-    `names`: "*" allows every name. An IP address in Host is always allowed, since rebinding needs a name.
+    `names`: "*" allows every name in Host, and none in Origin. An IP address in Host is always allowed, since rebinding
+    needs a name.
     """
 
     names: tuple[str, ...] = ()
@@ -46,7 +47,7 @@ class Hosts:
 
         A missing Host is allowed: HTTP/1.0 clients may leave it out, browsers never do.
         """
-        if host is not None and not (self._known(_split(host)[0]) or _is_address(_split(host)[0])):
+        if host is not None and not self._answers_to(_split(host)[0]):
             raise Refused(
                 421, f"This server does not go by the name {host[:100]!r}; osbert serve --host-names adds names.",
                 field="Host",
@@ -56,6 +57,9 @@ class Hosts:
                 403, f"Pages of {origin[:100]!r} may not use this server; osbert serve --cors adds origins.",
                 field="Origin",
             )  # fmt: skip
+
+    def _answers_to(self, name: str) -> bool:
+        return self._known(name) or _is_address(name) or (bool(name) and "*" in self.names)
 
     def _may_ask(self, origin: str, host: str) -> bool:
         if origin in self.origins or "*" in self.origins:
@@ -69,7 +73,8 @@ class Hosts:
         return bool(name) and (same or self._known(name))
 
     def _known(self, name: str) -> bool:
-        return bool(name) and ("*" in self.names or name in LOCAL or name in map(_bare, self.names))
+        """Return whether a name was given, or is local. "*" is none: it says nothing of the pages that may ask."""
+        return bool(name) and name != "*" and (name in LOCAL or name in map(_bare, self.names))
 
 
 class HostCheck:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from osbert.errors import Problems, UserError, nearest
 from osbert.inference.vectors.settings import EmbeddingOptions
-from osbert.server.schemas import Refused
+from osbert.server.schemas import Refused, shortened
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
@@ -134,8 +134,9 @@ def find(models: Mapping[str, Model], name: str | None, kinds: Sequence[Kind], w
             return able[0]
         raise Refused(404, f"None of the models here can {what}: {', '.join(_listed(models))}.")
     if name not in models:
-        known = f"There is no model '{name}' here, but {', '.join(_listed(models))}."
-        raise Refused(404, known + nearest(name, models), field="model")
+        short = shortened(name)
+        known = f"There is no model '{short}' here, but {', '.join(_listed(models))}."
+        raise Refused(404, known + nearest(short, models), field="model")
     if models[name] not in able:
         raise Refused(422, f"The model {name} ({models[name].kind}) cannot {what}.", field="model")
     return models[name]

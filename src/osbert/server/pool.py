@@ -38,6 +38,7 @@ from osbert.server.wire import (
     framed,
     refused,
 )
+from osbert.training.run_folder import RunFolder
 
 AGAIN = 5
 """Seconds after which a request may be sent again where a model cannot be loaded."""
@@ -103,6 +104,7 @@ class Pool:
         self._ready: list[_Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._logged = ""
+        self._verified: list[Any] | None = None  # stamps of the files last compared with their hashes
         self._times: deque[float] = deque(maxlen=RECENT)
         metrics.count(lambda: len(self.pending))
         metrics.ready.set_function(lambda: len(self._ready))
@@ -198,13 +200,14 @@ class Pool:
             model = ""
             try:
                 self._check_folders()
-                async with self._started() as (reader, worker):
+                stamps = self._stamps()
+                async with self._started(known=stamps == self._verified) as (reader, worker):
                     told = await _message(reader)
                     if isinstance(told, Failed):
                         raise WorkerLoadError(told)
                     failures = 0
                     self._recover()
-                    self.orders = replace(self.orders, opening=self.orders.opening.again)
+                    self._verified = stamps
                     if not first.done():
                         first.set_result(told.remarks)
                     await self._listen(reader, worker, told)
@@ -229,6 +232,10 @@ class Pool:
         for run in self.orders.runs:
             if not run.folder.is_dir():
                 raise WorkerLoadError(Failed(f"{run.folder}: there is no such folder.", run.name))
+
+    def _stamps(self) -> list[Any]:
+        """Return `RunFolder.stamps` of every model."""
+        return [RunFolder(run.folder).stamps() for run in self.orders.runs]
 
     def _give_up(self, problem: str, model: str) -> None:
         """Record why no worker can start, and refuse the waiting requests if there is no other worker."""
@@ -261,8 +268,11 @@ class Pool:
                     worker.writer.write(framed(Nudge()))
 
     @contextlib.asynccontextmanager
-    async def _started(self) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
-        """Start a process and tell it its orders; it is gone at the end of the block, or where this is cancelled."""
+    async def _started(self, *, known: bool) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
+        """Start a process and send it its orders. It is ended with the block, or if this is cancelled.
+
+        `known`: the files are those that a worker has compared with their hashes, and are not hashed again.
+        """
         ours, theirs = socket.socketpair()
         # two ends that can fail apart: what a worker said last is read although it can be told nothing any more
         ends = (ours.dup(), ours)
@@ -282,7 +292,7 @@ class Pool:
             _, writer = await asyncio.open_connection(sock=ends[1])
             held.callback(writer.transport.abort)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
-            writer.write(framed(self.orders))
+            writer.write(framed(replace(self.orders, opening=self.orders.opening.again) if known else self.orders))
             yield reader, _Worker(process=process, writer=writer)
 
     async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, told: Ready) -> None:

@@ -14,6 +14,10 @@ FAULTS = 10
 """Most faults that a refusal names."""
 FIELDS = 256
 """Most fields of a record."""
+NAME = 100
+"""Most characters that a refusal shows of a name out of a request."""
+MESSAGE = 4_000
+"""Most characters of a refusal, which may name the columns of a record."""
 Texts = Annotated[list[str], Field(min_length=1, fail_fast=True)]
 """Lists fail at their first fault: pydantic makes an object of every fault, which costs more than the list itself."""
 Record = Annotated[dict[str, str | Annotated[list[str], Field(fail_fast=True)]], Field(max_length=FIELDS)]
@@ -59,7 +63,7 @@ class Predict(Request):
         for place, record in enumerate(self.records or ()):
             for name, value in record.items():
                 for text in (value,) if isinstance(value, str) else value:
-                    yield f"records[{place}].{name}", text
+                    yield f"records[{place}].{shortened(name)}", text
 
     def count(self) -> tuple[str, int]:
         """Return the field in use, and how many items it has."""
@@ -230,7 +234,7 @@ class Refused(Exception):
         """`retry_after`: seconds after which the same request may do; 0 where that is not the point."""
         super().__init__(message)
         self.status = status
-        self.message = message
+        self.message = message if len(message) <= MESSAGE else f"{message[:MESSAGE]}..."
         self.field = field
         self.retry_after = retry_after
 
@@ -256,6 +260,11 @@ def parse(schema: type[Request], body: bytes | bytearray) -> Request:
     told = list(dict.fromkeys((_field(fault["loc"]), _text(fault, schema)) for fault in faults))[:FAULTS]
     message = "; ".join(f"{field}: {text}" if field else text for field, text in told)
     raise Refused(422, message, field=next((field for field, _ in told if field), "body"))
+
+
+def shortened(name: str) -> str:
+    """Return a name out of a request as a refusal shows it."""
+    return name if len(name) <= NAME else f"{name[:NAME]}..."
 
 
 def _few(schema: type[Request], content: Any) -> Any:
@@ -285,5 +294,5 @@ def _field(places: tuple[int | str, ...]) -> str:
         if isinstance(place, int):
             name += f"[{place}]"
         elif place.isidentifier() and place not in ("str", "list"):
-            name += f".{place}" if name else place
+            name += f".{shortened(place)}" if name else shortened(place)
     return name

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from osbert.errors import UserError
 from osbert.server.batching import Job, Part, Queue
+from osbert.server.log import Log
 from osbert.server.schemas import Refused
 from osbert.server.wire import Answered, Asking, Begun, Dropping, Failed, Nudge, Orders, Read, Ready, Wire, refused
 
@@ -56,6 +57,7 @@ class Worker:
         self.calls = CALLS
         self.find = find
         self.models = {run.name: _loaded(run, orders) for run in orders.runs}
+        self.log = Log()
         self.queue = Queue(tokens=orders.batch_tokens, wait=orders.wait)
 
     def ready(self) -> Ready:
@@ -144,13 +146,17 @@ class Worker:
         return Answered(job.number, 200, body.encode())
 
     def _broken(self, number: int, model: str | None, error: Exception) -> Answered:
-        """Return the answer to a request over which something broke that should not, and tell the log."""
+        """Return the answer to a request over which something broke that should not, and log it.
+
+        A UserError, such as scores that are NaN, is the model's fault and gives 503; all else is the server's, 500.
+        """
         who = f"The model {model}" if model else "The server"
-        if isinstance(error, UserError):
-            print(f"{who}: {error}", file=sys.stderr)
+        if theirs := isinstance(error, UserError):
+            self.log.write(f"{who}: {error}")
         else:
             traceback.print_exception(error)
-        return refused(number, Refused(500, f"{who} failed over this request; the server's log says more."))
+        status = 503 if theirs else 500
+        return refused(number, Refused(status, f"{who} failed over this request; the server's log says more."))
 
 
 def _loaded(run: Run, orders: Orders) -> Model:

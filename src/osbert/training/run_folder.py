@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -158,18 +158,25 @@ class RunFolder:
         ended |= {SHA256: hashes, TASK_SHA256: self._task_sha256()} if hashes else {}
         write_json(self.folder / FACTS, {**facts, "finished": ended})
 
-    def changed(self) -> list[str]:
-        """Return which files differ from their hashes in run.json, or are missing. Reads every file once.
+    def changed(self, among: Collection[str] = (*HASHED, RECIPE)) -> list[str]:
+        """Return which files differ from their hashes in run.json, or are missing. Reads each once.
 
         recipe.toml is among them where it names another task, or has other settings of it. A run of an earlier version
-        has no hashes.
+        has no hashes. `among`: the files to compare.
         """
         finished = self.facts.get("finished", {})
         hashes = finished.get(SHA256)
         known = hashes if isinstance(hashes, dict) else {}
-        files = [name for name in HASHED if name in known and self._sha256(name) != known[name]]
-        task = TASK_SHA256 in finished and finished[TASK_SHA256] != self._task_sha256()
+        files = [name for name in HASHED if name in known and name in among and self._sha256(name) != known[name]]
+        task = RECIPE in among and TASK_SHA256 in finished and finished[TASK_SHA256] != self._task_sha256()
         return [*files, *([RECIPE] if task else [])]
+
+    def stamps(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Return what tells cheaply that a file with a hash, or run.json, may be another: its size, times and inode.
+
+        None is a file that is missing.
+        """
+        return tuple(_stamp(self.folder / name) for name in (FACTS, *HASHED))
 
     def refuse_foreign(self) -> None:
         """Raise UserError when the folder holds files but no run; hidden ones and logs do not count."""
@@ -209,6 +216,14 @@ class RunFolder:
                 + "\nGive the settings it was begun with to go on with it, or choose another folder for --out."
             )
         return changes
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _sha256(path: Path) -> str:

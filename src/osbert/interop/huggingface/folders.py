@@ -66,8 +66,11 @@ def read_encoder(folder: str | Path, opening: Opening = CAREFUL) -> Encoder:
 
 
 def read_fitting_tokenizer(folder: str | Path, architecture: Sizes) -> AnyTokenizer:
-    """Return the tokenizer in a folder; raises UserError also when it has pieces that the model does not know."""
-    tokenizer = read_any_tokenizer(folder)
+    """Return the tokenizer in the folder of a model that has been opened, so that its hashes have been compared.
+
+    Raises UserError also when it has pieces that the model does not know.
+    """
+    tokenizer = read_any_tokenizer(folder, CAREFUL.again)
     known = architecture.vocabulary
     if len(tokenizer) > known:
         raise UserError(

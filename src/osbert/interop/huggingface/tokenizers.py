@@ -13,8 +13,16 @@ from typing import Any
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.guarded import read_bytes
+from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import check_tokenizer
-from osbert.interop.tokenizer_files import LARGEST_VOCABULARY, damage_told, read_object, read_tokenizer, write_tokenizer
+from osbert.interop.tokenizer_files import (
+    LARGEST_VOCABULARY,
+    check_written,
+    damage_told,
+    read_object,
+    read_tokenizer,
+    write_tokenizer,
+)
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
 
 FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES))
@@ -29,11 +37,12 @@ PLACES = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_fi
 """Settings that tell where a tokenizer or its code was: they are not written into other folders."""
 
 
-def read_any_tokenizer(folder: Path | str) -> AnyTokenizer:
+def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTokenizer:
     """Return the tokenizer in a folder, whichever kind it is.
 
     Raises UserError as `read_tokenizer`, and when there is but a sentencepiece model.
     """
+    check_written(Path(folder), opening)
     with damage_told(folder):
         return _read(Path(folder))
 
@@ -59,9 +68,9 @@ def _read(path: Path) -> AnyTokenizer:
     whole = path / "tokenizer.json"
     if whole.is_file():
         content = read_object(whole)
-        return _from_file(path, content) if _kind(content) in KINDS else read_tokenizer(path)
+        return _from_file(path, content) if _kind(content) in KINDS else read_tokenizer(path, CAREFUL.again)
     if (path / "vocab.txt").is_file() or not path.is_dir():
-        return read_tokenizer(path)
+        return read_tokenizer(path, CAREFUL.again)
     if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
         return _from_file(path, _byte_level(path))
     if models := sorted(path.glob("*.model")):
@@ -70,7 +79,7 @@ def _read(path: Path) -> AnyTokenizer:
             f"Get it from where the folder came from, or let transformers make it: "
             f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
         )
-    return read_tokenizer(path)
+    return read_tokenizer(path, CAREFUL.again)
 
 
 def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:

@@ -15,6 +15,7 @@ from osbert.data.pack import Packer
 from osbert.evaluation.score import refuse_long
 from osbert.interop.huggingface.names import architecture
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.opening import CAREFUL
 from osbert.interop.weight_files import read_json
 from osbert.tasks import Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -58,10 +59,13 @@ class Reader:
 
     @classmethod
     def of(cls, model: Path) -> Reader:
-        """Return that of the model in a folder. Raises UserError when its config or its tokenizer cannot be read."""
+        """Return that of the model in a folder, whose hashes are compared later, when its weights are read.
+
+        Raises UserError when its config or its tokenizer cannot be read.
+        """
         config = model / "config.json"
         sizes = architecture(read_json(config), where=str(config))
-        return cls(tokenizer=read_any_tokenizer(model), length=sizes.length)
+        return cls(tokenizer=read_any_tokenizer(model, CAREFUL.again), length=sizes.length)
 
     def check(self, task: Task, records: Mapping[str, Sequence[Record]]) -> None:
         """Raise UserError that names every record that does not fit, of those that a fine-tuning reads ("train", "dev")

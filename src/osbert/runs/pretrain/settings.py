@@ -175,7 +175,7 @@ def read_plan(
     opened = Corpus.open(corpus)
     if out is not None:
         opened.verify(most=VERIFIED)
-    tokenizer = read_tokenizer(corpus)
+    tokenizer = read_tokenizer(corpus, opening)
     problems = Problems(heading="This run cannot begin")
     if settings.model.vocabulary in (0, len(tokenizer)):
         model = settings.model.changed(vocabulary=len(tokenizer))

@@ -56,7 +56,7 @@ class Origin:
             )
         opening.check(folder)
         sizes = architecture(read_json(path), where=str(path))
-        return cls(folder=folder, architecture=sizes, tokenizer=read_tokenizer(folder))
+        return cls(folder=folder, architecture=sizes, tokenizer=read_tokenizer(folder, opening.again))
 
     @property
     def fingerprint(self) -> str:

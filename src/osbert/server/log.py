@@ -1,0 +1,30 @@
+"""The server's log: the same line at most once a minute, however often its cause comes."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+SECONDS = 60.0
+"""Seconds before the same line is written again."""
+MOST = 1_000
+"""Lines that are remembered; they may hold what a request says."""
+
+
+class Log:
+    """Lines on standard error."""
+
+    def __init__(self) -> None:
+        """Start with no line written."""
+        self._written: dict[str, float] = {}
+
+    def write(self, line: str) -> None:
+        """Write a line, unless it was written within the last minute."""
+        now = time.monotonic()
+        if now < self._written.get(line, -SECONDS) + SECONDS:
+            return
+        self._written.pop(line, None)  # so that the first is the oldest
+        self._written[line] = now
+        if len(self._written) > MOST:
+            del self._written[next(iter(self._written))]
+        print(line, file=sys.stderr, flush=True)
