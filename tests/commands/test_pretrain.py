@@ -239,7 +239,7 @@ def test_a_file_is_no_run_folder(run, tmp_path) -> None:
     (tmp_path / "run").write_text("mine")
     done = run()
     assert done.status == 1
-    assert "run is a file, but the output is a folder. Give another --out." in done.error
+    assert "run is a file, and a folder is to be written. Give another --out." in done.error
     assert (tmp_path / "run").read_text() == "mine"
 
 
