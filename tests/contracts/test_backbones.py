@@ -22,7 +22,7 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.interop.huggingface.folders import read_backbone, write_model
 from osbert.models import families
-from osbert.models.contract import Backbone, Learner
+from osbert.models.contract import Backbone, Learner, find_family
 from osbert.server.models import Run
 from osbert.server.wire import Asking, Orders
 from osbert.server.worker import Worker
@@ -105,6 +105,14 @@ def test_a_toy_family_goes_through_the_whole_chain(tmp_path: Path) -> None:
     assert not worker.take_in([Asking(1, "predict", {"texts": ["good film"]}, now, now + 60)])
     (answer,) = worker.work().answers
     assert answer.status == 200 and json.loads(answer.body)["model"] == "toy"
+
+
+def test_a_family_under_another_name_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = Path(__file__).parents[1] / "made" / "families" / "toy_mean.py"
+    (tmp_path / "toy_other.py").write_text(toy.read_text())
+    monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
+    with pytest.raises(UserError, match=r"toy_other\.py.*toy_mean"):
+        find_family("toy_other")
 
 
 def test_what_a_family_cannot_is_a_message(tmp_path: Path) -> None:

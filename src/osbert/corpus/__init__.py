@@ -1,1 +1,1 @@
-"""Files -> token shards: readers, repairs, shards, the build and its report."""
+"""Text -> token shards: encoding, duplicates, filters, shards, the build and its report."""

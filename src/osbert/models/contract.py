@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from osbert import components
 from osbert.data.batch import Batch
 from osbert.data.example import Example
+from osbert.errors import UserError
 
 Direction = Literal["both", "left_to_right"]
 
@@ -88,7 +89,7 @@ class Sizes:
         """
         if problems := self.problems():
             raise ValueError("this architecture cannot be built: " + "; ".join(problems))
-        family: Callable[[Sizes], Backbone] = components.find("models.families", self.family, base=Backbone)
+        family = find_family(self.family)
         with torch.device("meta"):
             return family(self)
 
@@ -192,6 +193,19 @@ class Backbone(nn.Module):
     def flops(self, size: StepSize) -> int:
         """Return the FLOPs of one forward pass over a step of some size; its weights may be on "meta"."""
         return 2 * size.tokens * sum(matrix_weights(module) for module in self.stack[1:])
+
+
+def find_family(name: str) -> type[Backbone]:
+    """Return the Backbone of a family, by the name of its file in models/families/.
+
+    Raises UserError when there is none, and when its settings have another family's name.
+    """
+    family: type[Backbone] = components.find("models.families", name, base=Backbone)
+    if family.settings.family != name:
+        raise UserError(
+            f"models/families/{name}.py: its settings have the family '{family.settings.family}'. Write '{name}'."
+        )
+    return family
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from osbert import components, recipe
+from osbert import recipe
 from osbert.errors import UserError
-from osbert.models.contract import Backbone, Sizes
+from osbert.models.contract import Sizes, find_family
 
 FAMILY = "osbert_family"
 """The config field with the family's name; no Hugging Face config has it."""
@@ -25,8 +25,7 @@ def settings(config: Mapping[str, Any], *, where: str) -> Sizes:
     family, table = config[FAMILY], config.get(SETTINGS, {})
     if not isinstance(family, str) or not isinstance(table, Mapping):
         raise UserError(f"{where}: {FAMILY} must be a name and {SETTINGS} a table. Copy the file again.")
-    kind: type[Backbone] = components.find("models.families", family, base=Backbone)
-    sizes: Sizes = recipe.build(kind.settings, table, where=where)
+    sizes: Sizes = recipe.build(find_family(family).settings, table, where=where)
     return sizes
 
 

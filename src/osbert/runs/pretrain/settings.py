@@ -17,7 +17,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.models.contract import Backbone
+from osbert.models.contract import find_family
 from osbert.objectives import Objective
 from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer
@@ -81,9 +81,8 @@ def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool 
 
     Raises UserError when there is no such objective or family, and at code outside osbert without `trust`.
     """
-    backbone: type[Backbone] = components.find("models.families", family or TRANSFORMER, base=Backbone, trust=trust)
     parts: list[Any] = [
-        ("model", backbone.settings),
+        ("model", find_family(family or TRANSFORMER).settings),
         ("data", DataSettings),
         *((table_of(name), components.find("objectives", name, base=Objective, trust=trust)) for name in objectives),
         ("optimizer", OptimizerSettings),
