@@ -241,5 +241,5 @@ def test_the_folder_that_one_is_in_can_be_read_and_not_written(
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     for command in (lambda: convert(encoder, Path(), to="osbert"), lambda: export(encoder, to="onnx", out=Path())):
-        with pytest.raises(UserError, match="is the folder that you are in"):
+        with pytest.raises(UserError, match="is the current folder"):
             command()

@@ -41,7 +41,7 @@ def test_train_says_when_the_text_gives_fewer_pieces(
 ) -> None:
     assert run("tokenizer", "train", *files, "--out", str(tmp_path / "tok"), "--no-lowercase") == 0
     printed = capsys.readouterr().out
-    assert "30,522 pieces were asked for, but no further pair of pieces occurs 2 times." in printed
+    assert "30,522 pieces were requested, but no further pair of pieces occurs 2 times." in printed
     tokenizer = read_tokenizer(tmp_path / "tok")
     assert not tokenizer.lowercase and {"The", "café"} <= set(tokenizer.vocabulary)
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
@@ -92,6 +93,31 @@ def test_who_sends_no_header_in_time_is_closed(quick: Any, sent: bytes) -> None:
         dripping.join()
     assert 0.5 < time.monotonic() - begin < 15
     assert answer[:12] in ((b"",) if not sent else (b"HTTP/1.1 408", b"HTTP/1.1 421", b"HTTP/1.1 400"))
+
+
+def test_a_connection_whose_request_is_not_read_yet_is_not_the_one_to_close() -> None:
+    room = Room(Limits(connections=2), Metrics(), workers=1)
+
+    def connected(arrived: bool) -> Any:
+        connection = MagicMock()
+        connection.has_arrived.return_value = arrived
+        connection.cut.side_effect = lambda: room.leave(connection)
+        return connection
+
+    busy, idle, new, last = (connected(arrived) for arrived in (True, False, False, False))
+    assert [room.enter(connection) for connection in (busy, idle, new)] == [True, True, True]
+    assert idle.cut.called and room.open == {busy, new}
+    new.has_arrived.return_value = True
+    assert not room.enter(last) and room.open == {busy, new}
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_a_kept_connection_ends_without_a_reset(quick: Any, sent: bytes) -> None:
+    """A client that keeps connections sees the end of one before it uses it again; a reset would lose its request."""
+    with connect(quick) as connection:
+        connection.sendall(sent)
+        while connection.recv(1 << 16):  # raises ConnectionResetError at a reset
+            pass
 
 
 def test_who_does_not_take_an_answer_is_closed(quick: Any) -> None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import json
 import os
 import re
 import resource
+import termios
 from collections.abc import Callable
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 import h11
@@ -37,6 +40,8 @@ OWN = 32
 PER_WORKER = 8
 FEWEST = 8
 """Fewest connections with which the server starts."""
+LOOKED_AT = 16
+"""Connections that are looked at for a silent one to close."""
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 HEAD_END = re.compile(rb"\n\r?\n")
 FOLDED = re.compile(rb"\n[ \t]")
@@ -78,7 +83,8 @@ class Room:
             f"{self.most} connections are open, which is the maximum (--connections, ulimit -n): each new one "
             "closes the one that has been silent longest."
         )
-        longest = next(iter(self.silent))
+        # The request of a busy client may have arrived without being read yet: such a connection is not silent.
+        longest = next((one for one in islice(self.silent, LOOKED_AT) if not one.has_arrived()), connection)
         longest.cut()
         return longest is not connection
 
@@ -181,11 +187,26 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         super().resume_writing()
         self._stop("answer")
 
+    def has_arrived(self) -> bool:
+        """Return whether there are bytes that the event loop has not read yet."""
+        socket = self.transport.get_extra_info("socket")
+        try:
+            return any(fcntl.ioctl(socket.fileno(), termios.FIONREAD, bytes(4)))
+        except OSError:
+            return False
+
     def cut(self) -> None:
-        """Close the connection at once, even during a response."""
+        """Close the connection at once, even during a response.
+
+        Without a pending response it ends as connections do, not by a reset: a client that keeps connections for later
+        requests then sees the end before it uses this one again.
+        """
         self.room.metrics.cut.inc()
         self.room.leave(self)  # now: the loop closes it only after it has accepted others
-        self.transport.abort()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """Answer malformed HTTP with a refusal in the server's own format that contains the parser's reason."""
@@ -193,7 +214,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         self._refuse(Refused(fault.error_status_hint if fault else 400, f"{msg} {fault or ''}".strip()))
 
     def _late(self) -> None:
-        if self.transport.get_write_buffer_size() or not self.conn.trailing_data[0]:
+        pending = self.transport.get_write_buffer_size()
+        if not pending and not self.conn.trailing_data[0] and self.has_arrived():
+            self._time("request", self._late)
+        elif pending or not self.conn.trailing_data[0]:
             self.cut()
         else:
             self.room.metrics.cut.inc()
