@@ -93,6 +93,10 @@ class Room:
         self.open.discard(connection)
         self.silent.pop(connection, None)
 
+    def has_arrivals(self) -> bool:
+        """Return whether a connection has bytes that the event loop has not read yet."""
+        return any(connection.has_arrived() for connection in self.open)
+
     def say(self, line: str) -> None:
         """Write a line to the log, at most once a minute."""
         self._log.write(f"osbert serve: {line}")

@@ -29,6 +29,8 @@ from osbert.server.wire import Orders
 
 LEAVING = 0.3
 """Seconds in which those who came through the door just before it closed are told that it is closed."""
+LONGEST = 3.0
+"""Seconds after which the server ends although requests still arrive on open connections."""
 QUEUE = 2048
 """Connections that the system keeps for the server until it takes them."""
 LAST = 5
@@ -54,11 +56,12 @@ class Address:
 class Server(uvicorn.Server):
     """uvicorn's server, which stops in our order: nothing more is taken on, all is answered, then it closes."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, door: socket.socket) -> None:
-        """Serve at `door` with `config`."""
+    def __init__(self, config: uvicorn.Config, service: Service, door: socket.socket, room: Room) -> None:
+        """Serve at `door` with `config`; `room` has the open connections."""
         super().__init__(config)
         self.service = service
         self.door = door
+        self.room = room
         self.closed = 0.0
         self.leaving: list[asyncio.Task[None]] = []
 
@@ -76,13 +79,17 @@ class Server(uvicorn.Server):
         self.service.stop()
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to end: when all is answered, and a moment after the last connection could be made."""
+        """Return whether to end: when all is answered, a moment after the last connection could be made.
+
+        A busy machine may not have read yet what arrived by then: such requests are refused first.
+        """
         if self.service.finished and not self.closed:
             self.closed = time.monotonic()
             self.leaving = [asyncio.ensure_future(self._turn_away(one)) for one in self._at_the_door()]
             for server in self.servers:
                 server.close()
-        if self.closed and time.monotonic() > self.closed + LEAVING:
+        since = time.monotonic() - self.closed
+        if self.closed and since > LEAVING and (since > LONGEST or not self.room.has_arrivals()):
             self.should_exit = True
         return await super().on_tick(counter)
 
@@ -129,7 +136,7 @@ async def _run(orders: Orders, limits: Limits, address: Address, workers: int, d
     for model in pool.models:
         print(f"{model['name']}: {model['kind']}, {model['length']} tokens")
     try:
-        await Server(config, service, door).serve(sockets=[door])
+        await Server(config, service, door, room).serve(sockets=[door])
     finally:
         await pool.close()
 
