@@ -107,6 +107,24 @@ def _seal(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(read_again, sort_keys=True).encode()).hexdigest()
 
 
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal digits. Raises OSError as `open`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_stamp(path: Path) -> tuple[int, ...] | None:
+    """Return device, inode, size and both times of change of a file, None where it is missing.
+
+    A file with an equal stamp has not been written since, as far as the system can tell without reading it.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def is_stream(path: Path) -> bool:
     """Return whether `path` names a pipe, a device or an open file of this process, none of which can be replaced."""
     absolute = os.path.abspath(path)

@@ -172,8 +172,8 @@ def test_what_was_tuned_is_hashed_and_its_base_is_not_hashed_again(
     keep_tuned(tuned.folder, finished, {})
     tuned.finish({})
     read: list[Path] = []
-    hashed = run_folder._sha256
-    monkeypatch.setattr(run_folder, "_sha256", lambda path: [read.append(path), hashed(path)][1])
+    hashed = run_folder.file_sha256
+    monkeypatch.setattr(run_folder, "file_sha256", lambda path: [read.append(path), hashed(path)][1])
     for opening in (load, open_model):
         read.clear()
         opening(tuned.folder)

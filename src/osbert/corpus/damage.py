@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from osbert.errors import UserError
+from osbert.files import file_sha256
 from osbert.guarded import leads_below, require_regular
 
 ADVICE = "the corpus is damaged, or files of another one lie in it; build it again"
@@ -40,8 +40,7 @@ def wrong_content(path: Path, sha256: str) -> str:
     """Return what is wrong with a file whose content must have this hash, "" if nothing; it is read as a whole."""
     try:
         require_regular(path)
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = file_sha256(path)
     except OSError as error:
         return f"{path}: cannot be read ({error.strerror})"
     return "" if found == sha256 else f"{path}: not what was written when the corpus was built"

@@ -1,4 +1,4 @@
-"""What a model is trained on. One objective a file; the file's name is the objective's name.
+"""The contract of an objective: documents to examples, their corruption, and the head that has the loss.
 
 An objective is a frozen dataclass whose fields are its settings. It imports no torch on the data side, so that loader
 workers stay light; its head, the torch side, is imported inside `head`.

@@ -1,8 +1,8 @@
-"""What a model is fine-tuned for. One task a file; the file's name is the task's name.
+"""The contract of a task: records in, sequences and a head for training, predictions and scores out.
 
-A task is an objective that can also be scored and decoded. The kinds (classify, regress) take one's own files; a named
-data set is a few lines on a kind: where its files and columns are, and what its labels are called. The folders beside
-the tasks hold what several of them stand on, and are no tasks.
+A task is an objective that can also be scored and decoded. A kind (a file in kinds/) reads one's own files. A named
+data set (a file in sets/) is a few lines on a kind: where its files and columns are, and what its labels are called.
+The other folders hold what several tasks stand on.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -16,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from osbert.errors import UserError
-from osbert.files import disk_full, share, sync
+from osbert.files import disk_full, file_sha256, share, sync
 from osbert.guarded import read_json, require_regular
 
 CHECKPOINTS = "checkpoints"
@@ -190,8 +189,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
 
 def _facts(path: Path) -> dict[str, Any]:
     require_regular(path)
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def _damages(folder: Path) -> Iterator[str]:

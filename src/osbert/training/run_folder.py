@@ -10,7 +10,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.files import refuse_foreign, require_utf8, write_json, write_text
+from osbert.files import file_sha256, file_stamp, refuse_foreign, require_utf8, write_json, write_text
 from osbert.guarded import read_json
 
 RECIPE = "recipe.toml"
@@ -153,7 +153,7 @@ class RunFolder:
     def finish(self, results: Mapping[str, Any]) -> None:
         """Note that the run is finished, with the hashes of its files; the last thing to be written."""
         facts = {name: value for name, value in self.facts.items() if name != "failed"}
-        hashes = {name: _sha256(self.folder / name) for name in HASHED if (self.folder / name).is_file()}
+        hashes = {name: file_sha256(self.folder / name) for name in HASHED if (self.folder / name).is_file()}
         ended = {name: value for name, value in results.items() if name not in (SHA256, TASK_SHA256)}
         ended |= {SHA256: hashes, TASK_SHA256: self._task_sha256()} if hashes else {}
         write_json(self.folder / FACTS, {**facts, "finished": ended})
@@ -176,7 +176,7 @@ class RunFolder:
 
         None is a file that is missing.
         """
-        return tuple(_stamp(self.folder / name) for name in (FACTS, *HASHED))
+        return tuple(file_stamp(self.folder / name) for name in (FACTS, *HASHED))
 
     def refuse_foreign(self) -> None:
         """Raise UserError when the folder holds files but no run; hidden ones and logs do not count."""
@@ -186,7 +186,7 @@ class RunFolder:
     def _sha256(self, name: str) -> str:
         """Return the hash of a file, "" where it is missing."""
         path = self.folder / name
-        return _sha256(path) if path.is_file() else ""
+        return file_sha256(path) if path.is_file() else ""
 
     def _task_sha256(self) -> str:
         """Return the hash of the task that recipe.toml names, with its settings but for where its data lay."""
@@ -216,16 +216,3 @@ class RunFolder:
                 + "\nGive the settings it was begun with to go on with it, or choose another folder for --out."
             )
         return changes
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from osbert.errors import UserError
+from osbert.files import file_sha256
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.reproduce.jobs import Job
 from osbert.runs.reproduce.tables import Row, Table
@@ -154,8 +154,4 @@ def plain(name: str) -> str:
 
 def hashes(files: Sequence[Path]) -> dict[str, str]:
     """Return the SHA-256 of each file by its name."""
-    found = {}
-    for path in files:
-        with path.open("rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+    return {path.name: file_sha256(path) for path in files}
