@@ -1,0 +1,60 @@
+"""The contract of a run: settings in by keyword, events out through a callback, a `Run` at the end.
+
+A function of runs/ prints nothing, catches no signal and never exits the process. It raises UserError for what the user
+can mend. What happens on the way goes to `watch`, an event at a time; a command prints the events, a library call
+ignores them unless asked. A command that wants a signal to end the run in good order passes `wish`, an Interruption that
+it has entered; without one, KeyboardInterrupt passes through, and the same call goes on from the last checkpoint. Events are small frozen dataclasses: those of every run are here, those of one kind of run
+are beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from osbert.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from osbert.inference.engine import Engine
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One sentence for people. `warning`: it says that something may be wrong, not only what was done."""
+
+    text: str
+    warning: bool = False
+
+    def __str__(self) -> str:
+        """Return the sentence, so that `watch=print` is readable."""
+        return self.text
+
+
+Watch: TypeAlias = Callable[[Any], None]
+"""What is called with each event, in the thread that does the work."""
+
+
+def ignore(event: Any) -> None:
+    """Do nothing with an event: the default of `watch`."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder, and what was measured. The model is loaded when it is first used."""
+
+    folder: Path
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return what run.json says of the end of the run."""
+        return dict(RunFolder(self.folder).facts["finished"])
+
+    @cached_property
+    def model(self) -> Engine:
+        """Return the run's model, opened as `osbert.load` opens it."""
+        from osbert.inference.engine import load  # torch takes seconds to import
+
+        return load(self.folder)
