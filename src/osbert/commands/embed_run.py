@@ -108,7 +108,6 @@ def _complete(
         for line in rows.check():
             print(one_line(line))
     source = open_folder(model, opening)
-    source.require_config()
     weights = source.fingerprint  # before `load`, which frees the memory of the weights
     engine = load(source, device=options.device)
     rows.fit(engine)

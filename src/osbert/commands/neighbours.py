@@ -78,7 +78,6 @@ def _embedder(settings: Mapping[str, Any], vectors: Path, folder: Path, device: 
             f"{vectors} was made with the model in {folder}, which is not there. Say where: --model FOLDER."
         )
     source = open_folder(folder, opening)
-    source.require_config()
     weights = source.fingerprint  # before `load`, which frees the memory of the weights
     embedder = Embedder(load(source, device=device), made)
     if made.pooling == "tokens" or len(embedder.shape) > 1:

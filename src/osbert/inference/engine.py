@@ -205,7 +205,6 @@ def load(source: str | Path | Folder, *, device: str = "auto", opening: Opening 
     when it is no model, when a fine-tuned run lacks weights, and where `opening` does not let it pass.
     """
     folder = source if isinstance(source, Folder) else open_folder(source, opening)
-    folder.require_config()
     task = folder.task
     if folder.is_exported:
         return Engine(_exported(folder, device), folder)

@@ -64,8 +64,12 @@ def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
     if prefix is not None:
         found = google.read_google(prefix)
         return Folder(found.folder, opening, name=str(path), checkpoint=found)
-    if not has_config:
-        raise UserError(_nothing(path))
+    if path.exists() and not has_config:
+        raise UserError(
+            RunFolder(path).unended
+            or f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a "
+            f"TensorFlow checkpoint such as {google.PREFIX}.index."
+        )
     return open_folder(path, opening)
 
 
@@ -142,15 +146,6 @@ def notes(model: Model, form: Form | Literal["onnx"]) -> Iterator[str]:
             whole = len(own) == len(model.learner.heads[name].state_dict())
             part = "" if whole else f" ({', '.join(one.removeprefix(f'heads.{name}.') for one in own)})"
             yield f"Only osbert reads the head '{name}'{part}: one that others make in its place has random weights."
-
-
-def _nothing(path: Path) -> str:
-    if not path.exists():
-        return f"{path} is not there."
-    return RunFolder(path).unended or (
-        f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a TensorFlow "
-        f"checkpoint such as {google.PREFIX}.index."
-    )
 
 
 def _ordered(tensors: dict[str, Tensor], order: tuple[int, ...]) -> dict[str, Tensor]:

@@ -123,8 +123,7 @@ class Folder:
         """Return the fields of config.json, in Hugging Face's words. Raises UserError as `require_config`."""
         if self.checkpoint:
             return {"architectures": ["ForSequenceClassification"], **self.checkpoint.config}  # run_classifier.py's
-        path = self.require_config()
-        return read_json(self._verified / path.name)
+        return read_json(self._verified / "config.json")
 
     @cached_property
     def architecture(self) -> Sizes:
@@ -229,7 +228,9 @@ class Folder:
 
     @cached_property
     def _verified(self) -> Path:
-        """Return the path, once the files have been compared with their hashes."""
+        """Return the path, once it is known to hold a model whose files are as its run wrote them."""
+        if not self.checkpoint:
+            self.require_config()
         self.opening.check(self.path)
         return self.path
 
