@@ -236,7 +236,7 @@ class Folder:
 
     @cached_property
     def _stored(self) -> dict[str, Tensor]:
-        return self.checkpoint.tensors if self.checkpoint else read_whole(self._verified, CAREFUL.again)
+        return self.checkpoint.tensors if self.checkpoint else read_whole(self._verified)
 
     @cached_property
     def _assembled(self) -> tuple[Backbone, Report]:
