@@ -36,7 +36,7 @@ import torch
 from rich.console import Console
 
 from osbert.data.pack import Packer
-from osbert.interop.huggingface.folders import read_learner_weights
+from osbert.interop.folder import open_folder
 from osbert.models.contract import Loss
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.rows import Rows
@@ -146,7 +146,7 @@ def measure(side: Side, options: argparse.Namespace) -> dict[str, float]:
     if loader.held != plan.loader(length=options.length).held:
         raise SystemExit(f"{side.name} holds out other text than {MEASURE}: leave data.seed, pool and held_out alone")
     learner = build_learner(plan)
-    read_learner_weights(side.run, learner)
+    open_folder(side.run).fill(learner)
     processor = choose(options.device, "fp32")
     learner.to(processor.device).eval()
     sums: dict[str, list[float]] = {}

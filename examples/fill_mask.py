@@ -9,7 +9,7 @@ import torch
 
 import osbert
 from osbert.data.batch import collate
-from osbert.interop.huggingface.folders import read_learner_weights
+from osbert.interop.folder import open_folder
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 
@@ -20,7 +20,7 @@ def main(run: str, text: str) -> None:
     tokenizer, backbone = engine.tokenizer, engine.learner.backbone
     head = MaskedLanguageHead(backbone)
     learner = Learner(backbone, {"mlm": head})
-    read_learner_weights(run, learner).require_complete(run)
+    open_folder(run).fill(learner).require_complete(run)
     learner.eval()
 
     parts = [tokenizer.encode(part) for part in text.split("[MASK]")]

@@ -22,7 +22,8 @@ from osbert.commands.export import development, export, refuse, write
 from osbert.commands.file_options import FileOptions
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.huggingface.folders import read_encoder, write_model
+from osbert.interop.folder import open_folder
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.contract import Head, Learner
 from osbert.runs.export_trial import Side, Trial
@@ -48,7 +49,7 @@ ASKED = {
 def made(kind: str, encoder: Path, folder: Path) -> Path:
     """Return a run folder of a task with random weights."""
     task: Task = components.find("tasks", kind, base=Task)(**SETTINGS[kind])
-    read = read_encoder(encoder)
+    read = open_folder(encoder)
     torch.manual_seed(3)
     head = task.head(read.backbone)
     for weight in head.parameters():

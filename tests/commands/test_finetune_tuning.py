@@ -16,7 +16,8 @@ from osbert import recipe
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.huggingface.folders import read_backbone, write_model
+from osbert.interop.folder import open_folder
+from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.models.architecture import Architecture
@@ -42,7 +43,7 @@ def deep(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
 
 def differing(run: Path, base: Path) -> set[str]:
     """Return the names of the backbone's tensors that a run has changed or added."""
-    before, after = read_backbone(base).state_dict(), read_backbone(run).state_dict()
+    before, after = open_folder(base).backbone.state_dict(), open_folder(run).backbone.state_dict()
     return {name for name, value in after.items() if name not in before or not torch.equal(value, before[name])}
 
 
@@ -73,7 +74,7 @@ def test_only_what_was_tuned_is_kept_and_the_run_works(
             "pooler.weight",
             "pooler.bias",
         }
-        inward, before = (read_backbone(one).blocks[0].attention.inward.weight for one in (out, deep))
+        inward, before = (open_folder(one).backbone.blocks[0].attention.inward.weight for one in (out, deep))
         assert torch.equal(inward[16:32], before[16:32]) and not torch.equal(inward[:16], before[:16])
     else:
         assert all("adapter" in name or "norm" in name or "pooler" in name for name in changed)

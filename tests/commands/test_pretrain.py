@@ -19,7 +19,7 @@ import corpora
 from osbert import cli, recipe
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
-from osbert.interop.huggingface.folders import read_backbone
+from osbert.interop.folder import open_folder
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.runs.pretrain.settings import read_settings
 from osbert.text.train import train
@@ -93,7 +93,7 @@ def test_the_run_folder_stands_alone(run, corpus) -> None:
     assert found >= {*wanted.split(), "report.html", "run.json", "checkpoints"}
     assert {path.name for path in (done.folder / "checkpoints").iterdir()} == {"step-4", "step-6"}
     assert read_tokenizer(done.folder) == read_tokenizer(corpus)
-    assert read_backbone(done.folder).architecture.width == 16
+    assert open_folder(done.folder).backbone.architecture.width == 16
     training = [line for line in lines(done.folder) if "learning_rate" in line]
     assert [line["step"] for line in training] == [2, 4, 6]
     assert {"loss", "mlm.loss", "mlm.accuracy", "nsp.loss", "nsp.accuracy", "gradient_norm"} <= set(training[0])

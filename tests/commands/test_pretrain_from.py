@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 import corpora
 from osbert import recipe
 from osbert.files import write_json
-from osbert.interop.huggingface.folders import laid_out, load, write_model
+from osbert.interop.folder import open_folder
+from osbert.interop.huggingface.folders import laid_out, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import write_tensors
 from osbert.models.contract import Learner
@@ -101,7 +102,7 @@ def test_both_texts_are_measured_from_before_the_first_step_to_the_last(folders,
 
 
 def test_it_goes_on_with_the_weights_and_every_old_row_when_pieces_were_added(folders) -> None:
-    old = load(folders["run"]).backbone.state_dict()
+    old = open_folder(folders["run"]).backbone.state_dict()
     plan = read_plan("", [], corpus=folders["more"], origin=folders["run"])
     learner = build_learner(plan)
     state = learner.backbone.state_dict()
@@ -120,8 +121,8 @@ def test_it_goes_on_with_the_weights_and_every_old_row_when_pieces_were_added(fo
 
 def test_a_run_with_added_pieces_ends_and_opens(folders, tmp_path) -> None:
     assert go_on(folders, "more", tmp_path / "out") == 0
-    size = load(folders["run"]).backbone.architecture.vocabulary
-    assert load(tmp_path / "out").backbone.architecture.vocabulary == len(read_tokenizer(folders["more"])) > size
+    size = open_folder(folders["run"]).backbone.architecture.vocabulary
+    assert open_folder(tmp_path / "out").backbone.architecture.vocabulary == len(read_tokenizer(folders["more"])) > size
     assert go_on(folders, "more", tmp_path / "out") == 0  # finished: nothing is left to do
 
 
@@ -146,7 +147,7 @@ def test_all_that_does_not_fit_is_told_at_once(folders, tmp_path, capsys) -> Non
 def test_an_encoder_without_heads_or_held_out_text_says_so(folders, tmp_path, capsys) -> None:
     plan = read_plan("", [], corpus=folders["new"], origin=folders["run"])
     bare = tmp_path / "bare"
-    write_model(Learner(load(folders["run"]).backbone, {}), bare)
+    write_model(Learner(open_folder(folders["run"]).backbone, {}), bare)
     write_tokenizer(plan.tokenizer, bare, length=24)
     arguments = ["--from", str(bare), "--corpus", str(folders["new"]), "--out", str(tmp_path / "out")]
     torch.save(load_file(bare / "model.safetensors"), bare / "pytorch_model.bin")  # an older folder's weights
@@ -170,7 +171,7 @@ def published(folders: dict[str, Path], folder: Path) -> Path:
     """Return an encoder as sentence-transformers publishes it: no recipe, no head, no pooler."""
     plan = read_plan("", [], corpus=folders["new"], origin=folders["run"])
     folder.mkdir()
-    config, tensors = laid_out(Learner(load(folders["run"]).backbone, {}), pooler=False)
+    config, tensors = laid_out(Learner(open_folder(folders["run"]).backbone, {}), pooler=False)
     write_json(folder / "config.json", config)
     write_tensors(tensors, folder / "model.safetensors")
     write_tokenizer(plan.tokenizer, folder, length=24)
@@ -185,7 +186,7 @@ def test_a_published_encoder_goes_on_without_a_recipe(folders, tmp_path, capsys)
     assert "no weights for the head of mlm" in told and "in place of" not in told
     kept = recipe.read(out / "recipe.toml")
     assert kept["objectives"] == ["mlm"] and kept["optimizer"]["learning_rate"] == 5e-5
-    before, after = (load(folder).backbone.state_dict() for folder in (origin, out))
+    before, after = (open_folder(folder).backbone.state_dict() for folder in (origin, out))
     moved = [(after[name] - before[name]).abs().max() for name in before if not name.startswith("pooler.")]
     assert 0 < max(moved) < 2 * 2 * 5e-5  # AdamW moves a weight by about the rate in each of two steps
     # A model that was fine-tuned has a recipe, but none for pretraining.

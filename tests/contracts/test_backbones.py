@@ -20,7 +20,8 @@ from osbert.commands.pretrain import pretrain
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.interop.huggingface.folders import read_backbone, write_model
+from osbert.interop.folder import open_folder
+from osbert.interop.huggingface.folders import write_model
 from osbert.models import families
 from osbert.models.contract import Backbone, Learner, find_family
 from osbert.server.models import Run
@@ -73,7 +74,7 @@ def test_every_family_keeps_the_contract(family: str, tmp_path: Path) -> None:
     assert len(layers) == sizes.layers + 1 == len(backbone.stack) and torch.equal(layers[-1], states.hidden)
     assert backbone.embedding is not None and len(backbone.embedding.weight) == 11
     write_model(Learner(backbone, {}), tmp_path)
-    again = read_backbone(tmp_path)
+    again = open_folder(tmp_path).backbone
     assert again.architecture == backbone.architecture
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in backbone.state_dict().items())
 
@@ -122,4 +123,4 @@ def test_what_a_family_cannot_is_a_message(tmp_path: Path) -> None:
     for fields in ({"osbert_family": "toy_mea"}, {"osbert_family": 3}, {"osbert_architecture": {"width": "wide"}}):
         (tmp_path / "config.json").write_text(json.dumps(config | fields))
         with pytest.raises(UserError, match=r"config\.json|toy_mea"):
-            read_backbone(tmp_path)
+            _ = open_folder(tmp_path).backbone

@@ -11,7 +11,7 @@ from harness import CHANCE, LONG, Site
 import terminal
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.conversion import open_model
+from osbert.interop.conversion import model_of, open_any
 from osbert.interop.tokenizer_files import WRITTEN
 from osbert.training.run_folder import HASHED
 
@@ -36,7 +36,7 @@ def test_no_flip_in_a_finished_run_goes_unnoticed(site: Site) -> None:
     for name in names:
         for attempt in range(FLIPS):
             place = flip(out / name)
-            way_in = (load, open_model)[attempt % 2]
+            way_in = (load, lambda folder: model_of(open_any(folder)))[attempt % 2]
             try:
                 way_in(out)
             except UserError as error:

@@ -139,9 +139,11 @@ def test_what_is_asked_for_goes_before_what_the_model_was_trained_for(engine: En
     assert len(remarks(OPEN, engine)) == 1 and "was trained for sentence vectors: pooling" in remarks(OPEN, engine)[0]
 
 
-def test_damaged_and_foreign_files_beside_a_model(engine: Engine, tmp_path: Path) -> None:
+def test_damaged_and_foreign_files_beside_a_model(runs: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(runs["encoder"], tmp_path, dirs_exist_ok=True)
+
     def opened() -> Engine:
-        return Engine(engine.backend, engine.tokenizer, folder=tmp_path)
+        return load(tmp_path)
 
     assert "was not trained for sentence vectors" in remarks(OPEN, opened())[0]
     modules, pooling = tmp_path / "modules.json", tmp_path / "1_Pooling" / "config.json"

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from family_tokenizers import KINDS
 from osbert.inference.engine import load
-from osbert.inference.fill import MASK, fill, masked, masks_of
+from osbert.inference.fill import MASK, fill, masked
 
 TEXTS = [f"the quick {MASK} fox", f"{MASK} fox, {MASK}.", f"fine{MASK}film", f"a film {MASK}"]
 
@@ -34,7 +34,7 @@ def test_the_spaces_around_a_mask_are_read_as_theirs(name: str, family: str, tmp
     torch.manual_seed(0)
     getattr(transformers, f"{family}ForMaskedLM")(config).save_pretrained(folder)
     engine = load(folder, device="cpu")
-    head = masks_of(engine)
+    head = engine.masks
     assert head is not None
     examples = [masked(engine, text) for text in TEXTS]
     theirs = [text.replace(MASK, "<mask>") for text in TEXTS]

@@ -19,7 +19,7 @@ from transformers.models.bert import modeling_bert
 from osbert.data.batch import collate
 from osbert.inference.engine import load
 from osbert.inference.vectors.settings import EmbeddingOptions
-from osbert.interop.conversion import open_model
+from osbert.interop.conversion import model_of, open_any
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
@@ -125,7 +125,7 @@ def ours_say() -> Callable[..., dict[str, torch.Tensor]]:
     """Return what osbert's heads say of a text or a pair: (folder, texts)."""
 
     def said(folder: Path, *texts: str) -> dict[str, torch.Tensor]:
-        model = open_model(folder)
+        model = model_of(open_any(folder))
         batch = collate(load(folder).embedder(EmbeddingOptions(pooling="tokens")).sequences(texts, 0))
         with torch.no_grad():
             states = model.learner.backbone(batch)

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.conversion import open_model
+from osbert.interop.conversion import Model, model_of, open_any
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.onnx.files import open_onnx, write_onnx
 from osbert.interop.onnx.padded import Padded
@@ -22,7 +23,7 @@ from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import TUNED, keep_tuned, read_whole
 from osbert.interop.weight_files import read_file, read_tensors, require_finite, write_tensors
-from osbert.models.contract import Learner
+from osbert.models.contract import Backbone, Learner
 from osbert.text.tokenizer import Tokenizer
 
 NAME = "bert.encoder.layer.1.output.dense.weight"
@@ -36,6 +37,16 @@ def folder(tmp_path: Path, make_learner: Callable[..., Learner], tokenizer: Toke
     return tmp_path / "model"
 
 
+def read(folder: Path) -> Model:
+    """Open a folder as osbert convert does."""
+    return model_of(open_any(folder))
+
+
+def encoder(folder: Path) -> Backbone:
+    """Open a folder as osbert finetune does."""
+    return open_folder(folder).backbone
+
+
 def broken(folder: Path, *, value: float = float("nan")) -> dict[str, torch.Tensor]:
     """Return a folder's tensors with one number replaced in two of them."""
     tensors = load_file(folder / "model.safetensors")
@@ -47,7 +58,7 @@ def broken(folder: Path, *, value: float = float("nan")) -> dict[str, torch.Tens
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_every_tensor_is_named_with_its_file(folder: Path, value: float) -> None:
     write_tensors(broken(folder, value=value), folder / "model.safetensors")
-    for opening in (load, open_model, read_whole, huggingface.read_backbone):
+    for opening in (load, read, read_whole, encoder):
         with pytest.raises(UserError) as refused:
             opening(folder)
         lines = str(refused.value).splitlines()[1:]
@@ -85,7 +96,7 @@ def test_a_checkpoint_of_tensorflow(tmp_path: Path) -> None:
     tensors["bert/pooler/dense/bias"][0] = torch.nan
     write_bundle(tensors, tmp_path / "bert" / "bert_model.ckpt")
     with pytest.raises(UserError, match=r"bert_model\.ckpt: bert/pooler/dense/bias, 1 of"):
-        open_model(tmp_path / "bert")
+        model_of(open_any(tmp_path / "bert"))
 
 
 def test_an_exported_file(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
@@ -113,7 +124,7 @@ def test_a_double_is_tested_as_the_float32_that_it_becomes(folder: Path) -> None
     load(folder)
     tensors[NAME].view(-1)[3] = 1e300
     write_tensors(tensors, folder / "model.safetensors")
-    for opening in (load, open_model, read_whole, huggingface.read_backbone):
+    for opening in (load, read, read_whole, encoder):
         with pytest.raises(UserError, match=rf"model\.safetensors: {NAME}, 1 of 640 numbers"):
             opening(folder)
 

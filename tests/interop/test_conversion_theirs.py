@@ -17,7 +17,7 @@ import transformers
 
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.conversion import open_model, write_model_as
+from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.conversion_check import differences, sequences
 from osbert.interop.task_files import Asked
 from osbert.interop.tokenizer_files import write_tokenizer
@@ -69,12 +69,12 @@ def test_models_of_theirs_become_runs(
     theirs = getattr(transformers, kind)(config).eval()
     theirs.save_pretrained(tmp_path / "theirs", max_shard_size="10KB" if kind == "BertForMaskedLM" else "1GB")
     write_tokenizer(tokenizer, tmp_path / "theirs", length=24)
-    model = open_model(tmp_path / "theirs")
-    assert model.report.problems == () and model.form == "huggingface"
+    model = model_of(open_any(tmp_path / "theirs"))
+    assert model.report.problems == () and model.source.form == "huggingface"
     assert model.task == task
-    assert model.pooled == any("pooler" in name for name in theirs.state_dict())
+    assert model.source.has_pooler == any("pooler" in name for name in theirs.state_dict())
     write_model_as(model, tmp_path / "ours", "osbert")
-    assert differences(model, open_model(tmp_path / "ours"))[0].largest == 0.0
+    assert differences(model, model_of(open_any(tmp_path / "ours")))[0].largest == 0.0
     texts = (TEXT, OTHER) if kind != "BertForTokenClassification" else (TEXT,)
     engine = load(tmp_path / "ours")
     if task is None:
@@ -111,10 +111,10 @@ def test_models_of_other_families_stay_in_them(
     )
     getattr(transformers, f"{family}ForSequenceClassification")(config).save_pretrained(tmp_path / "theirs")
     write_tokenizer(tokenizer, tmp_path / "theirs", length=24, segments=0 if family == "DistilBert" else 2)
-    source = open_model(tmp_path / "theirs")
+    source = model_of(open_any(tmp_path / "theirs"))
     assert source.report.problems == () and source.task == Classify(labels=("LABEL_0", "LABEL_1"), temperature=1.0)
     write_model_as(source, tmp_path / "ours", "osbert")
-    write_model_as(open_model(tmp_path / "ours"), tmp_path / "again", "huggingface")
+    write_model_as(model_of(open_any(tmp_path / "ours")), tmp_path / "again", "huggingface")
     first, again = (
         theirs_say(tmp_path / name, "AutoModelForSequenceClassification", TEXT).logits for name in ("theirs", "again")
     )
@@ -131,7 +131,7 @@ def test_the_head_that_electra_was_trained_with_is_no_problem(tmp_path: Path, to
     )
     transformers.ElectraForPreTraining(config).save_pretrained(tmp_path)
     write_tokenizer(tokenizer, tmp_path)
-    report = open_model(tmp_path).report
+    report = model_of(open_any(tmp_path)).report
     assert report.problems == () and len([row for row in report.rows if "ELECTRA" in row.remark]) == 4
 
 
@@ -154,25 +154,26 @@ def test_a_layer_whose_purpose_is_unknown_is_a_problem_until_it_is_told(theirs: 
     config = json.loads((folder / "config.json").read_text())
     del config["architectures"]
     (folder / "config.json").write_text(json.dumps(config))
-    model = open_model(folder)
+    model = model_of(open_any(folder))
     assert {row.name for row in model.report.problems} == {"classifier.weight", "classifier.bias"}
     assert "--task classify --labels no,yes" in model.report.problems[0].remark
-    told = open_model(folder, Asked(kind="classify", labels=("no", "yes")))
+    told = model_of(open_any(folder), Asked(kind="classify", labels=("no", "yes")))
     assert told.report.problems == () and told.task == Classify(labels=("no", "yes"), temperature=1.0)
     with pytest.raises(UserError, match=r"--labels has 3 names, but the model .* has 2 outputs"):
-        open_model(folder, Asked(kind="classify", labels=("no", "yes", "maybe")))
+        model_of(open_any(folder), Asked(kind="classify", labels=("no", "yes", "maybe")))
     with pytest.raises(UserError, match=r"two outputs have the name 'no'"):
-        open_model(folder, Asked(kind="classify", labels=("no", "no")))
+        model_of(open_any(folder), Asked(kind="classify", labels=("no", "no")))
     assert (
-        "choose has 1 outputs, this layer has 2" in open_model(folder, Asked(kind="choose")).report.problems[0].remark
+        "choose has 1 outputs, this layer has 2"
+        in model_of(open_any(folder), Asked(kind="choose")).report.problems[0].remark
     )
-    remark = open_model(folder, Asked(kind="tag", labels=("B-X", "I-X"))).report.problems[0].remark
+    remark = model_of(open_any(folder), Asked(kind="tag", labels=("B-X", "I-X"))).report.problems[0].remark
     assert "no scheme of tags has the labels B-X, I-X (is there an O?)" in remark
 
 
 def test_several_labels_at_once_are_a_problem(theirs: Callable[..., Path]) -> None:
     folder = theirs(num_labels=2, problem_type="multi_label_classification")
-    assert {row.remark for row in open_model(folder).report.problems} == {
+    assert {row.remark for row in model_of(open_any(folder)).report.problems} == {
         "it gives several labels at once, for which osbert has no task"
     }
 
@@ -182,7 +183,7 @@ def test_rows_that_belong_to_no_piece_are_a_problem_unless_they_make_a_round_num
     theirs: Callable[..., Path], tokenizer: Tokenizer, rows: int, expected: bool
 ) -> None:
     size = -(-len(tokenizer) // 8) * 8 if rows == 8 else len(tokenizer) + rows
-    model = open_model(theirs(vocab_size=size))
+    model = model_of(open_any(theirs(vocab_size=size)))
     (row,) = [row for row in model.report.rows if row.name == "embeddings.word_embeddings.weight"]
     assert row.expected == expected and bool(row.remark) == (size > len(tokenizer))
     assert len(sequences(model)[5].ids) == 24
@@ -193,8 +194,8 @@ def test_an_encoder_without_pooler_stays_so(tmp_path: Path, sizes: dict[str, Any
     config = transformers.BertConfig(**{**sizes, "vocab_size": len(tokenizer)})
     transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "theirs")
     write_tokenizer(tokenizer, tmp_path / "theirs")
-    model = open_model(tmp_path / "theirs")
-    assert not model.pooled and model.report.problems == ()
+    model = model_of(open_any(tmp_path / "theirs"))
+    assert not model.source.has_pooler and model.report.problems == ()
     for form in ("osbert", "google"):
         write_model_as(model, tmp_path / form, form)  # type: ignore[arg-type]
-        assert not open_model(tmp_path / form).pooled
+        assert not open_any(tmp_path / form).has_pooler

@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.interop.conversion import open_model, write_model_as
+from osbert.interop.conversion import model_of, open_any, write_model_as
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Head, Learner
@@ -130,7 +131,7 @@ def test_it_gives_our_scores_or_refuses(
     again = made(make_learner, kind, backbone)
     for weight in again.parameters():
         torch.nn.init.zeros_(weight)
-    huggingface.read_learner_weights(tmp_path, again).require_complete("folder")
+    open_folder(tmp_path).fill(again).require_complete("folder")
     for name, tensor in learner.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name
 
@@ -142,7 +143,7 @@ def test_it_is_not_converted_into_a_form_that_would_open_as_another(
     write_tokenizer(tokenizer, tmp_path / "run", length=24)
     (tmp_path / "run" / "recipe.toml").write_text('task = "classify"\n[classify]\nlabels = ["a", "b", "c"]\n')
     with pytest.raises(UserError, match="positions = rotary under a head for classes"):
-        write_model_as(open_model(tmp_path / "run"), tmp_path / "out", "huggingface")
+        write_model_as(model_of(open_any(tmp_path / "run")), tmp_path / "out", "huggingface")
     assert not (tmp_path / "out").exists()
 
 
@@ -157,6 +158,6 @@ def test_a_folder_written_as_roformer_before_still_opens_here(
     again = make_learner(["classify"], positions="rotary")
     for weight in again.parameters():
         torch.nn.init.zeros_(weight)
-    huggingface.read_learner_weights(tmp_path, again).require_complete("folder")
+    open_folder(tmp_path).fill(again).require_complete("folder")
     for name, tensor in learner.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name

@@ -11,17 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import osbert
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.conversion import open_model, write_model_as
+from osbert.interop.conversion import Model, model_of, open_any, write_model_as
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.interop.tuned_files import keep_tuned, read_whole
-from osbert.models.contract import Learner
+from osbert.interop.tuned_files import keep_tuned
+from osbert.models.contract import Backbone, Learner
 from osbert.tasks.kinds.classify import Classify
 from osbert.text.tokenizer import Tokenizer
 from osbert.training import run_folder
@@ -29,6 +31,23 @@ from osbert.training.run_folder import RunFolder
 
 UNCHECKED = Opening(verify=False)
 TASK = Classify(labels=("a", "b", "c"), text="text", temperature=1.0)
+
+
+def read(folder: Path, opening: Opening = CAREFUL) -> Model:
+    """Open a folder as osbert convert does."""
+    return model_of(open_any(folder, opening))
+
+
+def tensors(folder: Path, opening: Opening = CAREFUL) -> dict[str, torch.Tensor]:
+    """Read the weights alone."""
+    return open_folder(folder, opening).tensors
+
+
+def encoder(folder: Path, opening: Opening = CAREFUL) -> Backbone:
+    """Open a folder as osbert finetune does."""
+    source = open_folder(folder, opening)
+    assert source.tokenizer
+    return source.backbone
 
 
 @pytest.fixture
@@ -64,14 +83,14 @@ def test_run_json_holds_the_hashes_of_what_predictions_follow_from(finished: Pat
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "vocab.txt", "tokenizer.json"])
 def test_a_flipped_bit_is_found_by_every_way_in(finished: Path, name: str) -> None:
     flip(finished / name)
-    for opening in (load, osbert.load, open_model, read_whole, huggingface.read_encoder):
+    for opening in (load, osbert.load, read, tensors, encoder):
         with pytest.raises(UserError, match=rf"(?s){name}.*--no-verify"):
             opening(finished)
     if name == "model.safetensors":
         assert load(finished, opening=UNCHECKED).predict(["good film"])
         assert osbert.load(finished, verify=False).predict(["good film"])
-        open_model(finished, opening=UNCHECKED)
-        read_whole(finished, UNCHECKED)
+        model_of(open_any(finished, UNCHECKED))
+        tensors(finished, UNCHECKED)
 
 
 def test_every_changed_file_is_named(finished: Path) -> None:
@@ -102,14 +121,14 @@ def test_a_recipe_with_another_task_is_found_by_every_way_in(finished: Path, edi
     text = path.read_text()
     assert edit[0] in text
     path.write_text(text.replace(*edit))
-    for opening in (load, osbert.load, open_model, read_whole):
+    for opening in (load, osbert.load, read, tensors):
         with pytest.raises(UserError, match=r"(?s)recipe\.toml.*--no-verify"):
             opening(finished)
-    assert read_whole(finished, UNCHECKED)
+    assert tensors(finished, UNCHECKED)
     facts = json.loads((finished / "run.json").read_text())
     del facts["finished"]["task_sha256"]  # as in a run of an earlier version
     (finished / "run.json").write_text(json.dumps(facts))
-    assert read_whole(finished)
+    assert tensors(finished)
 
 
 def test_a_recipe_may_say_that_the_data_lie_elsewhere(finished: Path) -> None:
@@ -171,20 +190,20 @@ def test_what_was_tuned_is_hashed_and_its_base_is_not_hashed_again(
     tuned = RunFolder(shutil.copytree(finished, tmp_path / "tuned"))
     keep_tuned(tuned.folder, finished, {})
     tuned.finish({})
-    read: list[Path] = []
-    hashed = run_folder.file_sha256
-    monkeypatch.setattr(run_folder, "file_sha256", lambda path: [read.append(path), hashed(path)][1])
-    for opening in (load, open_model):
-        read.clear()
+    hashed: list[Path] = []
+    sha256 = run_folder.file_sha256
+    monkeypatch.setattr(run_folder, "file_sha256", lambda path: [hashed.append(path), sha256(path)][1])
+    for opening in (load, read):
+        hashed.clear()
         opening(tuned.folder)
-        assert len(read) == len(set(read)) and {path.parent for path in read} == {tuned.folder}
+        assert len(hashed) == len(set(hashed)) and {path.parent for path in hashed} == {tuned.folder}
     flip(tuned.folder / "tuned.safetensors")
     with pytest.raises(UserError, match=r"tuned\.safetensors"):
         load(tuned.folder)
 
 
 def test_a_converted_run_has_hashes_of_its_own(finished: Path, tmp_path: Path) -> None:
-    write_model_as(open_model(finished), tmp_path / "converted", "osbert")
+    write_model_as(model_of(open_any(finished)), tmp_path / "converted", "osbert")
     load(tmp_path / "converted")
     flip(tmp_path / "converted" / "model.safetensors")
     with pytest.raises(UserError, match=r"model\.safetensors"):
@@ -205,7 +224,7 @@ def test_a_pipe_in_a_folder_is_never_waited_for(finished: Path, within: None, ve
         content = path.read_bytes()
         path.unlink()
         os.mkfifo(path)
-        for opening in (load, open_model, huggingface.read_encoder):
+        for opening in (load, read, encoder):
             with contextlib.suppress(UserError):
                 opening(finished, opening=Opening(verify=verify))
         path.unlink()

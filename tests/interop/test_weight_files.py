@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from osbert.errors import UserError
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.weight_files import read_file, read_json, read_tensors
 from osbert.models.contract import Learner
@@ -30,19 +31,19 @@ def write_shards(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
 def test_a_pickle_in_shards(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     huggingface.write_model(make_learner(["mlm"]), tmp_path)
     whole = read_tensors(tmp_path)
-    state = huggingface.read_backbone(tmp_path).state_dict()
+    state = open_folder(tmp_path).backbone.state_dict()
     (tmp_path / "model.safetensors").unlink()
     write_shards(tmp_path, whole)
     found = read_tensors(tmp_path)
     assert found.keys() == whole.keys() and all(torch.equal(found[name], whole[name]) for name in whole)
-    again = huggingface.read_backbone(tmp_path).state_dict()
+    again = open_folder(tmp_path).backbone.state_dict()
     assert all(torch.equal(part, again[name]) for name, part in state.items())
     torch.save({}, tmp_path / SHARDS[0])
     with pytest.raises(UserError, match=rf"index.json promises {(len(whole) + 1) // 2} tensors that its files do not"):
-        huggingface.read_backbone(tmp_path)
+        _ = open_folder(tmp_path).backbone
     (tmp_path / SHARDS[1]).unlink()
     with pytest.raises(UserError, match=f"lacks {SHARDS[1]}, named in pytorch_model.bin.index.json"):
-        huggingface.read_backbone(tmp_path)
+        _ = open_folder(tmp_path).backbone
 
 
 @pytest.mark.parametrize("named", [5, None, ["x"], "", "../x.bin", "/etc/passwd"])

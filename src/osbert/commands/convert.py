@@ -16,8 +16,9 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 
 if TYPE_CHECKING:
-    from osbert.interop.conversion import Form, Model
+    from osbert.interop.conversion import Model
     from osbert.interop.conversion_check import Difference
+    from osbert.interop.folder import Form
     from osbert.interop.task_files import Asked
     from osbert.interop.tensor_report import Row
 
@@ -87,9 +88,9 @@ def convert(
 
 def opened(source: Path, asked: Asked, opening: Opening) -> Model:
     """Open a model and print what was found. Raises UserError when there is no layer that `asked` is about."""
-    from osbert.interop.conversion import open_model
+    from osbert.interop.conversion import model_of, open_any
 
-    model = open_model(source, asked, opening)
+    model = model_of(open_any(source, opening), asked)
     if model.task is None and (asked.kind or asked.labels):
         raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
     print(f"{source}: {described(model)}", flush=True)
@@ -108,10 +109,10 @@ def check_target(source: Path, target: Path) -> None:
 
 def compare(source: Path, written: Path, asked: Asked, opening: Opening) -> None:
     """Load both anew and compare what they say; raises UserError at a difference above the bound."""
-    from osbert.interop.conversion import open_model
+    from osbert.interop.conversion import model_of, open_any
     from osbert.interop.conversion_check import differences, sequences
 
-    first, second = open_model(source, asked, opening), open_model(written, opening=opening)
+    first, second = model_of(open_any(source, opening), asked), model_of(open_any(written, opening))
     try:
         found = differences(first, second)
     except ValueError as error:
@@ -136,9 +137,8 @@ def described(model: Model) -> str:
     forms: dict[Form, str] = {"osbert": "a run of osbert's", "huggingface": "Hugging Face's", "google": "TensorFlow's"}
     heads = ", ".join(model.learner.heads) or "no head"
     task = f"; task {model.task.name}" if model.task else ""
-    return (
-        f"{forms[model.form]}, {sizes.layers} layers of {sizes.width}, {len(model.tokenizer):,} pieces; {heads}{task}"
-    )
+    pieces = f"{len(model.source.tokenizer):,} pieces"
+    return f"{forms[model.source.form]}, {sizes.layers} layers of {sizes.width}, {pieces}; {heads}{task}"
 
 
 def tell_rows(model: Model) -> None:

@@ -30,7 +30,7 @@ def refuse(model: Model) -> None:
     require_writers()
     task = scored(model.task)
     if reasons := list(objections(model.learner, task.name if task else "")):
-        raise UserError(f"{model.folder} cannot be exported: {' and '.join(reasons)}.")
+        raise UserError(f"{model.source} cannot be exported: {' and '.join(reasons)}.")
 
 
 def write_exported(model: Model, source: Path, folder: Path, asked: Asked, opening: Opening) -> None:

@@ -22,11 +22,12 @@ from osbert.commands.file_options import TextOptions
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
-from osbert.inference.embedder import Embedder, remarks, weights_fingerprint
+from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import Growing
 from osbert.inference.vectors.settings import NAMED, VectorSettings
+from osbert.interop.folder import open_folder
 from osbert.interop.opening import Opening
 from osbert.interop.tensorflow.features import feature_line
 from osbert.lock import claim
@@ -106,12 +107,14 @@ def _complete(
     if not before:
         for line in rows.check():
             print(one_line(line))
-    engine = load(model, device=options.device, opening=opening)
+    source = open_folder(model, opening)
+    weights = source.fingerprint  # before `load`, which frees the memory of the weights
+    engine = load(source, device=options.device)
     rows.fit(engine)
     embedder = _embedder(engine, options)
     for line in (*(f"{model}: {one_line(remark)}" for remark in engine.remarks), *remarks(options, engine)):
         print(line, flush=True)
-    facts = {**_facts(engine, rows, embedder), "output": out.form}
+    facts = {**_facts(embedder, rows, weights), "output": out.form}
     if before:
         _refuse_other({"output": out.path.suffix, **before["facts"]}, facts, out.path, folder)
     else:
@@ -148,14 +151,14 @@ def _embedder(engine: Engine, options: VectorOptions) -> Embedder:
     return engine.embedder(options, tokens=options.tokens)
 
 
-def _facts(engine: Engine, rows: Rows, embedder: Embedder) -> dict[str, Any]:
+def _facts(embedder: Embedder, rows: Rows, weights: str) -> dict[str, Any]:
     """Return what a run that goes on must have in common with the one before. Folders are left out: data may move."""
     return {
         "input": rows.before.sha256,
         "columns": list(rows.columns.texts),
         "form": rows.table.format.describe(),
-        "weights": weights_fingerprint(engine),
-        "tokenizer": engine.tokenizer.fingerprint,
+        "weights": weights,
+        "tokenizer": embedder.engine.tokenizer.fingerprint,
         "vectors": asdict(embedder.settings),
         "tokens": embedder.tokens,
     }

@@ -92,12 +92,11 @@ def export(
 def opened(run: Path, opening: Opening) -> Engine:
     """Open a run and print what was odd about its folder."""
     from osbert.inference.engine import load as load_engine
-    from osbert.interop.sentence_files import read_sentence_model
 
     engine = load_engine(run, device="cpu", opening=opening)
     for remark in engine.remarks:
         print(f"{run}: {one_line(remark)}")
-    sentences = read_sentence_model(run)
+    sentences = engine.sentence_model()
     for remark in sentences.remarks if sentences else ():
         print(one_line(remark))
     return engine
@@ -146,7 +145,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     from osbert.interop.huggingface.tokenizers import write_any_tokenizer
     from osbert.interop.onnx.files import ONNX, write_onnx
     from osbert.interop.onnx.padded import Padded, objections, scored
-    from osbert.interop.sentence_files import read_sentence_model, write_sentence_model
+    from osbert.interop.sentence_files import write_sentence_model
     from osbert.interop.task_files import RECIPE
     from osbert.models.contract import Head
     from osbert.training.run_folder import RunFolder
@@ -154,7 +153,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     learner, task = engine.learner, scored(engine.task)
     if reasons := list(objections(learner, task.name if task else "")):
         raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.")
-    sentences = read_sentence_model(run)
+    sentences = engine.sentence_model()
     published = task.published() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None

@@ -64,9 +64,10 @@ def neighbours(
 
 def _embedder(settings: Mapping[str, Any], vectors: Path, folder: Path, device: str, opening: Opening) -> Embedder:
     """Return what made the file; UserError when its model is not there, is another, or its vectors are not single."""
-    from osbert.inference.embedder import Embedder, weights_fingerprint
+    from osbert.inference.embedder import Embedder
     from osbert.inference.engine import load
     from osbert.inference.vectors.settings import VectorSettings
+    from osbert.interop.folder import open_folder
 
     try:
         made = VectorSettings(**settings["vectors"])
@@ -76,11 +77,13 @@ def _embedder(settings: Mapping[str, Any], vectors: Path, folder: Path, device: 
         raise UserError(
             f"{vectors} was made with the model in {folder}, which is not there. Say where: --model FOLDER."
         )
-    embedder = Embedder(load(folder, device=device, opening=opening), made)
+    source = open_folder(folder, opening)
+    weights = source.fingerprint  # before `load`, which frees the memory of the weights
+    embedder = Embedder(load(source, device=device), made)
     if made.pooling == "tokens" or len(embedder.shape) > 1:
         what = "a vector for each token" if made.pooling == "tokens" else f"the layers {made.layers} side by side"
         raise UserError(f"{vectors} holds {what}: make one with a single vector a text.")
     tokenizer = embedder.engine.tokenizer.fingerprint
-    if (weights_fingerprint(embedder.engine), tokenizer) != (settings["weights"], settings["tokenizer"]):
+    if (weights, tokenizer) != (settings["weights"], settings["tokenizer"]):
         raise UserError(f"{vectors} was made with another model than the one that is now in {folder}.")
     return embedder

@@ -5,7 +5,6 @@ What a model was trained for decides what is not said: its pooling, its length, 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +17,8 @@ from osbert.data.example import Example
 from osbert.data.long_texts import lay_out
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
-from osbert.guarded import require_regular
-from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings
-from osbert.interop.opening import CAREFUL
 from osbert.interop.sentence_files import SentenceModel
-from osbert.interop.tuned_files import read_whole
-from osbert.interop.weight_files import fingerprint
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
@@ -175,17 +169,6 @@ class Embedder:
                 "damaged, or its training has failed; nothing of them was written."
             )
         return values
-
-
-def weights_fingerprint(engine: Engine) -> str:
-    """Return a hash of a model's weights, or of the files of an exported one."""
-    if isinstance(engine.backend, TorchBackend):
-        return fingerprint(read_whole(engine.folder, CAREFUL.again))
-    digest = hashlib.sha256()
-    for path in sorted(engine.folder.glob("*.onnx*")):
-        require_regular(path)
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def normalized(vectors: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -20,18 +20,13 @@ from osbert.inference.embedder import Embedder, vector_settings
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions
-from osbert.interop.huggingface.folders import read_encoder, read_fitting_tokenizer, read_heads, require_config
-from osbert.interop.huggingface.names import PIECES, architecture
+from osbert.interop.folder import Folder, open_folder
 from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.sentence_files import SentenceModel, read_sentence_model
-from osbert.interop.task_files import read_task
-from osbert.interop.tensor_report import Report, Row, of_pieces
-from osbert.interop.tuned_files import has_weights
-from osbert.interop.weight_files import read_json
+from osbert.interop.sentence_files import SentenceModel
 from osbert.models.contract import Learner
+from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, Task
-from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.processor import choose
 
 Text = str | tuple[str, ...]
@@ -43,27 +38,23 @@ LayerChoice = str | int | Sequence[int]
 class Engine:
     """A model and its tokenizer, ready for texts; made by `load`. `task` is None where there is only an encoder.
 
-    `remarks`: what was odd about the folder, for the user.
+    `remarks`: what was odd about the folder, for the user. `masks`: what predicts masked pieces, if the model was
+    pretrained on them and its folder has that part, as ours has. It is None for an export, and for a model that looks
+    to the left alone: the same tensors predict the next piece.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        tokenizer: AnyTokenizer,
-        *,
-        task: Task | None = None,
-        folder: Path,
-        remarks: tuple[str, ...] = (),
-    ) -> None:
-        """Stand for the model in `folder`, which `backend` computes."""
+    def __init__(self, backend: Backend, source: Folder, *, masks: MaskedLanguageHead | None = None) -> None:
+        """Stand for the model in `source`, which `backend` computes."""
         self.backend = backend
-        self.tokenizer = tokenizer
-        self.task = task
-        self.folder = folder
-        self.remarks = remarks
+        self.source = source
+        self.folder = source.path
+        self.tokenizer = source.tokenizer
+        self.task = source.task
+        self.remarks = source.remarks
+        self.masks = masks
         longest = backend.architecture.length
-        self.packer = Packer(tokenizer=tokenizer, length=min(task.length, longest) if task else longest)
-        self._sentences = _read_sentences(folder)  # now: the folder may be gone, or another's, when they are wanted
+        self.packer = Packer(tokenizer=self.tokenizer, length=min(self.task.length, longest) if self.task else longest)
+        self._sentences = _read_sentences(source)  # now: the folder may be gone, or another's, when they are wanted
         self._embedders: dict[tuple[EmbeddingOptions, int], Embedder] = {}
 
     @property
@@ -185,9 +176,9 @@ class Engine:
         return found
 
 
-def _read_sentences(folder: Path) -> SentenceModel | UserError | None:
+def _read_sentences(source: Folder) -> SentenceModel | UserError | None:
     try:
-        return read_sentence_model(folder)
+        return source.sentences
     except UserError as error:
         return error
 
@@ -207,38 +198,36 @@ def _refuse_cut(groups: Sequence[Sequence[Example]], length: int) -> None:
     problems.stop_if_any()
 
 
-def load(folder: str | Path, *, device: str = "auto", opening: Opening = CAREFUL) -> Engine:
-    """Load a run folder of ours or a Hugging Face folder, onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
+def load(source: str | Path | Folder, *, device: str = "auto", opening: Opening = CAREFUL) -> Engine:
+    """Load a model's folder onto "cpu", "cuda", "cuda:N", or a GPU if there is one.
 
-    Where there are no weights but an ONNX file, as `osbert export` writes it, onnxruntime computes, on the CPU. Raises
-    UserError when it is no model, when a fine-tuned run lacks weights, and where `opening` does not let it pass.
+    An exported folder runs in onnxruntime, on the CPU. `opening` is for a path; a Folder has its own. Raises UserError
+    when it is no model, when a fine-tuned run lacks weights, and where `opening` does not let it pass.
     """
-    folder = Path(folder)
-    require_config(folder)
-    opening.check(folder)
-    task = read_task(folder, opening)
-    if (folder / ONNX).is_file() and not has_weights(folder):
-        return _load_exported(folder, task, device)
-    encoder = read_encoder(folder, opening.again)
-    learner = Learner(encoder.backbone, {task.name: task.head(encoder.backbone)} if task else {})
-    if task:
-        encoder.report.require_complete(str(folder), but="pooler." if task.per_token else "")
-        read_heads(folder, learner, opening.again).require_complete(str(folder))
-    learner.eval().to(choose(device).device)
-    pooler = not any(name.startswith("pooler.") for name in encoder.report.named("new"))
-    backend = TorchBackend(learner, pooler=pooler)
-    return Engine(backend, encoder.tokenizer, task=task, folder=folder, remarks=encoder.report.remarks)
+    folder = source if isinstance(source, Folder) else open_folder(source, opening)
+    task = folder.task
+    if folder.is_exported:
+        return Engine(_exported(folder, device), folder)
+    learner = Learner(folder.backbone, folder.heads if task else {})
+    masks = _masks(folder)
+    place = choose(device).device
+    backend = TorchBackend(learner.eval().to(place), pooler=folder.has_pooler)
+    engine = Engine(backend, folder, masks=masks.eval().to(place) if masks else None)
+    folder.release()
+    return engine
 
 
-def _load_exported(folder: Path, task: Task | None, device: str) -> Engine:
-    """Open a folder that `osbert export` wrote."""
+def _masks(folder: Folder) -> MaskedLanguageHead | None:
+    if folder.task is not None or folder.architecture.direction != "both":
+        return None
+    head = folder.heads.get("mlm")
+    return head if isinstance(head, MaskedLanguageHead) else None
+
+
+def _exported(folder: Folder, device: str) -> OnnxBackend:
+    """Return what computes an exported folder. Raises UserError when its files are not of one export."""
     if device not in ("auto", "cpu"):
         raise UserError(f"{folder} is exported: it runs on the CPU, not on '{device}'. Take the run for that.")
-    path = folder / "config.json"
-    sizes = architecture(read_json(path), where=str(path))
-    backend = OnnxBackend(folder / ONNX, sizes)
-    tokenizer = read_fitting_tokenizer(folder, sizes)
-    backend.check(task, tokenizer)
-    table = Row(name=PIECES, shape=(sizes.vocabulary, getattr(sizes, "embedding", 0) or sizes.width), status="loaded")
-    remarks = Report(rows=(of_pieces(table, len(tokenizer)),)).remarks
-    return Engine(backend, tokenizer, task=task, folder=folder, remarks=remarks)
+    backend = OnnxBackend(folder.path / ONNX, folder.architecture)
+    backend.check(folder.task, folder.tokenizer)
+    return backend

@@ -12,10 +12,6 @@ from osbert.data.example import Example
 from osbert.data.pack import Run
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.inference.engine import Engine
-from osbert.inference.torch_backend import TorchBackend
-from osbert.interop.huggingface.folders import read_heads
-from osbert.interop.opening import CAREFUL
-from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.text.file_tokenizer import FileTokenizer
 from osbert.text.tokenizer import SPECIALS
@@ -28,22 +24,6 @@ class Filling(NamedTuple):
 
     piece: str
     probability: float
-
-
-def masks_of(engine: Engine) -> MaskedLanguageHead | None:
-    """Return what predicts masked pieces, if the model was pretrained on them and its folder has that part, as ours is.
-
-    None also for an exported model, and for one that looks to the left alone: the same tensors predict the next piece.
-    """
-    backend = engine.backend
-    if engine.task is not None or not isinstance(backend, TorchBackend) or backend.architecture.direction != "both":
-        return None
-    head = MaskedLanguageHead(backend.learner.backbone)
-    report = read_heads(engine.folder, Learner(backend.learner.backbone, {"mlm": head}), CAREFUL.again)
-    if report.problems or report.named("new"):
-        return None
-    head.to(next(backend.learner.parameters()).device)
-    return head.eval()
 
 
 def masked(engine: Engine, text: str) -> Example:

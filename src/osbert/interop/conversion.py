@@ -1,6 +1,6 @@
 """A model in one of three forms becomes the same model in another: ours, Hugging Face's or google-research/bert's.
 
-    folder -> Model (a learner with its heads, a tokenizer, a task, and what became of every tensor) -> folder
+    Folder -> Model (a learner with all of its heads, a task, and what became of every tensor) -> folder
 
 Whatever the form of a folder, its tensors are read by Hugging Face's names, and its config in their words.
 """
@@ -10,40 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 import osbert
-from osbert import components
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.interop import sentence_files
+from osbert.interop.folder import Folder, Form, open_folder, pretraining_heads
 from osbert.interop.huggingface import names
-from osbert.interop.huggingface.folders import (
-    assemble,
-    closed_to_others,
-    fill_heads,
-    laid_out,
-    named,
-    read_fitting_tokenizer,
-)
+from osbert.interop.huggingface.folders import closed_to_others, fill_heads, laid_out
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.sentence_files import SentenceModel, read_sentence_model, write_sentence_model
-from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
+from osbert.interop.sentence_files import SentenceModel, write_sentence_model
+from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, task_of
 from osbert.interop.tensor_report import Report, Row, of_pieces
 from osbert.interop.tensorflow import checkpoint as google
-from osbert.interop.tuned_files import has_weights, read_whole
-from osbert.interop.weight_files import SAFE, read_json, write_tensors
-from osbert.models.contract import Backbone, Head, Learner
-from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
-from osbert.objectives import Objective
+from osbert.interop.tuned_files import has_weights
+from osbert.interop.weight_files import SAFE, write_tensors
+from osbert.models.contract import Head, Learner
 from osbert.tasks import Task
-from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import FACTS, RunFolder
-
-Form = Literal["osbert", "huggingface", "google"]
 
 DISCRIMINATOR = "discriminator_predictions."
 """How the names of ELECTRA's pretraining head begin."""
@@ -51,68 +39,67 @@ DISCRIMINATOR = "discriminator_predictions."
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """What a folder holds. `pooled`: whether it has a pooler; without, the learner's is a fresh one.
+    """What a folder holds, every tensor accounted for.
 
     `sentences`: how it makes a vector of a text, None where it was not trained for that.
     `units`: the last layer as others read it, "weight" and "bias", where it is kept beside ours in the user's unit.
     `report` has a row for each tensor, by Hugging Face's names of BERT's, or by TensorFlow's.
     """
 
-    form: Form
-    folder: Path
+    source: Folder
     learner: Learner
-    tokenizer: AnyTokenizer
     task: Task | None
     sentences: SentenceModel | None
-    pooled: bool
     report: Report
     units: Mapping[str, Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Content:
-    """Config and tensors of a folder in Hugging Face's words, and shapes of variables that they have no name for."""
+def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
+    """Return a run folder, a Hugging Face folder, or a folder (or prefix) of a TensorFlow checkpoint.
 
-    form: Form
-    folder: Path
-    config: Mapping[str, Any]
-    tensors: dict[str, Tensor]
-    others: Mapping[str, tuple[int, ...]]
+    Raises UserError when it is none of them, and when a checkpoint cannot be read.
+    """
+    has_config = (path / "config.json").is_file()
+    prefix = None if has_config and has_weights(path) else google.checkpoint(path)
+    if prefix is not None:
+        found = google.read_google(prefix)
+        return Folder(found.folder, opening, name=str(path), checkpoint=found)
+    if path.exists() and not has_config:
+        raise UserError(
+            RunFolder(path).unended
+            or f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a "
+            f"TensorFlow checkpoint such as {google.PREFIX}.index."
+        )
+    return open_folder(path, opening)
 
 
-def open_model(path: Path, asked: Asked | None = None, opening: Opening = CAREFUL) -> Model:
-    """Open a run folder, a Hugging Face folder, or a folder (or prefix) of a TensorFlow checkpoint.
+def model_of(source: Folder, asked: Asked | None = None) -> Model:
+    """Return what a folder holds, read as far as it was not before.
 
-    Raises UserError when it is none of them, when a file is missing or damaged, or when the parts do not fit together.
+    Raises UserError when a file is missing or damaged, or when the parts do not fit together.
     """
     asked = asked or Asked()
-    content = _content(path, opening)
-    where = str(content.folder)
-    architecture = names.architecture(content.config, where=where)
-    tokenizer = read_fitting_tokenizer(content.folder, architecture)
-    own = read_task(content.folder, opening)
+    where, own = str(source), source.task
     if own and asked != Asked():
-        raise UserError(f"{path} is a run of the task {own.name}: {TOLD}.")
-    found = Found(task=own) if own else task_of(content.config, content.tensors, asked, where=where)
-    tensors = _ordered(content.tensors, found.order)
-    loaded = assemble(architecture, tensors, where=content.folder)
-    learner = Learner(loaded.backbone, _heads(loaded.backbone, tensors, found.task)).eval()
+        raise UserError(f"{source.name} is a run of the task {own.name}: {TOLD}.")
+    found = Found(task=own) if own else task_of(source.config, source.tensors, asked, where=where)
+    tensors = _ordered(source.tensors, found.order)
+    heads: dict[str, Head] = {found.task.name: found.task.head(source.backbone)} if found.task else {}
+    learner = Learner(source.backbone, heads | pretraining_heads(source.backbone, tensors)).eval()
     filled = fill_heads(tensors, learner)
     if own:
         Report(rows=tuple(filled)).require_complete(where)
-    rows = _judged([*_without(loaded.report.rows, filled), *filled], found, filled)
-    rows = [of_pieces(row, len(tokenizer)) for row in rows]
-    rows += [_other(name, shape) for name, shape in content.others.items()]
-    if content.form == "google":
+    rows = _judged([*_without(source.report.rows, filled), *filled], found, filled)
+    rows = [of_pieces(row, len(source.tokenizer)) for row in rows]
+    if source.checkpoint:
+        rows += [_other(name, shape) for name, shape in source.checkpoint.unused.items()]
         rows = [_spelled(row) for row in rows]
+    source.release()
     return Model(
-        form=content.form,
-        folder=content.folder,
+        source=source,
         learner=learner,
-        tokenizer=tokenizer,
         task=found.task,
-        sentences=_sentences(content),
-        pooled=not any(row.status == "new" for row in loaded.report.rows),
+        sentences=source.sentences,
         report=Report(rows=tuple(rows)),
         units=_units(tensors, found.task),
     )
@@ -123,17 +110,18 @@ def write_model_as(model: Model, folder: Path, form: Form) -> None:
     closed = closed_to_others(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
         raise UserError(closed)
-    config, tensors = laid_out(model.learner, pooler=model.pooled, **(model.task.published() if model.task else {}))
+    published = model.task.published() if model.task else {}
+    config, tensors = laid_out(model.learner, pooler=model.source.has_pooler, **published)
     if model.task and form != "osbert":
         config[FIELD] = as_field(model.task)
     if form == "google":
         if model.sentences:
             config[sentence_files.FIELD] = sentence_files.as_field(model.sentences)
-        google.write_google(config, tensors, model.tokenizer, folder)
+        google.write_google(config, tensors, model.source.tokenizer, folder)
         return
     folder.mkdir(parents=True, exist_ok=True)
     sizes = model.learner.backbone.architecture
-    write_any_tokenizer(model.tokenizer, folder, length=sizes.length, segments=sizes.segments)
+    write_any_tokenizer(model.source.tokenizer, folder, length=sizes.length, segments=sizes.segments)
     write_tensors(tensors, folder / SAFE)
     write_json(folder / "config.json", config)
     if model.sentences:
@@ -160,55 +148,12 @@ def notes(model: Model, form: Form | Literal["onnx"]) -> Iterator[str]:
             yield f"Only osbert reads the head '{name}'{part}: one that others make in its place has random weights."
 
 
-def _content(path: Path, opening: Opening) -> _Content:
-    if (path / "config.json").is_file() and (has_weights(path) or google.checkpoint(path) is None):
-        ours = (path / RECIPE).is_file() or (path / FACTS).is_file()
-        tensors = named(read_whole(path, opening))
-        form: Form = "osbert" if ours else "huggingface"
-        return _Content(form=form, folder=path, config=read_json(path / "config.json"), tensors=tensors, others={})
-    prefix = google.checkpoint(path)
-    if prefix is None:
-        raise UserError(_nothing(path))
-    found = google.read_google(prefix)
-    config = {"architectures": ["ForSequenceClassification"], **found.config}  # what run_classifier.py trains
-    return _Content(form="google", folder=found.folder, config=config, tensors=found.tensors, others=found.unused)
-
-
-def _sentences(content: _Content) -> SentenceModel | None:
-    if content.form == "google":
-        return sentence_files.of_field(content.config, where=str(content.folder))
-    return read_sentence_model(content.folder)
-
-
-def _nothing(path: Path) -> str:
-    if not path.exists():
-        return f"{path} is not there."
-    return RunFolder(path).unended or (
-        f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a TensorFlow "
-        f"checkpoint such as {google.PREFIX}.index."
-    )
-
-
 def _ordered(tensors: dict[str, Tensor], order: tuple[int, ...]) -> dict[str, Tensor]:
     """Return the tensors with the rows of the last layer in another order."""
     if not order:
         return tensors
     turned = {name: tensors[name][list(order)] for name in tensors if name.startswith(LAYERS)}
     return tensors | turned
-
-
-def _heads(backbone: Backbone, tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Head]:
-    """Return fresh heads of the kinds that there are tensors for, and the task's."""
-    heads: dict[str, Head] = {task.name: task.head(backbone)} if task else {}
-    if all(one in tensors for one in names.HEADS["mlm"].values()):
-        heads["mlm"] = MaskedLanguageHead(backbone)
-    if any(one in tensors for one in names.HEADS["nsp"].values()):
-        heads["nsp"] = SequenceHead(backbone, kind="nsp", target="nsp")
-    known = components.names("objectives")
-    for name in sorted({name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()):
-        if name in known:
-            heads[name] = components.find("objectives", name, base=Objective)().head(backbone)
-    return heads
 
 
 def _units(tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor]:
@@ -259,11 +204,11 @@ def _spelled(row: Row) -> Row:
 
 def _write_run(model: Model, folder: Path) -> None:
     """Write how the run folder came to be, and the task if there is one."""
-    source = model.folder / RECIPE
+    source = model.source.path / RECIPE
     if source.is_file():
         write_text(folder / RECIPE, source.read_text(encoding="utf-8"))
     elif model.task:
         write_text(folder / RECIPE, as_recipe(model.task))
-    facts = {"osbert": osbert.__version__, "command": "convert", "source": str(model.folder), "form": model.form}
+    facts = {"osbert": osbert.__version__, "command": "convert", "source": str(model.source), "form": model.source.form}
     write_json(folder / FACTS, {**facts, "settings": {}})
     RunFolder(folder).finish({})

@@ -50,7 +50,7 @@ class Difference:
 
 def differences(first: Model, second: Model) -> list[Difference]:
     """Return by how much two models differ. Raises ValueError at other heads, other pieces or other poolings."""
-    if first.tokenizer != second.tokenizer:
+    if first.source.tokenizer != second.source.tokenizer:
         raise ValueError("the tokenizers cut texts differently")
     if first.learner.heads.keys() != second.learner.heads.keys():
         raise ValueError(f"the heads are {', '.join(first.learner.heads)} and {', '.join(second.learner.heads)}")
@@ -77,7 +77,7 @@ def differences(first: Model, second: Model) -> list[Difference]:
 def sequences(model: Model) -> list[Example]:
     """Return what is compared: a few texts, a pair where the model reads pairs, and pieces from the whole table."""
     sizes = model.learner.backbone.architecture
-    packer = Packer(tokenizer=model.tokenizer, length=min(sizes.length, LENGTH))
+    packer = Packer(tokenizer=model.source.tokenizer, length=min(sizes.length, LENGTH))
     runs = [packer.run(text) for text in (*TEXTS, SECOND)]
     examples = [packer.single(run.ids, run.words, record=place) for place, run in enumerate(runs)]
     spread = np.linspace(0, sizes.vocabulary - 1, packer.length - 2).astype(np.int32)
@@ -92,7 +92,7 @@ def _outputs(model: Model, batch: Batch) -> dict[str, Tensor]:
     with evaluating(model.learner):
         states = model.learner.backbone(batch)
         found[HIDDEN] = states.hidden
-        if model.pooled:
+        if model.source.has_pooler:
             found[POOLED] = states.pooled
         for name, head in model.learner.heads.items():
             assert isinstance(head, Head)

@@ -17,7 +17,6 @@ from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.families import canonical, of_type
-from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.weight_files import (
     PICKLED,
     SAFE,
@@ -42,18 +41,12 @@ def has_weights(folder: Path) -> bool:
     return any((folder / name).is_file() for name in whole)
 
 
-def read_whole(folder: Path, opening: Opening = CAREFUL) -> dict[str, Tensor]:
+def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
     """Return all tensors of a model's folder, of a tuned one with those of its base; a family's by BERT's names.
 
-    Raises UserError as `Opening.check` and `read_tensors`, and when the base is not where it was or is another model by
-    now.
+    `above`: the folders that were tuned on this one. Raises UserError as `read_tensors`, and when the base is not where
+    it was or is another model by now. Hashes are not compared: `Folder` does that.
     """
-    return _whole(folder, (), opening)
-
-
-def _whole(folder: Path, above: tuple[Path, ...], opening: Opening) -> dict[str, Tensor]:
-    """Return all tensors; `above` are the folders that stand on this one."""
-    opening.check(folder)
     if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
         return _canonical(read_tensors(folder), folder)
     whole = {name: tensor for name, tensor in _base(folder, above).items() if not name.startswith(names.HEAD_PREFIXES)}
@@ -78,7 +71,7 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
 
     `changes`: those of low rank by the name of the tensor that they were added to.
     """
-    before = read_whole(base, CAREFUL.again)  # it was opened when the training began
+    before = read_whole(base)  # it was verified when the training began
     known = {names.plain(name): tensor for name, tensor in before.items()}
     whole = {names.plain(name): tensor for name, tensor in _canonical(read_file(folder / SAFE), folder).items()}
     tuned = {
@@ -113,7 +106,7 @@ def _base(folder: Path, above: tuple[Path, ...]) -> dict[str, Tensor]:
     above = (*above, folder.resolve())
     if path.resolve() in above or len(above) > DEEPEST:
         raise UserError(f"{folder / BASE} names {path}, which stands on {folder} itself or on too many others.")
-    tensors = _whole(path, above, CAREFUL.again)  # the fingerprint covers more than the hashes would
+    tensors = read_whole(path, above)  # the fingerprint covers more than the hashes would
     if fingerprint(tensors) != facts["fingerprint"]:
         raise UserError(
             f"{path} holds another model than the one that {folder} was tuned on. Put that one back, or write where it "

@@ -64,11 +64,10 @@ class Model:
         what was odd about its folder, and what it asks for that its vectors are made without.
         """
         from osbert.inference.embedder import vector_settings
-        from osbert.inference.fill import masks_of
 
         self.name = name
         self.engine = engine
-        self.masks = masks_of(engine)
+        self.masks = engine.masks
         self.kind: Kind = kind(engine, masks=self.masks is not None)
         self.length = engine.packer.length
         if self.kind == "encoder":

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from osbert.errors import UserError
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
@@ -70,7 +71,7 @@ def test_a_config_that_asks_for_other_mathematics_is_refused(
 ) -> None:
     change_config(folder, **fields)
     with pytest.raises(UserError, match=text):
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
 
 
 def test_a_config_of_the_first_releases_is_bert(folder: Path, ours: Architecture) -> None:
@@ -78,7 +79,7 @@ def test_a_config_of_the_first_releases_is_bert(folder: Path, ours: Architecture
     for field in ("model_type", "layer_norm_eps", "architectures", "position_embedding_type"):
         del config[field]
     (folder / "config.json").write_text(json.dumps(config))
-    assert huggingface.read_backbone(folder).architecture == ours
+    assert open_folder(folder).backbone.architecture == ours
 
 
 def test_missing_and_misshapen_weights_are_listed_together(folder: Path) -> None:
@@ -89,7 +90,7 @@ def test_missing_and_misshapen_weights_are_listed_together(folder: Path) -> None
 
     change_tensors(folder, spoil)
     with pytest.raises(UserError) as caught:
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
     assert "encoder.layer.1.attention.self.key.weight (16, 16) is missing" in str(caught.value)
     assert "word_embeddings.weight has shape (59, 16), wanted is (60, 16)" in str(caught.value)
     assert "output.dense.bias holds torch.int8" in str(caught.value)
@@ -104,7 +105,7 @@ def test_the_report_tells_the_expected_from_the_strange(folder: Path) -> None:
 
     change_tensors(folder, spoil)
     torch.manual_seed(0)
-    loaded = huggingface.load(folder)
+    loaded = open_folder(folder)
     rows = {row.name: row for row in loaded.report.rows}
     assert rows["encoder.layer.0.attention.self.query.weight"].status == "loaded"
     assert rows["pooler.dense.weight"].status == "new" and rows["pooler.dense.weight"].expected
@@ -121,10 +122,10 @@ def test_the_report_tells_the_expected_from_the_strange(folder: Path) -> None:
 
 def test_a_head_with_other_labels_starts_afresh(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     huggingface.write_model(make_learner(["classify"]), tmp_path)
-    backbone = huggingface.read_backbone(tmp_path)
+    backbone = open_folder(tmp_path).backbone
     learner = Learner(backbone, {"pair": SequenceHead(backbone, kind="classify", target="pair", labels=2)})
     before = learner.heads["pair"].linear.weight.clone()
-    report = huggingface.read_heads(tmp_path, learner)
+    report = open_folder(tmp_path).fill(learner)
     assert report.named("new") == ("classifier.weight", "classifier.bias") and report.problems == ()
     assert torch.equal(before, learner.heads["pair"].linear.weight)
     with pytest.raises(UserError, match=r"shape \(3, 16\), wanted is \(2, 16\)"):
@@ -140,7 +141,7 @@ def test_a_second_classifier_keeps_its_own_weights(tmp_path: Path, ours: Archite
     torch.manual_seed(0)
     first, second = learner(), learner()
     huggingface.write_model(first, tmp_path)
-    huggingface.read_heads(tmp_path, second).require_complete("folder")
+    open_folder(tmp_path).fill(second).require_complete("folder")
     for name in ("sst2", "rte"):
         assert torch.equal(first.heads[name].linear.weight, second.heads[name].linear.weight)
     assert not torch.equal(second.heads["sst2"].linear.weight, second.heads["rte"].linear.weight)
@@ -151,34 +152,34 @@ def test_a_file_cut_short_is_called_that(folder: Path, kept: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(UserError, match="cut short") as caught:
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
     assert str(path) in str(caught.value)
 
 
 def test_other_damage_is_told(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"holds no weights: neither model.safetensors nor pytorch_model.bin"):
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
     (folder / "tf_model.h5").touch()
     with pytest.raises(UserError, match=r"tf_model.h5 is another framework's"):
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
     (folder / "pytorch_model.bin").write_bytes(b"no weights")
     with pytest.raises(UserError, match="cannot be read as weights alone"):
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
     torch.save({"model": Path("x")}, folder / "pytorch_model.bin")
     with pytest.raises(UserError, match="cannot be read as weights alone"):
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
     torch.save({"model": {}}, folder / "pytorch_model.bin")
     with pytest.raises(UserError, match="expected a dictionary of tensors"):
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
     (folder / "config.json").write_text("[]")
     with pytest.raises(UserError, match="expected a JSON object, found list"):
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
     (folder / "config.json").write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):
-        huggingface.read_backbone(folder)
+        _ = open_folder(folder).backbone
     with pytest.raises(UserError, match="nowhere is not there"):
-        huggingface.read_backbone(folder / "nowhere")
+        _ = open_folder(folder / "nowhere").backbone
 
 
 def test_a_missing_shard_is_named(pretraining, tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_a_missing_shard_is_named(pretraining, tmp_path: Path) -> None:
     shard = sorted(tmp_path.glob("model-*.safetensors"))[1]
     shard.unlink()
     with pytest.raises(UserError, match=f"lacks {shard.name}"):
-        huggingface.read_backbone(tmp_path)
+        _ = open_folder(tmp_path).backbone
 
 
 def test_writing_replaces_whole_files_and_leaves_nothing_behind(
@@ -206,7 +207,7 @@ def test_writing_replaces_whole_files_and_leaves_nothing_behind(
 
 def test_a_folder_without_a_model_is_told_from_that_of_a_run_that_has_not_ended(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is no model: it has no config\.json"):
-        huggingface.load(tmp_path)
+        _ = open_folder(tmp_path).backbone
     (tmp_path / "run.json").write_text('{"settings": {}}')
     with pytest.raises(UserError, match=r"a run that has not come to its end.*Give its command again: it goes on"):
-        huggingface.load(tmp_path)
+        _ = open_folder(tmp_path).backbone

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from osbert.data.batch import Batch, Target, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.huggingface import names as huggingface_names
 from osbert.models.architecture import Architecture
@@ -133,7 +134,7 @@ def labelled(batch: Batch, kind: str) -> Batch:
 def test_every_layer_is_theirs(name: str, tmp_path: Path) -> None:
     made = model(name)
     made.save_pretrained(tmp_path)
-    loaded = huggingface.load(tmp_path)
+    loaded = open_folder(tmp_path)
     assert loaded.report.problems == ()
     assert bool(loaded.report.named("new")) == (getattr(made, "pooler", None) is None)
     batch = batch_of([24, 9, 9, 2], segments=name.startswith("electra"))
@@ -151,10 +152,10 @@ def test_every_layer_is_theirs(name: str, tmp_path: Path) -> None:
 def test_their_heads_give_their_scores_and_are_written_as_theirs(name: str, kind: str, tmp_path: Path) -> None:
     made = model(name, HEADS[kind])
     made.save_pretrained(tmp_path / "theirs")
-    loaded = huggingface.load(tmp_path / "theirs")
+    loaded = open_folder(tmp_path / "theirs")
     learner = Learner(loaded.backbone, {kind: head_of(kind, loaded.backbone)}).eval()
-    report = huggingface.read_heads(tmp_path / "theirs", learner)
-    assert report.named("new") == () and report.problems == ()
+    rows = huggingface.fill_heads(loaded.tensors, learner)
+    assert all(row.status == "loaded" and row.expected for row in rows)
     batch = labelled(batch_of([24, 9, 5], segments=False), kind)
     before = expected(made, kind, batch)
     torch.testing.assert_close(scores(learner, kind, batch), before, rtol=0, atol=TOLERANCE)
@@ -168,20 +169,20 @@ def test_their_heads_give_their_scores_and_are_written_as_theirs(name: str, kind
     assert not information["missing_keys"] and not information["mismatched_keys"]
     torch.testing.assert_close(expected(again.eval(), kind, batch), before, rtol=0, atol=TOLERANCE)
 
-    reopened = huggingface.load(tmp_path / "ours")
+    reopened = open_folder(tmp_path / "ours")
     assert reopened.report.problems == () and reopened.report.named("new") == ()
     assert reopened.backbone.architecture == replace(
         learner.backbone.architecture, dropout=reopened.backbone.architecture.dropout
     )
     fresh = Learner(reopened.backbone, {kind: head_of(kind, reopened.backbone)}).eval()
-    assert huggingface.read_heads(tmp_path / "ours", fresh).named("new") == ()
+    assert all(row.status == "loaded" for row in huggingface.fill_heads(reopened.tensors, fresh))
     torch.testing.assert_close(scores(fresh, kind, batch), before, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_regression_is_written_as_theirs(name: str, tmp_path: Path) -> None:
     model(name).save_pretrained(tmp_path / "theirs")
-    backbone = huggingface.read_backbone(tmp_path / "theirs")
+    backbone = open_folder(tmp_path / "theirs").backbone
     learner = Learner(backbone, {"regress": head_of("regress", backbone)}).eval()
     huggingface.write_model(learner, tmp_path / "ours", center=2.0, scale=3.0)
     batch = batch_of([9, 5], segments=False)
@@ -196,7 +197,7 @@ def test_what_is_missing_is_told_by_its_name_in_the_file(tmp_path: Path) -> None
     del tensors["transformer.layer.1.attention.out_lin.bias"]
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=r"transformer\.layer\.1\.attention\.out_lin\.bias \(16,\) is missing"):
-        huggingface.load(tmp_path)
+        _ = open_folder(tmp_path).backbone
 
 
 def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
     tensors = load_file(tmp_path / "model.safetensors")
     tensors |= {"roberta.pooler.dense.weight": torch.ones(16, 16), "roberta.pooler.dense.bias": torch.ones(16)}
     save_file(tensors, tmp_path / "model.safetensors")
-    loaded = huggingface.load(tmp_path)
+    loaded = open_folder(tmp_path)
     assert torch.equal(loaded.backbone.pooler.weight, made.classifier.dense.weight)
     unused = sorted(row.name for row in loaded.report.problems)
     assert unused == ["roberta.pooler.dense.bias", "roberta.pooler.dense.weight"]
@@ -230,7 +231,7 @@ def test_other_mathematics_is_refused(name: str, change: dict[str, Any], text: s
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UserError, match=text):
-        huggingface.load(tmp_path)
+        _ = open_folder(tmp_path).backbone
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_what_no_family_is_stays_with_us(changes: dict[str, Any], told: str, tmp
     assert told in huggingface.closed_to_others(sizes)
     huggingface.write_model(Learner(backbone, {"mlm": head_of("mlm", backbone)}), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == huggingface_names.OWN
-    again = huggingface.load(tmp_path).backbone.eval()
+    again = open_folder(tmp_path).backbone.eval()
     assert again.architecture == backbone.architecture
     batch = batch_of([9, 5], segments=True)
     assert torch.equal(again(batch).pooled, backbone(batch).pooled)

@@ -24,6 +24,7 @@ from transformers.models.roformer import modeling_roformer
 from osbert.data.batch import Batch, Target, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
@@ -83,7 +84,7 @@ def published() -> Path:
 
 def test_a_published_model_gives_equal_states_in_every_layer(published: Path) -> None:
     theirs = transformers.AutoModel.from_pretrained(published, attn_implementation="eager").eval()
-    loaded = huggingface.load(published)
+    loaded = open_folder(published)
     assert loaded.report.problems == () and loaded.report.named("new") == ()
     assert loaded.report.named("unused") == ("embeddings.position_ids",)
     ours = loaded.backbone.eval()
@@ -99,7 +100,7 @@ def test_a_published_model_gives_equal_states_in_every_layer(published: Path) ->
 
 def test_attention_weights_are_theirs(published: Path) -> None:
     theirs = transformers.AutoModel.from_pretrained(published, attn_implementation="eager").eval()
-    ours = huggingface.read_backbone(published).eval()
+    ours = open_folder(published).backbone.eval()
     batch = make_batch([12, 7], vocabulary=30522)
     with torch.no_grad():
         expected = theirs(**padded(batch), output_attentions=True).attentions
@@ -113,7 +114,7 @@ def test_losses_and_gradients_equal_those_of_pretraining(
 ) -> None:
     pretraining.save_pretrained(tmp_path)
     learner = make_learner(["mlm", "nsp"])
-    report = huggingface.read_learner_weights(tmp_path, learner)
+    report = open_folder(tmp_path).fill(learner)
     assert report.problems == () and report.named("new") == ()
     batch = labelled(make_batch([9, 6, 6, 4]))
     losses = learner(batch)
@@ -194,7 +195,7 @@ def test_weights_come_back_bit_for_bit(pretraining, tmp_path: Path, make_learner
     """transformers -> ours -> a folder: the same tensors under the same names."""
     pretraining.save_pretrained(tmp_path / "theirs")
     learner = make_learner(["mlm", "nsp"])
-    huggingface.read_learner_weights(tmp_path / "theirs", learner).require_complete("theirs")
+    open_folder(tmp_path / "theirs").fill(learner).require_complete("theirs")
     huggingface.write_model(learner, tmp_path / "ours")
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
     assert before.keys() == after.keys()
@@ -208,13 +209,13 @@ def test_a_written_model_is_read_back_whole(
 ) -> None:
     learner = make_learner(["mlm", "nsp", "classify", "regress"], positions=positions, activation="gelu_tanh")
     huggingface.write_model(learner, tmp_path, labels=["a", "b", "c"])
-    loaded = huggingface.load(tmp_path)
+    loaded = open_folder(tmp_path)
     assert loaded.report.problems == () and loaded.report.named("new") == ()
     assert loaded.backbone.architecture == learner.backbone.architecture
     twin = make_learner(["mlm", "nsp", "classify", "regress"], positions=positions, activation="gelu_tanh")
     for parameter in twin.parameters():
         torch.nn.init.normal_(parameter)
-    huggingface.read_learner_weights(tmp_path, twin).require_complete("folder")
+    open_folder(tmp_path).fill(twin).require_complete("folder")
     for name, tensor in learner.state_dict().items():
         assert torch.equal(tensor, twin.state_dict()[name]), name
 
@@ -222,7 +223,7 @@ def test_a_written_model_is_read_back_whole(
 def test_how_fresh_weights_start_is_written_too(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     learner = make_learner([], positions="rotary", neighbours=2.0)
     huggingface.write_model(learner, tmp_path)
-    assert huggingface.load(tmp_path).backbone.architecture == learner.backbone.architecture
+    assert open_folder(tmp_path).backbone.architecture == learner.backbone.architecture
     huggingface.write_model(make_learner([]), tmp_path)
     assert "osbert" not in (tmp_path / "config.json").read_text()
 
@@ -239,7 +240,7 @@ def test_a_regressors_unit_is_in_their_weights_and_ours_stay_exact(
         torch.testing.assert_close(200 + 50 * mine, theirs(**padded(batch)).logits, rtol=0, atol=1e-3)
     twin = make_learner(["regress"])
     torch.nn.init.zeros_(twin.heads["regress"].linear.weight)
-    huggingface.read_learner_weights(tmp_path, twin).require_complete("folder")
+    open_folder(tmp_path).fill(twin).require_complete("folder")
     assert torch.equal(twin.heads["regress"].linear.weight, learner.heads["regress"].linear.weight)
     assert torch.equal(twin.heads["regress"].linear.bias, learner.heads["regress"].linear.bias)
 
@@ -247,10 +248,10 @@ def test_a_regressors_unit_is_in_their_weights_and_ours_stay_exact(
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     huggingface.write_model(make_learner([]), tmp_path)
     write_tokenizer(Tokenizer([*SPECIALS, *(f"w{n}" for n in range(55))]), tmp_path)
-    assert len(huggingface.read_encoder(tmp_path).tokenizer) == 60
+    assert len(open_folder(tmp_path).tokenizer) == 60
     write_tokenizer(Tokenizer([*SPECIALS, *(f"w{n}" for n in range(56))]), tmp_path)
     with pytest.raises(UserError, match="the tokenizer has 61 pieces, but the model knows 60"):
-        huggingface.read_encoder(tmp_path)
+        _ = open_folder(tmp_path).tokenizer
 
 
 def test_label_names_and_problem_type_are_told(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
@@ -293,7 +294,7 @@ def test_a_roformer_of_theirs_is_read(tmp_path: Path, sizes: dict[str, object]) 
     torch.manual_seed(0)
     theirs = modeling_roformer.RoFormerModel(transformers.RoFormerConfig(**sizes)).eval()
     theirs.save_pretrained(tmp_path)
-    loaded = huggingface.load(tmp_path)
+    loaded = open_folder(tmp_path)
     assert loaded.report.named("new") == ("pooler.dense.weight", "pooler.dense.bias")
     assert loaded.report.problems == ()
     huggingface.write_model(Learner(loaded.backbone, {}), tmp_path / "again")
@@ -310,12 +311,12 @@ def test_a_roformer_of_theirs_is_read(tmp_path: Path, sizes: dict[str, object]) 
 def test_other_forms_of_the_same_weights_give_the_same_model(pretraining, tmp_path: Path) -> None:
     """Shards, PyTorch files, bare names, TensorFlow's gamma and beta, half precision: all the same encoder."""
     pretraining.save_pretrained(tmp_path / "whole")
-    wanted = huggingface.read_backbone(tmp_path / "whole").state_dict()
+    wanted = open_folder(tmp_path / "whole").backbone.state_dict()
     tensors = load_file(tmp_path / "whole" / "model.safetensors")
 
     def check(folder: Path, tolerance: float = 0) -> None:
         shutil.copy(tmp_path / "whole" / "config.json", folder)
-        for name, tensor in huggingface.read_backbone(folder).state_dict().items():
+        for name, tensor in open_folder(folder).backbone.state_dict().items():
             torch.testing.assert_close(tensor, wanted[name], rtol=0, atol=tolerance)
 
     for name in ("shards", "pickled", "bare", "old", "half"):

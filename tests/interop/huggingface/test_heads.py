@@ -15,7 +15,8 @@ import transformers
 
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
-from osbert.interop.huggingface.folders import read_learner_weights, write_model
+from osbert.interop.folder import open_folder
+from osbert.interop.huggingface.folders import write_model
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
@@ -57,7 +58,7 @@ def test_questions_are_answered_alike(ours: Architecture, tmp_path: Path) -> Non
     torch.testing.assert_close(outputs, torch.stack([said.start_logits, said.end_logits], dim=2), atol=2e-5, rtol=0)
     assert loss.total.item() / loss.count == pytest.approx(said.loss.item(), abs=1e-5)
     fresh = Learner(other := ours.build(), {"squad": SpanHead(other, target="squad")}).eval()
-    read_learner_weights(tmp_path, fresh).require_complete(str(tmp_path))
+    open_folder(tmp_path).fill(fresh).require_complete(str(tmp_path))
     assert torch.equal(fresh.heads["squad"].linear.weight, learner.heads["squad"].linear.weight)
 
 

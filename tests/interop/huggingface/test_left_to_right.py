@@ -14,6 +14,7 @@ from transformers.models.bert import modeling_bert
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import SequenceHead
@@ -67,7 +68,7 @@ def test_their_decoder_is_ours_that_looks_left(tmp_path: Path, sizes: dict[str, 
     torch.manual_seed(0)
     theirs = modeling_bert.BertModel(transformers.BertConfig(**sizes, is_decoder=True)).eval()
     theirs.save_pretrained(tmp_path)
-    loaded = huggingface.load(tmp_path)
+    loaded = open_folder(tmp_path)
     assert loaded.backbone.architecture.direction == "left_to_right"
     assert loaded.report.problems == () and loaded.report.named("new") == ()
     with torch.no_grad():
@@ -108,10 +109,10 @@ def test_the_direction_and_recurrent_layers_come_back_bit_for_bit(
 ) -> None:
     ours = make_learner(["classify"], direction="left_to_right", **changes)
     huggingface.write_model(ours, tmp_path)
-    loaded = huggingface.load(tmp_path)
+    loaded = open_folder(tmp_path)
     assert loaded.backbone.architecture == ours.backbone.architecture
     again = Learner(loaded.backbone, {"classify": SequenceHead(loaded.backbone, kind="classify", target="x", labels=3)})
-    huggingface.read_heads(tmp_path, again).require_complete("folder")
+    open_folder(tmp_path).fill(again).require_complete("folder")
     assert again.state_dict().keys() == ours.state_dict().keys()
     for name, tensor in ours.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name
@@ -127,7 +128,7 @@ def test_recurrent_layers_close_a_model_to_others(tmp_path: Path, make_learner: 
     huggingface.write_model(make_learner([]), tmp_path / "plain")
     (tmp_path / "plain" / "model.safetensors").rename(tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=r"recurrent.weight_ih_l0 \(32, 16\) is missing"):
-        huggingface.load(tmp_path)
+        _ = open_folder(tmp_path).backbone
 
 
 def test_a_sentence_order_head_stays_out_of_the_way_of_theirs(
@@ -147,5 +148,5 @@ def test_a_sentence_order_head_stays_out_of_the_way_of_theirs(
     torch.testing.assert_close(scores, flat(expected), rtol=0, atol=1e-4)
     again = make_learner(["mlm"])
     again.heads["sentence_order"] = SentenceOrder().head(again.backbone)
-    huggingface.read_heads(tmp_path, again).require_complete("folder")
+    open_folder(tmp_path).fill(again).require_complete("folder")
     assert torch.equal(again.heads["sentence_order"].linear.weight, ours.heads["sentence_order"].linear.weight)

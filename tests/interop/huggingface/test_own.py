@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from osbert.errors import UserError
+from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.models.contract import Learner
 
@@ -32,10 +33,10 @@ def test_it_comes_back_bit_for_bit_and_is_refused_by_name_elsewhere(
     with pytest.raises(ValueError, match="osbert"):
         transformers.AutoModel.from_pretrained(tmp_path)
 
-    loaded = huggingface.load(tmp_path)
+    loaded = open_folder(tmp_path)
     assert loaded.backbone.architecture == learner.backbone.architecture
     again = make_learner(["mlm", "nsp"], **changes)
-    report = huggingface.read_learner_weights(tmp_path, again)
+    report = open_folder(tmp_path).fill(again)
     assert report.problems == () and report.named("new") == ()
     for name, weight in learner.state_dict().items():
         assert torch.equal(again.state_dict()[name], weight), name
@@ -62,4 +63,4 @@ def test_a_choice_that_is_none_is_named(
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {field: value}))
     with pytest.raises(UserError, match=f"{field} is {value!r}"):
-        huggingface.load(tmp_path)
+        _ = open_folder(tmp_path).backbone

@@ -14,7 +14,8 @@ import torch
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.interop.huggingface.folders import assemble, fill_heads, laid_out, load, named
+from osbert.interop.folder import open_folder
+from osbert.interop.huggingface.folders import assemble, fill_heads, laid_out, named
 from osbert.interop.huggingface.names import architecture
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
@@ -30,13 +31,13 @@ def opened(folder: Path) -> Learner:
     prefix = google.checkpoint(folder)
     assert prefix is not None
     found = google.read_google(prefix)
-    loaded = assemble(architecture(found.config, where=str(folder)), found.tensors, where=folder)
-    assert loaded.report.named("new") == () and loaded.report.problems == ()
+    backbone, report = assemble(architecture(found.config, where=str(folder)), found.tensors, where=folder)
+    assert report.named("new") == () and report.problems == ()
     heads = {
-        "mlm": MaskedLanguageHead(loaded.backbone),
-        "nsp": SequenceHead(loaded.backbone, kind="nsp", target="nsp"),
+        "mlm": MaskedLanguageHead(backbone),
+        "nsp": SequenceHead(backbone, kind="nsp", target="nsp"),
     }
-    learner = Learner(loaded.backbone, heads).eval()
+    learner = Learner(backbone, heads).eval()
     assert {row.status for row in fill_heads(found.tensors, learner)} == {"loaded"}
     return learner
 
@@ -155,7 +156,7 @@ def test_which_checkpoint_a_path_means(tmp_path: Path) -> None:
     assert google.checkpoint(tmp_path / "model.ckpt-5.index") == tmp_path / "model.ckpt-5"
     assert google.checkpoint(tmp_path / "elsewhere") is None
     with pytest.raises(UserError, match=r"osbert convert .* --to osbert makes a run of it"):
-        load(tmp_path)
+        _ = open_folder(tmp_path).backbone
     with pytest.raises(UserError, match=r"bert_config.json is missing"):
         google.read_google(tmp_path / "model.ckpt-5")
     for index in tmp_path.glob("*.index"):

@@ -11,7 +11,6 @@ they have no model for the encoder, the folder is written as "osbert", which the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,8 @@ from torch import Tensor
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
 from osbert.interop.huggingface import families, names
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
-from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tensor_report import Report, Row, of_pieces
-from osbert.interop.tuned_files import read_whole
-from osbert.interop.weight_files import SAFE, read_json, write_tensors
+from osbert.interop.tensor_report import Report, Row
+from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.grouped import ChoiceHead
@@ -33,89 +29,14 @@ from osbert.models.heads.predictions import SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.models.initialisation import initialise
 from osbert.models.transformer.positions import rotation
-from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.training.run_folder import RunFolder
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """A backbone from a folder, and what became of the folder's tensors."""
+def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path) -> tuple[Backbone, Report]:
+    """Return a backbone made of tensors as `named` gives them, and what became of each tensor.
 
-    backbone: Backbone
-    report: Report
-
-
-@dataclass(frozen=True, kw_only=True)
-class Encoder:
-    """A backbone with the tokenizer it was trained with, and what was odd about it (`Report.remarks`)."""
-
-    backbone: Backbone
-    tokenizer: AnyTokenizer
-    report: Report
-
-
-def read_encoder(folder: str | Path, opening: Opening = CAREFUL) -> Encoder:
-    """Return the backbone and the tokenizer in a folder, as `load`.
-
-    Raises UserError also when the tokenizer has pieces that the model does not know.
-    """
-    loaded = load(folder, opening)
-    tokenizer = read_fitting_tokenizer(folder, loaded.backbone.architecture)
-    report = Report(rows=tuple(of_pieces(row, len(tokenizer)) for row in loaded.report.rows))
-    return Encoder(backbone=loaded.backbone, tokenizer=tokenizer, report=report)
-
-
-def read_fitting_tokenizer(folder: str | Path, architecture: Sizes) -> AnyTokenizer:
-    """Return the tokenizer in the folder of a model that has been opened, so that its hashes have been compared.
-
-    Raises UserError also when it has pieces that the model does not know.
-    """
-    tokenizer = read_any_tokenizer(folder, CAREFUL.again)
-    known = architecture.vocabulary
-    if len(tokenizer) > known:
-        raise UserError(
-            f"{folder}: the tokenizer has {len(tokenizer):,} pieces, but the model knows {known:,}. They are not of "
-            "one training."
-        )
-    return tokenizer
-
-
-def require_config(folder: Path) -> Path:
-    """Return the path of a model's config.json. Raises UserError where there is none, saying what could be done."""
-    path = folder / "config.json"
-    if path.is_file():
-        return path
-    if list(folder.glob("*.ckpt*.index")):
-        raise UserError(
-            f"{folder} holds a TensorFlow checkpoint: osbert convert {folder} NEW --to osbert makes a run of it."
-        )
-    if not folder.exists():
-        raise UserError(f"{folder} is not there.")
-    if unended := RunFolder(folder).unended:
-        raise UserError(unended)
-    raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
-
-
-def read_backbone(folder: str | Path) -> Backbone:
-    """Return the backbone in a Hugging Face folder, in float32 on the CPU, in training mode. `load` also reports."""
-    return load(folder).backbone
-
-
-def load(folder: str | Path, opening: Opening = CAREFUL) -> Loaded:
-    """Read the backbone in a Hugging Face folder, BERT or RoFormer, and report on every tensor.
-
-    Raises UserError when the config asks for what is not supported, or when weights are missing, misshapen or damaged.
     Only the pooler may be missing (models trained on masked pieces alone have none): it starts afresh, and the report
-    says so.
+    says so. Raises UserError that lists the weights of the folder `where` that are missing or misshapen.
     """
-    folder = Path(folder)
-    path = require_config(folder)
-    architecture = names.architecture(read_json(path), where=str(path))
-    return assemble(architecture, named(read_whole(folder, opening)), where=folder)
-
-
-def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path) -> Loaded:
-    """Return a backbone made of tensors as `named` gives them, from the folder `where`; raises UserError as `load`."""
     try:
         backbone = architecture.empty()
     except (ValueError, RuntimeError) as error:  # torch's own: sizes whose product is no number of elements
@@ -125,22 +46,16 @@ def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path)
         pooler = backbone.get_submodule("pooler").to_empty(device="cpu")
         initialise(pooler, architecture.deviation)
     backbone.load_state_dict(state, strict=False, assign=True)
-    return Loaded(backbone=backbone, report=Report(rows=tuple(rows + _leftovers(backbone, tensors))))
+    return backbone, Report(rows=tuple(rows + _leftovers(backbone, tensors)))
 
 
-def read_heads(folder: str | Path, learner: Learner, opening: Opening = CAREFUL) -> Report:
-    """Fill the learner's heads from a folder, each by the name it was written under, else by its kind's published one.
+def fill(tensors: Mapping[str, Tensor], learner: Learner, *, where: Path) -> Report:
+    """Fill a learner from tensors as `named` gives them: the backbone, which must fit (else UserError), and its heads.
 
     A head whose tensors are not there, or are of other shapes (another number of labels), keeps its fresh weights and
     is reported as new; `Report.require_complete` makes that an error.
     """
-    return Report(rows=tuple(fill_heads(named(read_whole(Path(folder), opening)), learner)))
-
-
-def read_learner_weights(folder: str | Path, learner: Learner, opening: Opening = CAREFUL) -> Report:
-    """Fill a whole learner from a folder: the backbone, which must fit (else UserError), then heads as `read_heads`."""
-    tensors = named(read_whole(Path(folder), opening))
-    state, rows = _backbone_state(learner.backbone, tensors, where=Path(folder))
+    state, rows = _backbone_state(learner.backbone, tensors, where=where)
     learner.backbone.load_state_dict(state, strict=False)
     return Report(rows=tuple(rows + fill_heads(tensors, learner)))
 
@@ -300,7 +215,9 @@ def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
 
 
 def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
-    """Fill the learner's heads from tensors as `named` gives them; return what became of each of their own."""
+    """Fill the learner's heads from tensors as `named` gives them, each by the name it was written under, else by its
+    kind's published one; return what became of each of their own.
+    """
     rows: list[Row] = []
     for name, head in _heads(learner):
         state: dict[str, Tensor] = {}

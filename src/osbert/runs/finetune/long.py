@@ -13,10 +13,8 @@ from osbert.data.encoded import Encoded, Ready
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.evaluation.score import refuse_long
-from osbert.interop.huggingface.names import architecture
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL
-from osbert.interop.weight_files import read_json
 from osbert.tasks import Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer
 
@@ -63,9 +61,8 @@ class Reader:
 
         Raises UserError when its config or its tokenizer cannot be read.
         """
-        config = model / "config.json"
-        sizes = architecture(read_json(config), where=str(config))
-        return cls(tokenizer=read_any_tokenizer(model, CAREFUL.again), length=sizes.length)
+        folder = open_folder(model, CAREFUL.again)
+        return cls(tokenizer=folder.tokenizer, length=folder.architecture.length)
 
     def check(self, task: Task, records: Mapping[str, Sequence[Record]]) -> None:
         """Raise UserError that names every record that does not fit, of those that a fine-tuning reads ("train", "dev")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from osbert.errors import UserError
-from osbert.interop.huggingface.folders import read_encoder
+from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.added_layers import add_adapters, add_recurrent, tuned_sizes
 from osbert.models.contract import Backbone
@@ -22,7 +22,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 class Model:
     """The encoder and tokenizer that fine-tuning starts from, with remarks on their files."""
 
-    folder: Path
+    source: Folder
     backbone: Backbone
     tokenizer: AnyTokenizer
     remarks: tuple[str, ...] = ()
@@ -36,10 +36,9 @@ def read_model(
     Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. Raises UserError
     if the folder holds no encoder, its vocabulary does not fit, or its family has no such layers.
     """
-    seed = settings.seed
+    seed, source = settings.seed, open_folder(folder, opening)
     with seeded(seed + 1):  # a new pooler must not repeat the random numbers of the head, drawn from `seed`
-        encoder = read_encoder(folder, opening)
-    own = encoder.backbone
+        own = source.backbone
     try:
         sizes = tuned_sizes(
             own.architecture, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters
@@ -47,16 +46,17 @@ def read_model(
         backbone = sizes.empty()
     except ValueError as error:
         raise UserError(f"{folder} cannot be fine-tuned with these settings: {error}.") from error
+    tokenizer, remarks = source.tokenizer, list(source.remarks)
+    source.release()
     if from_scratch:
         with seeded(seed):
-            return Model(folder=folder, backbone=sizes.build(), tokenizer=encoder.tokenizer)
-    remarks = list(encoder.report.remarks)
+            return Model(source=source, backbone=sizes.build(), tokenizer=tokenizer)
     # Each part has its own seed: the head is drawn from `seed`, a new pooler from the next one.
     for number, add in enumerate((add_recurrent, add_adapters), start=2):
         with seeded(seed + number):
             remarks += filter(None, [add(own, sizes)])
     backbone.load_state_dict(own.state_dict(), assign=True)
-    return Model(folder=folder, backbone=backbone, tokenizer=encoder.tokenizer, remarks=tuple(remarks))
+    return Model(source=source, backbone=backbone, tokenizer=tokenizer, remarks=tuple(remarks))
 
 
 @contextlib.contextmanager

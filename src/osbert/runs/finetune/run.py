@@ -67,7 +67,7 @@ class Finetuning:
             rank = settings.rank or RANKS[settings.tuning]
             prepare(model.backbone, settings.tuning, rank=rank, frozen=settings.frozen)
         self.settings = settings
-        self.start = model.folder
+        self.start = model.source.path
         self.learner = Learner(model.backbone, heads)
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)

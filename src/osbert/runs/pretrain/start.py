@@ -13,12 +13,9 @@ from osbert import recipe
 from osbert.data.batch import Batch
 from osbert.data.batch_files import read_batches
 from osbert.errors import UserError
-from osbert.interop.huggingface.folders import read_learner_weights
-from osbert.interop.huggingface.names import architecture
+from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
-from osbert.interop.tuned_files import read_whole
-from osbert.interop.weight_files import fingerprint, read_json
 from osbert.models.adapting.new_pieces import add_pieces
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Learner, Sizes
@@ -42,26 +39,29 @@ FREE = ("vocabulary", "dropout", "attention_dropout", "deviation", "neighbours")
 class Origin:
     """The run folder, or Hugging Face folder, whose encoder is trained further."""
 
-    folder: Path
+    source: Folder
     architecture: Sizes
     tokenizer: Tokenizer
 
     @classmethod
     def open(cls, folder: Path, opening: Opening = CAREFUL) -> Origin:
         """Read the config and the tokenizer of a folder. Raises UserError when it is no encoder's, or is damaged."""
-        path = folder / "config.json"
-        if not path.is_file():
+        if not (folder / "config.json").is_file():
             raise UserError(
                 f"{folder} holds no encoder (config.json is missing): --from takes a finished run's folder."
             )
-        opening.check(folder)
-        sizes = architecture(read_json(path), where=str(path))
-        return cls(folder=folder, architecture=sizes, tokenizer=read_tokenizer(folder, opening.again))
+        source = open_folder(folder, opening)
+        return cls(source=source, architecture=source.architecture, tokenizer=read_tokenizer(folder, CAREFUL.again))
+
+    @property
+    def folder(self) -> Path:
+        """Return the path of the folder."""
+        return self.source.path
 
     @property
     def fingerprint(self) -> str:
         """Return a hash of the weights, in whichever files they are."""
-        return fingerprint(read_whole(self.folder, CAREFUL.again))
+        return self.source.fingerprint
 
     def recipe(self) -> str:
         """Return the path of the recipe that the encoder was pretrained by, else the name of one for such encoders."""
@@ -120,9 +120,10 @@ class Origin:
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
         fresh = []
         for name, head in heads.items():
-            report = read_learner_weights(self.folder, Learner(backbone, {name: head}), CAREFUL.again)
+            report = self.source.fill(Learner(backbone, {name: head}))
             if any(row.status == "new" and not row.name.startswith("pooler") for row in report.rows):
                 fresh.append(name)
+        self.source.release()
         learner = Learner(backbone, heads)
         add_pieces(learner, spellings(self.tokenizer, tokenizer))
         return learner, fresh

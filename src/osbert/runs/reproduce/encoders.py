@@ -108,9 +108,9 @@ class Given:
 
     def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
         """Return the hashes of its files. Raises UserError when there is no model."""
-        from osbert.interop.huggingface.folders import require_config
+        from osbert.interop.folder import open_folder
 
-        require_config(self.model)
+        open_folder(self.model).require_config()
         files = [path for path in sorted(self.model.iterdir()) if path.suffix in (".json", ".safetensors", ".bin")]
         return {"model": hashes([path for path in files if path.name != "run.json"])}
 

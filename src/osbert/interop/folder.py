@@ -1,0 +1,259 @@
+"""The one place where a folder becomes a model: its config, tokenizer, backbone, heads, task and sentence settings.
+
+A folder is a run of ours, a Hugging Face model (of sentences, or not), an export, or only what was tuned of another
+model. Everything that opens a model opens it here, so that a model gives the same answer wherever it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from osbert import components
+from osbert.errors import UserError
+from osbert.guarded import require_regular
+from osbert.interop import sentence_files
+from osbert.interop.huggingface import names
+from osbert.interop.huggingface.folders import assemble, fill, fill_heads, named
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.onnx.files import ONNX
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.sentence_files import SentenceModel
+from osbert.interop.task_files import read_task
+from osbert.interop.tensor_report import Report, Row, of_pieces
+from osbert.interop.tensorflow.checkpoint import GoogleFolder
+from osbert.interop.tuned_files import TUNED, has_weights, read_whole
+from osbert.interop.weight_files import SAFE, fingerprint, read_json
+from osbert.models.contract import Backbone, Head, Learner, Sizes
+from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.objectives import Objective
+from osbert.tasks import Task
+from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.training.run_folder import FACTS, RECIPE, RunFolder
+
+Form = Literal["osbert", "huggingface", "google"]
+
+
+def open_folder(name: str | Path, opening: Opening = CAREFUL) -> Folder:
+    """Return the folder of a model. Nothing is read yet: a property raises UserError once its files cannot be used.
+
+    >>> folder = open_folder("encoder")
+    >>> folder.path.name, folder.commit
+    ('encoder', '')
+    """
+    path = Path(name)
+    return Folder(path, opening, name=str(name))
+
+
+class Folder:
+    """A folder that holds a model. Each part is read when it is first used, and only once.
+
+    `name`: what the user called it. `commit`: the commit of a model from a hub; "" for a local folder. `checkpoint`:
+    the content of a google-research/bert folder, whose `path` then holds the tokenizer.
+
+    The hashes of a finished run are compared before the first part is read. Every part is made once, so a caller that
+    trains the backbone does not share the Folder.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        opening: Opening = CAREFUL,
+        *,
+        name: str = "",
+        commit: str = "",
+        checkpoint: GoogleFolder | None = None,
+    ) -> None:
+        """Stand for a folder, of which nothing has been read."""
+        self.path = path
+        self.opening = opening
+        self.name = name or str(path)
+        self.commit = commit
+        self.checkpoint = checkpoint
+
+    def __str__(self) -> str:
+        """Return the path, as messages have it."""
+        return str(self.path)
+
+    @property
+    def form(self) -> Form:
+        """Return whose folder it is. An export is of the form of the folder that it was made of."""
+        if self.checkpoint:
+            return "google"
+        return "osbert" if any((self.path / name).is_file() for name in (RECIPE, FACTS)) else "huggingface"
+
+    @property
+    def is_exported(self) -> bool:
+        """Return whether it holds an ONNX file in place of weights."""
+        return (self.path / ONNX).is_file() and not has_weights(self.path)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Return whether it holds only what was tuned, and the path of the model that this belongs to."""
+        return (self.path / TUNED).is_file() and not (self.path / SAFE).is_file()
+
+    @property
+    def is_sentence_model(self) -> bool:
+        """Return whether it says how a text gets one vector; `sentences` says how."""
+        return (self.path / sentence_files.MODULES).is_file()
+
+    def require_config(self) -> Path:
+        """Return the path of config.json. Raises UserError where there is none, saying what could be done."""
+        folder, path = self.path, self.path / "config.json"
+        if path.is_file():
+            return path
+        if list(folder.glob("*.ckpt*.index")):
+            raise UserError(
+                f"{folder} holds a TensorFlow checkpoint: osbert convert {folder} NEW --to osbert makes a run of it."
+            )
+        if not folder.exists():
+            raise UserError(f"{folder} is not there.")
+        if unended := RunFolder(folder).unended:
+            raise UserError(unended)
+        raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """Return the fields of config.json, in Hugging Face's words. Raises UserError as `require_config`."""
+        if self.checkpoint:
+            return {"architectures": ["ForSequenceClassification"], **self.checkpoint.config}  # run_classifier.py's
+        return read_json(self._verified / "config.json")
+
+    @cached_property
+    def architecture(self) -> Sizes:
+        """Return the sizes of the backbone. Raises UserError if the config asks for what is not supported."""
+        return names.architecture(self.config, where=str(self.path if self.checkpoint else self.path / "config.json"))
+
+    @cached_property
+    def tokenizer(self) -> AnyTokenizer:
+        """Return the tokenizer. Raises UserError also when it has pieces that the model does not know."""
+        known = self.architecture.vocabulary
+        tokenizer = read_any_tokenizer(self._verified, CAREFUL.again)
+        if len(tokenizer) > known:
+            raise UserError(
+                f"{self}: the tokenizer has {len(tokenizer):,} pieces, but the model knows {known:,}. They are not of "
+                "one training."
+            )
+        return tokenizer
+
+    @cached_property
+    def task(self) -> Task | None:
+        """Return the task that a run was fine-tuned for, None where it has none; see `task_files.read_task`."""
+        return read_task(self._verified, self.opening)
+
+    @cached_property
+    def sentences(self) -> SentenceModel | None:
+        """Return the pooling, length and normalisation of a sentence model, None for any other model.
+
+        Raises UserError when its files are damaged, or ask for a pooling that there is not here.
+        """
+        if self.checkpoint:
+            return sentence_files.of_field(self.config, where=str(self))
+        return sentence_files.read_sentence_model(self._verified)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all weights by Hugging Face's names without prefix, those of a base model included."""
+        return named(self._stored)
+
+    @property
+    def backbone(self) -> Backbone:
+        """Return the backbone in float32 on the CPU, in training mode.
+
+        Raises UserError when weights are missing, misshapen or damaged. Only the pooler may be missing: a fresh one is
+        drawn from torch's global generator.
+        """
+        return self._assembled[0]
+
+    @cached_property
+    def heads(self) -> dict[str, Head]:
+        """Return the heads by name: the task's, or without a task those of the pretraining that are there whole.
+
+        Raises UserError when a weight of the task's head, or of the pooler that it reads, is missing.
+        """
+        if self.task:
+            heads: dict[str, Head] = {self.task.name: self.task.head(self.backbone)}
+            self.report.require_complete(str(self), but="pooler." if self.task.per_token else "")
+            self._filled(heads).require_complete(str(self))
+            return heads
+        with torch.random.fork_rng(devices=[]):
+            heads = pretraining_heads(self.backbone, self.tensors)
+        reports = {name: self._filled({name: head}) for name, head in heads.items()}
+        return {name: heads[name] for name, report in reports.items() if not (report.problems or report.named("new"))}
+
+    @cached_property
+    def report(self) -> Report:
+        """Return what became of each tensor in the backbone; of an export, a row for the table of pieces alone."""
+        if not self.is_exported:
+            return self._assembled[1]
+        sizes = self.architecture
+        width = getattr(sizes, "embedding", 0) or sizes.width
+        return Report(rows=(Row(name=names.PIECES, shape=(sizes.vocabulary, width), status="loaded"),))
+
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """Return what is odd about the weights and the tokenizer, a line each for the user."""
+        return Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows)).remarks
+
+    @property
+    def has_pooler(self) -> bool:
+        """Return whether the backbone's pooler was trained."""
+        return not self.report.named("new")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return a hash of the weights, in whichever files they are; of an export, one of its ONNX files."""
+        if not self.is_exported:
+            return fingerprint(self._stored)
+        digest = hashlib.sha256()
+        for path in sorted(self._verified.glob("*.onnx*")):
+            require_regular(path)
+            digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+    def fill(self, learner: Learner) -> Report:
+        """Fill a learner with the weights: see `huggingface.folders.fill`."""
+        return fill(self.tensors, learner, where=self.path)
+
+    def release(self) -> None:
+        """Forget the weights, whose memory is then free unless a caller uses them. What else was read stays."""
+        for part in ("_stored", "_assembled", "heads"):
+            self.__dict__.pop(part, None)
+
+    @cached_property
+    def _verified(self) -> Path:
+        """Return the path, once it is known to hold a model whose files are as its run wrote them."""
+        if not self.checkpoint:
+            self.require_config()
+        self.opening.check(self.path)
+        return self.path
+
+    @cached_property
+    def _stored(self) -> dict[str, Tensor]:
+        return self.checkpoint.tensors if self.checkpoint else read_whole(self._verified)
+
+    @cached_property
+    def _assembled(self) -> tuple[Backbone, Report]:
+        return assemble(self.architecture, self.tensors, where=self.path)
+
+    def _filled(self, heads: Mapping[str, Head]) -> Report:
+        return Report(rows=tuple(fill_heads(self.tensors, Learner(self.backbone, heads))))
+
+
+def pretraining_heads(backbone: Backbone, tensors: Mapping[str, Tensor]) -> dict[str, Head]:
+    """Return fresh heads of the objectives that there are tensors for, by name."""
+    heads: dict[str, Head] = {}
+    if all(one in tensors for one in names.HEADS["mlm"].values()):
+        heads["mlm"] = MaskedLanguageHead(backbone)
+    if any(one in tensors for one in names.HEADS["nsp"].values()):
+        heads["nsp"] = SequenceHead(backbone, kind="nsp", target="nsp")
+    own = {name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()
+    for name in sorted(own.intersection(components.names("objectives"))):
+        heads[name] = components.find("objectives", name, base=Objective)().head(backbone)
+    return heads
