@@ -15,7 +15,7 @@ from osbert.terminal import open_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from osbert.runs.pretrain.settings import Plan
+    from osbert.runs.pretrain.settings import PretrainPlan
     from osbert.runs.pretrain.speed_test import SpeedTest
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-base"}
@@ -52,10 +52,11 @@ def bench(
     import tempfile
     from contextlib import nullcontext
 
+    from osbert import recipe as recipes
     from osbert.files import as_json, writing_output
     from osbert.lock import claim
     from osbert.runs.bench_corpus import synthetic_corpus
-    from osbert.runs.pretrain.settings import read_plan, read_settings, split_recipe
+    from osbert.runs.pretrain.settings import read_plan, read_settings
     from osbert.training.processor import choose
 
     if seconds <= 0:
@@ -63,7 +64,7 @@ def bench(
     if json is not None and json.is_dir():
         raise UserError(f"{json}: this is a folder, and a file is to be written. Give another --json.")
     with nullcontext() if json is None else claim(json) as place:
-        name, settings = split_recipe(recipe, otherwise=RECIPES[choose().device.type])
+        name, settings = recipes.split(recipe, otherwise=RECIPES[choose().device.type])
         vocabulary = read_settings(name, settings, opening=opening).model.vocabulary or VOCABULARY
         with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:
             if corpus is None:
@@ -76,7 +77,7 @@ def bench(
                 path.write_text(as_json(figures), encoding="utf-8")
 
 
-def measure(plan: Plan, scratch: Path, *, seconds: float) -> dict[str, Any]:
+def measure(plan: PretrainPlan, scratch: Path, *, seconds: float) -> dict[str, Any]:
     """Return the figures of a plan, measured in about so many seconds; `scratch` is a folder to write into."""
     import torch
 

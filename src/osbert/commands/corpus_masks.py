@@ -23,7 +23,7 @@ from osbert.objectives.nsp import ELSEWHERE, NextSentence
 from osbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from osbert.runs.pretrain.settings import Plan
+    from osbert.runs.pretrain.settings import PretrainPlan
 
 SAMPLED = 2_000
 """Sequences that the rates are counted over."""
@@ -154,7 +154,7 @@ def _legend() -> Text:
     return text.append(". A dot joins the pieces of a word.")
 
 
-def _table(rates: Rates, masked: MaskedLanguage, plan: Plan, count: int) -> Table:
+def _table(rates: Rates, masked: MaskedLanguage, plan: PretrainPlan, count: int) -> Table:
     table = Table(title=f"Masks of {plan.name}, {count:,} sequences", title_justify="left")
     table.caption = Text("The share of chosen positions is rounded to whole pieces in each sequence.", style="dim")
     table.caption_justify = "left"
@@ -166,7 +166,7 @@ def _table(rates: Rates, masked: MaskedLanguage, plan: Plan, count: int) -> Tabl
     return table
 
 
-def _rows(rates: Rates, masked: MaskedLanguage, plan: Plan) -> Iterator[tuple[str, str, str]]:
+def _rows(rates: Rates, masked: MaskedLanguage, plan: PretrainPlan) -> Iterator[tuple[str, str, str]]:
     limit = f", at most {masked.limit} a sequence" if masked.limit else ""
     yield "tokens a sequence, mean", f"{rates.length:.1f}", f"at most {plan.settings.data.length}"
     yield "chosen, of all tokens", f"{rates.chosen:.2%}", f"{masked.rate:.2%}{limit}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from osbert.runs.pretrain.plan_sizes import Row, Sample, Size
-    from osbert.runs.pretrain.settings import Plan
+    from osbert.runs.pretrain.settings import PretrainPlan
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-fast"}
 """The recipe whose size is varied unless another is given, by the kind of device that is planned for."""
@@ -65,15 +65,16 @@ def plan(
     import tempfile
     from dataclasses import replace
 
+    from osbert import recipe as recipes
     from osbert.lock import claim
-    from osbert.runs.pretrain.settings import read_plan, split_recipe
+    from osbert.runs.pretrain.settings import read_plan
 
     for name, value in (("minutes", minutes), ("seconds", seconds)):
         if not 0 < value < float("inf"):
             raise UserError(f"--{name} must be above 0, not {value:g}.")
     with claim(out) as place:
         check_out(place)
-        name, settings = split_recipe(recipe, otherwise=RECIPES["cuda" if gpu else "cpu"])
+        name, settings = recipes.split(recipe, otherwise=RECIPES["cuda" if gpu else "cpu"])
         console = open_console()
         with tempfile.TemporaryDirectory(prefix="osbert-plan-") as folder:
             base = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run", opening=opening)
@@ -92,7 +93,7 @@ def plan(
 
 
 def measured_rows(
-    base: Plan, run: Path, console: Console, *, absent: bool, minutes: float, seconds: float
+    base: PretrainPlan, run: Path, console: Console, *, absent: bool, minutes: float, seconds: float
 ) -> list[Row]:
     """Return what the minutes buy, size by size: measured for so many seconds in the folder `run`, or assumed."""
     from osbert.runs.pretrain.plan_sizes import Limits, candidates, loader_ceiling, measure, row
@@ -209,7 +210,7 @@ def show(rows: Sequence[Row], best: Row, console: Console, *, minutes: float) ->
     console.print(table)
 
 
-def remarks(best: Row, plan: Plan, *, absent: bool) -> Iterator[str]:
+def remarks(best: Row, plan: PretrainPlan, *, absent: bool) -> Iterator[str]:
     """Yield what stands under the table: what the figures are, and whether the text suffices."""
     guessing = plan.corpus.unigram_entropy
     if absent:
@@ -241,7 +242,7 @@ def remarks(best: Row, plan: Plan, *, absent: bool) -> Iterator[str]:
         yield f"The corpus would be seen {best.epochs:,.0f} times. {enough}, which is nearly as good as new text."
 
 
-def write_recipe(best: Row, out: Path, *, base: tuple[str, Sequence[str]], minutes: float) -> None:
+def write_recipe(best: Row, out: Path, *, base: tuple[str, Mapping[str, Any]], minutes: float) -> None:
     """Write the recipe of a row: the base, a recipe and settings, its size and device, a time for steps."""
     from osbert import recipe
     from osbert.files import writing_output

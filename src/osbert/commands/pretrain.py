@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import open_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @functools.cache
@@ -57,41 +60,44 @@ def pretrain(
         recipe is named its own serves, or the recipe further; the learning rate is at most 5e-5 unless you give one.
         The held-out text of a run is measured beside the new one.
     """
-    from contextlib import nullcontext
-    from functools import partial
-
-    from osbert.runs.pretrain.budget import time_taken, within_minutes
-    from osbert.runs.pretrain.run import Run
-    from osbert.runs.pretrain.settings import read_plan, split_recipe
-    from osbert.training.distributed import joined
+    from osbert.recipe import split
+    from osbert.runs.pretrain import pretraining
     from osbert.training.interruption import Interruption, Stopped
 
-    name, chosen = split_recipe((recipe, *settings))
-    with joined() as group, ExitStack() as held, Interruption() as wish:
-        console = open_console(quiet=group.rank > 0)
-        say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    name, chosen = split((recipe, *settings))
+    request = pretraining.PretrainRequest(
+        recipe=name, settings=chosen, corpus=corpus, out=out, origin=origin, opening=opening
+    )
+    with Interruption() as wish, TrainingConsole(open_console()) as watch:
         try:
-            with nullcontext() if group.size > 1 else wish.at_once():
-                read = partial(read_plan, name, chosen, corpus=corpus, out=out, origin=origin, opening=opening)
-                plan = group.each(read)
-                fresh = group.first(partial(_hold, out, held))
-                plan = within_minutes(plan, out, say, group)
+            pretraining.pretrain(request, watch=watch, wish=wish)
         except Stopped:
-            say("Stopped before the first step.")
             raise SystemExit(wish.status) from None
-        status = Run(plan, out, console, wish, group).complete()
-        if fresh and (told := time_taken(plan, out)):
-            say(told)
-    if status:
-        raise SystemExit(status)
 
 
-def _hold(out: Path, held: ExitStack) -> bool:
-    """Hold the run folder; return whether no run has begun there. Raises UserError when it holds something else."""
-    from osbert.lock import claim, locked
-    from osbert.training.run_folder import RunFolder
+class TrainingConsole(ExitStack):
+    """Prints the events of a run that trains: notices, and a bar on a terminal or lines elsewhere."""
 
-    held.enter_context(claim(out))
-    held.enter_context(locked(out))
-    RunFolder(out).refuse_foreign()
-    return not RunFolder(out).begun
+    def __init__(self, console: Console) -> None:
+        """Print on a console."""
+        super().__init__()
+        self.console = console
+
+    def __call__(self, event: Any) -> None:
+        """Print one event."""
+        from osbert.runs.pretrain.events import Measurement, TrainingStart
+        from osbert.training.progress import Progress
+        from osbert.training.tracking import ProgressLine
+
+        if isinstance(event, TrainingStart):
+            line = ProgressLine(self.console, processor=event.processor, done=event.done, steps=event.steps)
+            self.line = self.enter_context(line)
+        elif isinstance(event, Progress):
+            self.progress = event
+            self.line.step(event, None)
+        elif not isinstance(event, Measurement):
+            self.console.print(str(event), markup=False, highlight=False, soft_wrap=True)
+        elif event.of == "training":
+            self.line.step(self.progress, event.values)
+        else:
+            self.line.held_out(event.values, of=event.of)

@@ -20,7 +20,7 @@ from osbert.evaluation.expected import Expected, expected_loss
 from osbert.evaluation.speed import training_flops
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner, StepSize, matrix_weights
-from osbert.runs.pretrain.settings import Plan
+from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import SpeedTest, phases
 from osbert.training.probe import loader_speed
 
@@ -50,7 +50,7 @@ class Size:
     backward pass.
     """
 
-    plan: Plan
+    plan: PretrainPlan
     parameters: int
     weights: int
     flops: float
@@ -106,7 +106,7 @@ class Row:
     loss: Expected
 
 
-def sized(plan: Plan, layers: int, width: int) -> Plan:
+def sized(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:
     """Return a plan with another size of the model and a learning rate to suit it.
 
     A head is 64 wide, as published; where heads start at their neighbours, there are four at least. The learning rate
@@ -122,7 +122,7 @@ def sized(plan: Plan, layers: int, width: int) -> Plan:
     return replace(plan, settings=settings)
 
 
-def candidates(plan: Plan, kind: str) -> list[Size]:
+def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
     """Return the sizes to compare on a kind of device, the plan's own among them, by their arithmetic."""
     model = plan.settings.model
     shapes = {*SIZES[kind], (model.layers, model.width)}
@@ -131,7 +131,7 @@ def candidates(plan: Plan, kind: str) -> list[Size]:
     return sorted((_count(sized(plan, *shape), steps) for shape in shapes), key=lambda size: size.flops)
 
 
-def loader_ceiling(plan: Plan, *, seconds: float) -> float:
+def loader_ceiling(plan: PretrainPlan, *, seconds: float) -> float:
     """Return the tokens a second that the loader gives by itself: no size trains faster."""
     length = plan.settings.data.length
     pool = min(plan.settings.data.pool, plan.corpus.tokens)
@@ -198,7 +198,7 @@ def counted_memory(size: Size, *, half: bool = False) -> float:
     return BYTES * size.parameters + ACTIVATION / (1 + half) * size.pass_tokens * size.activations
 
 
-def _count(plan: Plan, steps: Sequence[tuple[Sequence[Batch], float]]) -> Size:
+def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -> Size:
     model = plan.settings.model
     backbone = model.empty()
     learner = Learner(backbone, {name: objective.head(backbone) for name, objective in plan.objectives.items()})
