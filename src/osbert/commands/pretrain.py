@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import functools
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.commands.event_consoles import TrainingConsole
 from osbert.commands.opening_options import OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import open_console
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @functools.cache
@@ -73,31 +70,3 @@ def pretrain(
             pretraining.pretrain(request, watch=watch, wish=wish)
         except Stopped:
             raise SystemExit(wish.status) from None
-
-
-class TrainingConsole(ExitStack):
-    """Prints the events of a run that trains: notices, and a bar on a terminal or lines elsewhere."""
-
-    def __init__(self, console: Console) -> None:
-        """Print on a console."""
-        super().__init__()
-        self.console = console
-
-    def __call__(self, event: Any) -> None:
-        """Print one event."""
-        from osbert.runs.pretrain.events import Measurement, TrainingStart
-        from osbert.training.progress import Progress
-        from osbert.training.tracking import ProgressLine
-
-        if isinstance(event, TrainingStart):
-            line = ProgressLine(self.console, processor=event.processor, done=event.done, steps=event.steps)
-            self.line = self.enter_context(line)
-        elif isinstance(event, Progress):
-            self.progress = event
-            self.line.step(event, None)
-        elif not isinstance(event, Measurement):
-            self.console.print(str(event), markup=False, highlight=False, soft_wrap=True)
-        elif event.of == "training":
-            self.line.step(self.progress, event.values)
-        else:
-            self.line.held_out(event.values, of=event.of)

@@ -35,7 +35,7 @@ from osbert.text.words import check_words
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class BuildProgress:
     """How far a build is: bytes of the input files read so far and in all, and the pieces encoded in this run."""
 
     phase: Literal["encoding", "duplicates", "rewriting"]
@@ -48,7 +48,7 @@ class Progress:
 BLOCK = 1 << 20
 """Pieces counted at a time."""
 
-Watcher = Callable[[Progress], None]
+Watcher = Callable[[BuildProgress], None]
 
 
 class Build:
@@ -187,7 +187,7 @@ class Build:
             position = after
             text_bytes += sum(part.text_bytes for part in parts)
             tokens += found
-            watch(Progress(phase="encoding", done=self._read, total=total, text_bytes=text_bytes, tokens=tokens))
+            watch(BuildProgress(phase="encoding", done=self._read, total=total, text_bytes=text_bytes, tokens=tokens))
         self.state.complete = True
         position = Position(input=len(self.inputs), repairs=asdict(self._repairs))
         if writer.tokens:
@@ -233,15 +233,15 @@ class Build:
         """Settle duplicates, drop them if asked to, and write counts and manifest."""
         self._verify()
         entries = self.state.shards
-        watch(Progress(phase="duplicates", done=0, total=2))
+        watch(BuildProgress(phase="duplicates", done=0, total=2))
         lines = sum(entry["lines"] for entry in entries)
         documents = sum(entry["documents"] for entry in entries)
         settling = self.building / "settling"
         shutil.rmtree(settling, ignore_errors=True)
         keep = first_occurrences((part.hashes for part in self._lines()), lines, settling / "lines")
-        watch(Progress(phase="duplicates", done=1, total=2))
+        watch(BuildProgress(phase="duplicates", done=1, total=2))
         kept = first_occurrences(document_hashes(self._lines()), documents, settling / "documents")
-        watch(Progress(phase="duplicates", done=2, total=2))
+        watch(BuildProgress(phase="duplicates", done=2, total=2))
         rest = {
             "inputs": len(self.inputs),
             "text_bytes": sum(entry["text_bytes"] for entry in entries),
@@ -297,7 +297,7 @@ class Build:
         thinning = Thinning()
         place = 0
         for number, lines in enumerate(self._lines()):
-            watch(Progress(phase="rewriting", done=number + 1, total=len(self.state.shards)))
+            watch(BuildProgress(phase="rewriting", done=number + 1, total=len(self.state.shards)))
             shard = Shard.open(self._shards / shard_name(number))
             arrays = thinning.apply(shard, lines, keep[place : place + len(lines.hashes)])
             place += len(lines.hashes)

@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from osbert.corpus.build import Build, Progress, Watcher
+from osbert.corpus.build import Build, BuildProgress, Watcher
 from osbert.corpus.filters import Filters
 from osbert.corpus.tasks import MOST_TASKS, Encode, Filter, Read, Repeated, gather, shares, tasks_folder
 from osbert.corpus.workers import end_with_parent
@@ -42,12 +42,12 @@ BUCKETS = 14
 """MinHash: bands of the signature, 8 hashes each, so that documents of about 0.72 the same five-word runs match."""
 
 
-class Submitted(Exception):
+class PendingTasks(Exception):
     """The tasks were handed to a cluster, which has not finished them yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TaskPlan:
     """How a build is spread."""
 
     executor: Executor = "local"
@@ -88,10 +88,10 @@ class _Stage:
     tasks: int
 
 
-def encode_in_tasks(build: Build, plan: Plan, watch: Watcher = lambda progress: None) -> None:
+def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progress: None) -> None:
     """Read and encode all inputs of a build in tasks; finished ones of an earlier run are not done again.
 
-    Raises UserError for a task that fails, and Submitted when a cluster works on them now.
+    Raises UserError for a task that fails, and PendingTasks when a cluster works on them now.
     """
     if build.state.shards:
         raise UserError(
@@ -114,12 +114,12 @@ def encode_in_tasks(build: Build, plan: Plan, watch: Watcher = lambda progress: 
         if plan.executor == "slurm":
             write_json(build.building / SUBMITTED, [str(executor.job_id) for executor in unfinished])
         if any(executor.get_incomplete_ranks() for executor in unfinished):
-            raise Submitted
+            raise PendingTasks
     gather(build, folder, tasks)
 
 
 def _refuse_running(path: Path) -> None:
-    """Raise Submitted while Slurm still has jobs of an earlier command: the same tasks must not run twice at a time."""
+    """Raise PendingTasks while Slurm has jobs of an earlier command: the same tasks must not run twice at a time."""
     if not path.is_file():
         return
     jobs = ",".join(read_json(path))
@@ -131,7 +131,7 @@ def _refuse_running(path: Path) -> None:
             f"remove {path} and give the same command again."
         ) from error
     if found.stdout.strip():  # of jobs that have ended long ago it says nothing, or that it does not know them
-        raise Submitted
+        raise PendingTasks
 
 
 def _stages(build: Build, folder: Path, tasks: int) -> Iterator[_Stage]:
@@ -168,7 +168,7 @@ class _Words:
         return _IDEOGRAPH.sub(r" \g<0> ", text).split()
 
 
-def _executor(plan: Plan, stage: _Stage, logs: Path) -> Any:
+def _executor(plan: TaskPlan, stage: _Stage, logs: Path) -> Any:
     if plan.executor == "slurm":
         from datatrove.executor.slurm import SlurmPipelineExecutor
 
@@ -201,7 +201,7 @@ def _watcher(build: Build, stage: _Stage, watch: Watcher) -> Callable[[int], Non
 
     def finished(rank: int) -> None:
         done.append(sizes[rank])
-        watch(Progress(phase="encoding", done=sum(done), total=sum(sizes)))
+        watch(BuildProgress(phase="encoding", done=sum(done), total=sum(sizes)))
 
     return finished
 
