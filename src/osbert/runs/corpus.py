@@ -13,6 +13,7 @@ from osbert.corpus.executors import Executor, PendingTasks, TaskPlan, encode_in_
 from osbert.corpus.filters import Filters, Language
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
+from osbert.corpus.workers import PART
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -38,8 +39,8 @@ class CorpusSettings(Reading):
     """What a Chinese word is, for whole-word masking: each character, the characters without a space between them
     (segmented: a space was put between words before), or what rjieba finds (pip install "osbert[chinese]")."""
     workers: int | None = None
-    """Processes that encode; all cores by default. With --executor slurm or ray: tasks that run at a time; by default
-    as many as there is room for."""
+    """Processes that encode; by default all cores, if there is text enough for them. With --executor slurm or ray:
+    tasks that run at a time; by default as many as there is room for."""
     shard_tokens: int = 2**25
     """Pieces in a shard at most; what is lost when a build is stopped is at most one shard."""
     executor: Executor | None = None
@@ -118,8 +119,9 @@ def build_corpus(
             watch(Notice(f"Going on after {len(work.state.shards)} finished shards ({done:,} tokens)."))
         encode = None if plan is None else partial(encode_in_tasks, work, plan, watch)
         try:
+            size = sum(source.size for source in work.inputs)
             work.run(
-                workers=settings.workers or _cores(),
+                workers=settings.workers or min(_cores(), 1 + size // PART),
                 watch=watch,
                 begin=partial(write_tokenizer, cutter, out),
                 encode=encode,
