@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from osbert.corpus.shards import Corpus
     from osbert.inference.engine import Engine
-    from osbert.runs.pretrain.pretraining import PretrainResult
+    from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -127,7 +127,7 @@ def pretrain(
     trust: bool = False,
     watch: Callable[[Any], None] = _silence,
     **settings: Any,
-) -> PretrainResult:
+) -> EncoderRun:
     """Pretrain an encoder on a corpus by a recipe, into the run folder `out`; return the run.
 
     `recipe`: a TOML file, or the name of a packaged one, such as "cpu" and "bert-base". `origin`: the folder of an

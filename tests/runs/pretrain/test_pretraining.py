@@ -15,7 +15,7 @@ import corpora
 from osbert.errors import UnknownSetting, UserError
 from osbert.runs.contract import Notice
 from osbert.runs.pretrain.events import Measurement, TrainingStart
-from osbert.runs.pretrain.pretraining import PretrainRequest, PretrainResult, pretrain
+from osbert.runs.pretrain.pretraining import PretrainRequest, EncoderRun, pretrain
 from osbert.text.train import train
 from osbert.training.progress import Progress
 from osbert.training.tracking import CLOCK, read_lines
@@ -33,10 +33,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path, corpus: Path) -> Callable[..., PretrainResult]:
+def run(tmp_path: Path, corpus: Path) -> Callable[..., EncoderRun]:
     """Pretrain in a folder of the test."""
 
-    def run(out: str = "run", watch: Callable[[Any], None] = lambda event: None, **settings: Any) -> PretrainResult:
+    def run(out: str = "run", watch: Callable[[Any], None] = lambda event: None, **settings: Any) -> EncoderRun:
         request = PretrainRequest(recipe="cpu", settings={**TINY, **settings}, corpus=corpus, out=tmp_path / out)
         return pretrain(request, watch=watch)
 
@@ -87,7 +87,7 @@ def test_it_works_in_a_thread_and_catches_no_signal(run, whole) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     seen: list[Any] = []
     during = lambda event: seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])  # noqa: E731
-    done: list[PretrainResult] = []
+    done: list[EncoderRun] = []
     thread = threading.Thread(target=lambda: done.append(run(watch=during)))
     thread.start()
     thread.join()

@@ -49,8 +49,8 @@ class PretrainRequest:
 
 
 @dataclass(frozen=True)
-class PretrainResult(Run):
-    """A finished pretraining run."""
+class EncoderRun(Run):
+    """A finished run that made an encoder."""
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class PretrainResult(Run):
         return {name: value for line in read_lines(self.folder / NAME) for name, value in line.items()}
 
 
-def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> PretrainResult:
+def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> EncoderRun:
     """Pretrain to the end, from where the folder's run stands; the same request goes on with a run that was stopped.
 
     `watch` gets Notice, TrainingStart, Progress after each step, and Measurement; in a group that torchrun started, in
@@ -82,7 +82,7 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
             watch(Notice(remark))
     if not complete:
         raise Stopped
-    return PretrainResult(request.out)
+    return EncoderRun(request.out)
 
 
 def _hold(out: Path, held: ExitStack) -> bool:
