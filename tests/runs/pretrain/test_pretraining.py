@@ -15,7 +15,7 @@ import corpora
 from osbert.errors import UnknownSetting, UserError
 from osbert.runs.contract import Notice
 from osbert.runs.pretrain.events import Measurement, TrainingStart
-from osbert.runs.pretrain.pretraining import PretrainRequest, EncoderRun, pretrain
+from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
 from osbert.text.train import train
 from osbert.training.progress import Progress
 from osbert.training.tracking import CLOCK, read_lines
