@@ -44,6 +44,7 @@ from osbert.runs.finetune.rows import Rows
 from osbert.runs.finetune.run import Epoch, Finetuning
 from osbert.runs.finetune.settings import FinetuneOptimizer, FinetuneSettings
 from osbert.runs.pretrain import pretraining
+from osbert.runs.pretrain.budget import since_start
 from osbert.runs.pretrain.run import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.tasks import Prediction, Record
@@ -132,7 +133,11 @@ def pretrain(name: str, options: argparse.Namespace) -> None:
     """Pretrain one side for the minutes, as `osbert pretrain` does."""
     out, own = options.out, [*settings(name, options), f"--minutes={options.minutes}"]
     request = pretraining.PretrainRequest(
-        recipe=shlex.split(name)[0], settings=recipe.words(own), corpus=options.corpus, out=out
+        recipe=shlex.split(name)[0],
+        settings=recipe.words(own),
+        corpus=options.corpus,
+        out=out,
+        begun=time.monotonic() - since_start(),
     )
     pretraining.pretrain(request, watch=lambda event: print(event) if isinstance(event, Notice) else None)
 

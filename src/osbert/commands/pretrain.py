@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -59,11 +60,18 @@ def pretrain(
     """
     from osbert.recipe import split
     from osbert.runs.pretrain import pretraining
+    from osbert.runs.pretrain.budget import since_start
     from osbert.training.interruption import Interruption, Stopped
 
     name, chosen = split((recipe, *settings))
     request = pretraining.PretrainRequest(
-        recipe=name, settings=chosen, corpus=corpus, out=out, origin=origin, opening=opening
+        recipe=name,
+        settings=chosen,
+        corpus=corpus,
+        out=out,
+        origin=origin,
+        opening=opening,
+        begun=time.monotonic() - since_start(),
     )
     with Interruption() as wish, TrainingConsole(open_console()) as watch:
         try:

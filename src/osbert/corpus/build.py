@@ -44,6 +44,10 @@ class BuildProgress:
     text_bytes: int = 0
     tokens: int = 0
 
+    def __str__(self) -> str:
+        """Return it for people, so that `watch=print` is readable."""
+        return f"{self.phase}: {self.done / max(1, self.total):.0%}"
+
 
 BLOCK = 1 << 20
 """Pieces counted at a time."""

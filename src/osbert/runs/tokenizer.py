@@ -83,6 +83,10 @@ class VocabularyProgress:
     done: int = 0
     total: int = 0
 
+    def __str__(self) -> str:
+        """Return it for people, so that `watch=print` is readable."""
+        return f"{self.phase}: {self.done / self.total:.0%}" if self.total else self.phase
+
 
 def train_tokenizer(
     texts: Texts, *, out: Path, settings: VocabularySettings | None = None, watch: Watch = ignore

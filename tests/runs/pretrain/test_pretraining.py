@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import corpora
 from osbert.errors import UnknownSetting, UserError
 from osbert.runs.contract import Notice
+from osbert.runs.pretrain import budget
 from osbert.runs.pretrain.events import Measurement, TrainingStart
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
 from osbert.text.train import train
@@ -181,3 +183,27 @@ def test_a_finished_run_is_returned_as_it_is(run) -> None:
 
 def test_the_model_of_a_run_opens(run) -> None:
     assert run(steps=1).model.embed(["bada kefe."]).shape == (1, 16)
+
+
+def test_minutes_count_from_the_call_or_from_a_given_moment(run, corpus, tmp_path: Path, monkeypatch) -> None:
+    costs = budget.Costs(spent=0.0, start=0.5, step=0.5, look=0.01, checkpoint=0.01, end=0.5)
+    monkeypatch.setattr(budget, "measure_costs", lambda *_: costs)
+    settings = {name: value for name, value in TINY.items() if name != "steps"} | {"minutes": 0.1}
+    taken = []
+    for begun in (time.monotonic(), time.monotonic() - 600):
+        events: list[Any] = []
+        request = PretrainRequest(
+            recipe="cpu", settings=settings, corpus=corpus, out=tmp_path / str(begun), begun=begun
+        )
+        pretrain(request, watch=events.append)
+        (said,) = [str(event) for event in events if str(event).startswith("Planned 0.1 minutes, took ")]
+        taken.append(float(said.removesuffix(".").rpartition(" ")[2]))
+    assert taken[0] < 5 < 10 <= taken[1] < 15
+
+
+def test_events_are_readable_when_they_are_printed(run) -> None:
+    lines: list[str] = []
+    run(watch=lambda event: lines.append(str(event)), steps=2)
+    assert any(line.startswith("step 1 of 2: loss ") for line in lines)
+    assert any(line.startswith("step 2  training: loss ") and "mlm " in line for line in lines)
+    assert any(line.startswith("step 2  held out: loss ") for line in lines)

@@ -53,7 +53,7 @@ class Budget:
 class Costs:
     """Seconds that parts of a run take.
 
-    What has been `spent` since the process was started; what still comes before the first step; a step, a look at the
+    What has been `spent` since the minutes began; what still comes before the first step; a step, a look at the
     held-out batches, a checkpoint; what comes after the last step.
     """
 
@@ -102,10 +102,10 @@ def stored_budget(folder: RunFolder, minutes: float) -> Budget | None:
 
 
 def time_taken(plan: PretrainPlan, out: Path) -> str:
-    """Return how long this process took against the minutes planned; "" if it has not ended its run or had none."""
+    """Return how long the run took against the minutes planned; "" if it has not ended its run or had none."""
     if plan.budget is None or not RunFolder(out).finished:
         return ""
-    return f"Planned {plan.budget['minutes']:g} minutes, took {since_start() / 60:.3g}."
+    return f"Planned {plan.budget['minutes']:g} minutes, took {(time.monotonic() - plan.begun) / 60:.3g}."
 
 
 def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = ALONE) -> Costs:
@@ -135,7 +135,7 @@ def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = AL
     held_out = sum(batch.tokens for batch in loader.held_out())
     layout = first.layout_seconds * min(settings.data.pool, plan.corpus.tokens) / min(POOL, plan.corpus.tokens)
     costs = Costs(
-        spent=since_start(),
+        spent=time.monotonic() - plan.begun,
         start=test.building_seconds + layout * len(parts) + sum(speed.warming_seconds for speed in speeds),
         step=sum(speed.step_seconds * phase.share for phase, speed in zip(parts, speeds, strict=True)),
         look=held_out * first.step_seconds / first.step_tokens * FORWARD,

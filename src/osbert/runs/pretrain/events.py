@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from osbert.training.tracking import summary
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStart:
@@ -26,3 +28,8 @@ class Measurement:
 
     of: str
     values: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        """Return the line for people, so that `watch=print` is readable."""
+        prefix = "" if self.of == "training" else f"{self.of}."
+        return f"step {self.values['step']:,}  {self.of.replace('_', ' ')}: {summary(self.values, prefix=prefix)}"

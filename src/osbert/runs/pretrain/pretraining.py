@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,12 @@ class PretrainRequest:
     out: Path
     origin: Path | None = None
     opening: Opening = CAREFUL
+    begun: float = field(default_factory=time.monotonic)
+    """When the minutes that it may take begin to count, by the monotonic clock."""
 
     def plan(self) -> PretrainPlan:
         """Open and check all of it. Raises UserError that tells everything that is wrong."""
-        return read_plan(
+        plan = read_plan(
             self.recipe,
             self.settings,
             corpus=self.corpus,
@@ -46,6 +49,7 @@ class PretrainRequest:
             origin=self.origin,
             opening=self.opening,
         )
+        return replace(plan, begun=self.begun)
 
 
 @dataclass(frozen=True)

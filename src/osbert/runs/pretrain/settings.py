@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,8 @@ class PretrainPlan:
     """The settings laid over the recipe, by their dotted names."""
     remarks: tuple[str, ...] = ()
     """What the user should know of the settings."""
+    begun: float = dataclasses.field(default_factory=time.monotonic)
+    """When its minutes began to count, by the monotonic clock."""
 
     @property
     def objectives(self) -> dict[str, Objective]:
