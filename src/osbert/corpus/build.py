@@ -22,7 +22,7 @@ from osbert.corpus.duplicates import Lines, Thinning, document_hashes, first_occ
 from osbert.corpus.encode import PORTION, Portion
 from osbert.corpus.report import make_report
 from osbert.corpus.shards import COUNTS, FORMAT, MANIFEST, Shard, read_manifest
-from osbert.corpus.state import STATE, BuildSettings, Position, State, identity, refuse_other
+from osbert.corpus.state import STATE, BuildSettings, BuildState, Position, identity, refuse_other
 from osbert.corpus.workers import encode_in_order
 from osbert.corpus.writer import ShardWriter, lines_folder, read_counts, read_lines, shard_name
 from osbert.errors import Problems, UserError
@@ -66,7 +66,7 @@ class Build:
         self.tokenizer = tokenizer
         self.settings = settings
         self.identity = identity(inputs, settings, tokenizer.fingerprint)
-        self.state = State(identity=self.identity)
+        self.state = BuildState(identity=self.identity)
         self.report: dict[str, Any] | None = None
         """The report, once the corpus is finished."""
         self._repairs = Repairs()
@@ -161,8 +161,8 @@ class Build:
             refuse_other(self.folder, manifest["identity"], self.identity)
             self.report = manifest["report"]
             return
-        self.state = State(identity=self.identity)
-        state = State.load(self.folder)
+        self.state = BuildState(identity=self.identity)
+        state = BuildState.load(self.folder)
         if state is not None and state.shards:
             read = None if state.complete else state.position.input + 1
             refuse_other(self.folder, state.identity, self.identity, inputs_read=read)

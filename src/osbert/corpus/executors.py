@@ -22,7 +22,16 @@ from typing import Any, Literal
 
 from osbert.corpus.build import Build, BuildProgress, Watcher
 from osbert.corpus.filters import Filters
-from osbert.corpus.tasks import MOST_TASKS, Encode, Filter, Read, Repeated, gather, shares, tasks_folder
+from osbert.corpus.tasks import (
+    MOST_TASKS,
+    EncodeStep,
+    FilterStep,
+    ReadStep,
+    RepeatCounter,
+    gather,
+    shares,
+    tasks_folder,
+)
 from osbert.corpus.workers import end_with_parent
 from osbert.errors import UserError
 from osbert.files import write_json
@@ -103,7 +112,7 @@ def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progre
     executors = [_executor(plan, stage, folder / "logs" / stage.name) for stage in stages]
     if plan.executor == "local":
         for stage, executor in zip(stages, executors):
-            reads = isinstance(stage.steps[0], Read)  # other stages have little to do for the start of a process
+            reads = isinstance(stage.steps[0], ReadStep)  # other stages have little to do for the start of a process
             together = 1 if reads else -(-stage.tasks // plan.workers)
             _run_here(executor, plan.workers, together=together, finished=_watcher(build, stage, watch))
     elif unfinished := [executor for executor in executors if executor.get_incomplete_ranks()]:
@@ -136,9 +145,9 @@ def _refuse_running(path: Path) -> None:
 
 def _stages(build: Build, folder: Path, tasks: int) -> Iterator[_Stage]:
     filters = build.settings.filters or Filters()
-    read: list[Any] = [Read(shares(build.inputs, tasks), build.settings.reading, folder)]
+    read: list[Any] = [ReadStep(shares(build.inputs, tasks), build.settings.reading, folder)]
     if filters.language or filters.quality:
-        read.append(Filter(filters, folder))
+        read.append(FilterStep(filters, folder))
     if filters.near_duplicates:
         from datatrove.pipeline.dedup import (
             MinhashConfig,
@@ -156,8 +165,8 @@ def _stages(build: Build, folder: Path, tasks: int) -> Iterator[_Stage]:
         yield _Stage("signatures", [*read, signature], tasks)
         yield _Stage("buckets", [MinhashDedupBuckets(signatures, pairs, config=config)], BUCKETS)
         yield _Stage("clusters", [MinhashDedupCluster(pairs, removed, config=config)], 1)
-        read = [*read, MinhashDedupFilter(removed, Repeated(folder))]
-    yield _Stage("encode", [*read, Encode(build.tokenizer, build.settings, folder)], tasks)
+        read = [*read, MinhashDedupFilter(removed, RepeatCounter(folder))]
+    yield _Stage("encode", [*read, EncodeStep(build.tokenizer, build.settings, folder)], tasks)
 
 
 class _Words:
@@ -195,7 +204,7 @@ def _executor(plan: TaskPlan, stage: _Stage, logs: Path) -> Any:
 
 def _watcher(build: Build, stage: _Stage, watch: Watcher) -> Callable[[int], None]:
     sizes = [1] * stage.tasks
-    if stage.tasks > 1 and isinstance(stage.steps[0], Read):
+    if stage.tasks > 1 and isinstance(stage.steps[0], ReadStep):
         sizes = [sum(source.size for source in share) for share in stage.steps[0].shares]
     done: list[int] = []
 
