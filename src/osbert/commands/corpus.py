@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
+from rich.text import Text
 
 from osbert import recipe as recipes
 from osbert.commands.event_consoles import CorpusConsole, say
@@ -88,7 +89,11 @@ def show(
     if masks and (verify or sample is not None):
         raise UserError("--masks shows masked sequences alone: leave out --sample and --verify, or --masks.")
     if masks:
-        _show_masks(console, folder, recipe, settings, count=masks, opening=Opening(trust=trust))
+        from osbert.runs.pretrain.masks import sample_masks  # loads torch
+
+        found = sample_masks(folder, recipe, recipes.words(settings), least=masks, opening=Opening(trust=trust))
+        for part in found.text(masks):
+            console.print(part, soft_wrap=isinstance(part, Text))
         return
     if settings or recipe != "bert-base":
         raise UserError("Recipes and settings say how text is masked: give --masks 5 with them.")
@@ -99,27 +104,15 @@ def show(
     console.print(report_text(folder, corpus.report))
     say(console, f"Unigram entropy {corpus.unigram_entropy:.3f} nats: the loss of guessing without context.")
     if sample != 0:
-        tokenizer = read_tokenizer(folder)
-        if tokenizer.fingerprint != corpus.fingerprint:
-            raise UserError(f"{folder}: the tokenizer in it is not the one the corpus was built with; build it again.")
-        for line in sample_text(corpus, tokenizer, SAMPLE if sample is None else sample):
-            console.print(line, soft_wrap=True)
+        _show_sample(corpus, SAMPLE if sample is None else sample, console)
 
 
-def _show_masks(
-    console: Console, folder: Path, recipe: str, settings: tuple[str, ...], *, count: int, opening: Opening
-) -> None:
-    """Print `count` sequences as the recipe and settings would mask them, and the rates over many more."""
-    from osbert.reports.mask_text import count_rates, legend, marked, rates_table
-    from osbert.runs.pretrain.masks import sample_masks
-
-    found = sample_masks(folder, recipe, recipes.words(settings), least=count, opening=opening)
-    plan, name = found.plan, found.objective
-    console.print(legend())
-    for example in found.examples[:count]:
-        console.print()
-        console.print(marked(example, name, plan.tokenizer), soft_wrap=True)
-    console.print()
-    rates = count_rates(found.examples, name, plan.tokenizer)
-    title = f"Masks of {plan.name}, {len(found.examples):,} sequences"
-    console.print(rates_table(rates, plan.objectives, title=title, length=plan.settings.data.length))
+def _show_sample(corpus: Corpus, count: int, console: Console) -> None:
+    """Print the first sentences of some documents. Raises UserError when the tokenizer beside them is another one."""
+    tokenizer = read_tokenizer(corpus.folder)
+    if tokenizer.fingerprint != corpus.fingerprint:
+        raise UserError(
+            f"{corpus.folder}: the tokenizer in it is not the one the corpus was built with; build it again."
+        )
+    for line in sample_text(corpus, tokenizer, count):
+        console.print(line, soft_wrap=True)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from rich.table import Table
+from rich.text import Text
 
 from osbert.data.example import Example
 from osbert.data.step import Cursor
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.objectives.mlm import MaskedLanguage
+from osbert.reports.mask_text import count_rates, legend, marked, rates_table
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 
 SAMPLED = 2_000
@@ -26,6 +30,18 @@ class MaskSample:
     plan: PretrainPlan
     objective: str
     examples: list[Example]
+
+    def text(self, count: int) -> Iterator[Text | Table]:
+        """Yield `count` sequences as the model sees them, and a table of the rates over all."""
+        plan, tokenizer = self.plan, self.plan.tokenizer
+        yield legend()
+        for example in self.examples[:count]:
+            yield Text()
+            yield marked(example, self.objective, tokenizer)
+        yield Text()
+        rates = count_rates(self.examples, self.objective, tokenizer)
+        title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
+        yield rates_table(rates, plan.objectives, title=title, length=plan.settings.data.length)
 
 
 def sample_masks(
