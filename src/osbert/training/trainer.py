@@ -116,7 +116,7 @@ class Trainer:
         self.memory: dict[str, Any] = {}
         self.notices: list[str] = []
         self.whole = True
-        """Whether weights, moments and counters are those after `step` steps; not while a step is changing them."""
+        """Whether the weights are those after `step` whole steps: not while the optimiser changes them."""
 
     @property
     def finished(self) -> bool:
