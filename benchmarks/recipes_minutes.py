@@ -33,22 +33,22 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 
+from osbert import recipe
 from osbert.data.pack import Packer
 from osbert.interop.folder import open_folder
 from osbert.models.contract import Loss
+from osbert.runs.contract import Notice
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.rows import Rows
 from osbert.runs.finetune.run import Epoch, Finetuning
 from osbert.runs.finetune.settings import FinetuneOptimizer, FinetuneSettings
-from osbert.runs.pretrain.budget import within_minutes
-from osbert.runs.pretrain.run import Run, build_learner
-from osbert.runs.pretrain.settings import Plan, read_plan
+from osbert.runs.pretrain import pretraining
+from osbert.runs.pretrain.budget import since_start
+from osbert.runs.pretrain.run import build_learner
+from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
-from osbert.training.distributed import ALONE
-from osbert.training.interruption import Interruption
 from osbert.training.processor import choose
 
 MEASURE = "bert-paper"
@@ -132,10 +132,14 @@ def settings(name: str, options: argparse.Namespace) -> list[str]:
 def pretrain(name: str, options: argparse.Namespace) -> None:
     """Pretrain one side for the minutes, as `osbert pretrain` does."""
     out, own = options.out, [*settings(name, options), f"--minutes={options.minutes}"]
-    with Interruption() as wish:
-        plan = read_plan(shlex.split(name)[0], own, corpus=options.corpus, out=out)
-        plan = within_minutes(plan, out, print)
-        Run(plan, out, Console(), wish, ALONE).complete()
+    request = pretraining.PretrainRequest(
+        recipe=shlex.split(name)[0],
+        settings=recipe.words(own),
+        corpus=options.corpus,
+        out=out,
+        begun=time.monotonic() - since_start(),
+    )
+    pretraining.pretrain(request, watch=lambda event: print(event) if isinstance(event, Notice) else None)
 
 
 def measure(side: Side, options: argparse.Namespace) -> dict[str, float]:
@@ -167,7 +171,7 @@ def add(sums: list[float], loss: Loss) -> None:
     sums[:] = [sums[0] + float(loss.total), sums[1] + loss.count, sums[2] + hits]
 
 
-def parameters(plan: Plan) -> int:
+def parameters(plan: PretrainPlan) -> int:
     return sum(weight.numel() for weight in plan.settings.model.empty().parameters())
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from osbert.corpus.shards import Corpus
     from osbert.inference.engine import Engine
+    from osbert.runs.pretrain.pretraining import EncoderRun
+    from osbert.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "build_corpus", "extend_tokenizer", "load", "pretrain", "train_tokenizer"]
+
+
+def _silence(event: Any) -> None:
+    """Do nothing with an event: the default of `watch`."""
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Engine:
@@ -26,3 +34,127 @@ def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Eng
     from osbert.interop.opening import Opening
 
     return load_engine(folder, opening=Opening(trust=trust, verify=verify))
+
+
+def train_tokenizer(
+    texts: str | Path | Iterable[str | Path],
+    *,
+    out: str | Path,
+    watch: Callable[[Any], None] = _silence,
+    **settings: Any,
+) -> Tokenizer:
+    """Train a WordPiece vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
+
+    `texts`: strings, or paths; a string that names a file is a path. `settings`: `vocabulary` (30522), `lowercase`
+    (True) and what else `osbert tokenizer train` takes. `watch` is called with each event (`watch=print` shows them).
+    Raises osbert.errors.UserError for what cannot be read or is not a setting.
+
+    >>> import osbert
+    >>> texts = ["The cat sat on the mat.", "The dog ran to the cat."] * 10
+    >>> tokenizer = osbert.train_tokenizer(texts, out="vocabulary", vocabulary=60)
+    >>> tokenizer.tokens(tokenizer.encode("the cat ran"))
+    ['the', 'cat', 'ran']
+    """
+    from osbert import recipe
+    from osbert.runs import tokenizer
+
+    chosen = recipe.settings(tokenizer.VocabularySettings, settings)
+    return tokenizer.train_tokenizer(texts, out=Path(out), settings=chosen, watch=watch)
+
+
+def extend_tokenizer(
+    folder: str | Path,
+    texts: str | Path | Iterable[str | Path],
+    *,
+    out: str | Path,
+    watch: Callable[[Any], None] = _silence,
+    **settings: Any,
+) -> Tokenizer:
+    """Add whole words of another domain to the vocabulary in `folder`, into the folder `out`; return its tokenizer.
+
+    The old pieces keep their ids, so that `pretrain(origin=...)` can go on with an encoder. `settings`: `pieces` (1000
+    at most), `minimum` (10 occurrences) and what else `osbert tokenizer extend` takes; the rest as `train_tokenizer`.
+
+    >>> import osbert
+    >>> old = osbert.train_tokenizer(["The cat sat on the mat."] * 10, out="vocabulary", vocabulary=60)
+    >>> new = osbert.extend_tokenizer("vocabulary", ["The cats sat on cats."] * 10, out="extended", pieces=1)
+    >>> new.vocabulary[len(old):]
+    ('cats',)
+    """
+    from osbert import recipe
+    from osbert.runs import tokenizer
+
+    chosen = recipe.settings(tokenizer.ExtensionSettings, settings)
+    return tokenizer.extend_tokenizer(Path(folder), texts, out=Path(out), settings=chosen, watch=watch)
+
+
+def build_corpus(
+    files: str | Path | Sequence[str | Path],
+    *,
+    tokenizer: str | Path,
+    out: str | Path,
+    watch: Callable[[Any], None] = _silence,
+    **settings: Any,
+) -> Corpus | None:
+    """Build the corpus that `pretrain` reads from files and folders of text, into the folder `out`; return it.
+
+    The same call goes on with a build that was stopped. `settings`: `documents`, `deduplicate`, `workers` and what else
+    `osbert corpus build` takes. None is returned while a cluster works on the tasks. With several workers a script
+    must call it below `if __name__ == "__main__":`, as with every use of multiprocessing.
+
+    >>> import osbert
+    >>> from pathlib import Path
+    >>> characters = Path("text.txt").write_text("The cat sat. It ran.\\n\\nThe dog ran. It sat.\\n\\n" * 100)
+    >>> tokenizer = osbert.train_tokenizer("text.txt", out="vocabulary", vocabulary=60)
+    >>> corpus = osbert.build_corpus("text.txt", tokenizer="vocabulary", out="corpus")
+    >>> corpus.documents, corpus.sentences
+    (200, 400)
+    """
+    from osbert import recipe
+    from osbert.runs import corpus
+
+    chosen = recipe.settings(corpus.CorpusSettings, settings)
+    paths = [files] if isinstance(files, str | Path) else files
+    return corpus.build_corpus(paths, tokenizer=Path(tokenizer), out=Path(out), settings=chosen, watch=watch)
+
+
+def pretrain(
+    recipe: str | Path = "",
+    *,
+    corpus: str | Path,
+    out: str | Path,
+    origin: str | Path | None = None,
+    trust: bool = False,
+    watch: Callable[[Any], None] = _silence,
+    **settings: Any,
+) -> EncoderRun:
+    """Pretrain an encoder on a corpus by a recipe, into the run folder `out`; return the run.
+
+    `recipe`: a TOML file, or the name of a packaged one, such as "cpu" and "bert-base". `origin`: the folder of an
+    encoder that is trained further. `trust`: import the code that a recipe file names. `settings`: any of the recipe,
+    by its full name (`training_seed`) or its last part where only one table has that (`steps`). `watch` is called with
+    each event, in the thread that trains. The same call goes on with a run that was stopped, by Ctrl-C too, and ends in
+    the same weights. Raises osbert.errors.UserError for what cannot be read or is not a setting.
+
+    >>> import osbert
+    >>> from pathlib import Path
+    >>> characters = Path("text.txt").write_text("The cat sat. It ran.\\n\\nThe dog ran. It sat.\\n\\n" * 100)
+    >>> tokenizer = osbert.train_tokenizer("text.txt", out="vocabulary", vocabulary=60)
+    >>> corpus = osbert.build_corpus("text.txt", tokenizer="vocabulary", out="corpus")
+    >>> sizes = {"layers": 1, "width": 16, "heads": 2, "data_length": 32}
+    >>> run = osbert.pretrain("cpu", corpus="corpus", out="encoder", steps=2, batch=8, **sizes)
+    >>> run.metrics["step"], run.metrics["held_out.mlm.loss"] > 0
+    (2, True)
+    """
+    from osbert.interop.opening import Opening
+    from osbert.runs.pretrain import pretraining
+
+    request = pretraining.PretrainRequest(
+        recipe=str(recipe),
+        settings=settings,
+        corpus=Path(corpus),
+        out=Path(out),
+        origin=None if origin is None else Path(origin),
+        opening=Opening(trust=trust),
+    )
+    return pretraining.pretrain(request, watch=watch)

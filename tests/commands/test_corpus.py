@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from osbert.corpus.shards import Corpus
-from osbert.corpus.state import State
+from osbert.corpus.state import BuildState
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.lock import locked
 from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -163,7 +163,7 @@ def test_a_refused_build_does_not_replace_the_tokenizer_of_the_one_at_work(osber
     write_tokenizer(other, tmp_path / "other")
     write_tokenizer(other, tmp_path / "corpus")
     with locked(tmp_path / "corpus", file=tmp_path / "corpus" / "building" / "lock"):
-        State(identity={}).save(tmp_path / "corpus")
+        BuildState(identity={}).save(tmp_path / "corpus")
         before = {path.name: path.read_bytes() for path in (tmp_path / "corpus").iterdir() if path.is_file()}
         status, _, errors = osbert(*BUILD)
         assert status == 1 and "is in use: process" in errors

@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 
 from osbert.cli import main
-from osbert.commands.corpus_masks import SAMPLED, count_rates, marked
 from osbert.corpus.shards import Corpus
 from osbert.data.corrupt import word_bounds
 from osbert.data.example import Example, Target
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.reports.mask_text import count_rates, marked
+from osbert.runs.pretrain.masks import SAMPLED
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from terminal import told
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +10,17 @@ import pytest
 
 from osbert import recipe
 from osbert.runs.bench_corpus import synthetic_corpus
-from osbert.runs.pretrain import plan_sizes
-from osbert.runs.pretrain.plan_sizes import BYTES, Limits, Sample, candidates, flops_per_second, memory, row, sized
+from osbert.runs.pretrain import plan_sizes, sizing
+from osbert.runs.pretrain.plan_sizes import (
+    BYTES,
+    SizeLimits,
+    SizeSample,
+    candidates,
+    estimate,
+    flops_per_second,
+    memory,
+    sized,
+)
 from osbert.runs.pretrain.settings import read_plan, read_settings
 from terminal import told
 
@@ -45,7 +53,7 @@ def quick(monkeypatch) -> None:
         plan_sizes,
         "measure",
         lambda sizes, scratch, seconds: [
-            Sample(size=size, flops_per_second=2e10, memory=BYTES * size.parameters + 1e8) for size in sizes
+            SizeSample(size=size, flops_per_second=2e10, memory=BYTES * size.parameters + 1e8) for size in sizes
         ],
     )
 
@@ -129,10 +137,9 @@ def test_wrong_arguments_are_told(plan, quick) -> None:
 
 
 def test_what_does_not_fit_is_not_chosen(plan, quick, monkeypatch) -> None:
-    module = sys.modules["osbert.commands.plan"]
-    monkeypatch.setattr(module, "available_memory", lambda kind, absent: 1e6)
+    monkeypatch.setattr(sizing, "available_memory", lambda kind, absent: 1e6)
     assert "Not even the smallest size fits" in plan().error
-    monkeypatch.setattr(module, "available_memory", lambda kind, absent: 5e8)
+    monkeypatch.setattr(sizing, "available_memory", lambda kind, absent: 5e8)
     done = plan(minutes="100000")
     assert read_settings(str(done.recipe)).model.width < 768
 
@@ -153,21 +160,21 @@ def test_figures_follow_from_the_samples(corpus, tmp_path) -> None:
     assert [size.flops for size in sizes] == sorted(size.flops for size in sizes)
     small, large = sizes[0], sizes[3]
     samples = [
-        Sample(size=small, flops_per_second=1e10, memory=BYTES * small.parameters + small.activations),
-        Sample(size=large, flops_per_second=4e10, memory=BYTES * large.parameters + large.activations),
+        SizeSample(size=small, flops_per_second=1e10, memory=BYTES * small.parameters + small.activations),
+        SizeSample(size=large, flops_per_second=4e10, memory=BYTES * large.parameters + large.activations),
     ]
     assert flops_per_second(small, samples) == pytest.approx(1e10)
     assert flops_per_second(sizes[-1], samples) == pytest.approx(4e10)
     assert 1e10 < flops_per_second(sizes[1], samples) < 4e10
     assert memory(large, samples) == samples[1].memory
     assert memory(sizes[-1], samples) == pytest.approx(BYTES * sizes[-1].parameters + sizes[-1].activations)
-    limits = Limits(seconds=110.0, loader=1e12, process=7.0)
-    found = row(small, samples, limits)
+    limits = SizeLimits(seconds=110.0, loader=1e12, process=7.0)
+    found = estimate(small, samples, limits)
     assert found.measured
     assert found.tokens == pytest.approx(found.tokens_per_second * (110 * 0.9 - 10))
     assert found.tokens_per_second == pytest.approx(1e10 / small.flops)
     assert found.memory == memory(small, samples) + 7
-    capped = row(small, samples, replace(limits, loader=5.0))
+    capped = estimate(small, samples, replace(limits, loader=5.0))
     assert capped.tokens_per_second == 5.0
 
 

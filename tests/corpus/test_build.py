@@ -14,7 +14,7 @@ import pytest
 
 from osbert.corpus import build as build_module
 from osbert.corpus.build import Build
-from osbert.corpus.shards import Block, Corpus
+from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.reading.documents import Reading
@@ -103,7 +103,7 @@ def test_blocks_cover_every_shard_in_order_and_keep_their_size(make, write, pros
 
 def test_a_block_may_begin_and_end_within_a_document(make, write):
     corpus = make(write(["One. Two. Three.", "Four. Five."]))
-    first, second = corpus.read(Block(0, 1, 4))
+    first, second = corpus.read(ShardBlock(0, 1, 4))
     assert len(first.sentences) == 3 and len(second.sentences) == 2
     with pytest.raises(ValueError, match="positive"):
         corpus.blocks(0)

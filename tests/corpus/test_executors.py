@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from osbert.corpus.build import Build
-from osbert.corpus.executors import Plan, Submitted, encode_in_tasks
+from osbert.corpus.executors import PendingTasks, TaskPlan, encode_in_tasks
 from osbert.corpus.filters import Filters
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
@@ -54,7 +54,7 @@ def texts(corpus: Corpus, tokenizer) -> list[list[str]]:
     return found
 
 
-def build(files, folder: Path, tokenizer, plan: Plan | None = None, **settings) -> Corpus:
+def build(files, folder: Path, tokenizer, plan: TaskPlan | None = None, **settings) -> Corpus:
     work = Build.prepare(files, tokenizer=tokenizer, folder=folder, settings=BuildSettings(**settings))
     work.run(encode=plan and partial(encode_in_tasks, work, plan))
     return Corpus.open(folder)
@@ -62,7 +62,7 @@ def build(files, folder: Path, tokenizer, plan: Plan | None = None, **settings) 
 
 def test_the_documents_are_those_of_a_build_in_one_process(tmp_path, files, tokenizer):
     one = build(files, tmp_path / "one", tokenizer)
-    two = build(files, tmp_path / "two", tokenizer, Plan(tasks=2, workers=2), shard_tokens=3000)
+    two = build(files, tmp_path / "two", tokenizer, TaskPlan(tasks=2, workers=2), shard_tokens=3000)
     assert texts(one, tokenizer) == texts(two, tokenizer)
     assert one.counts.tolist() == two.counts.tolist()
     same = ("documents", "sentences", "tokens", "lines", "duplicate_lines", "text_bytes", "repairs", "inputs")
@@ -76,7 +76,7 @@ def test_the_documents_are_those_of_a_build_in_one_process(tmp_path, files, toke
 def test_deduplicating_goes_over_all_tasks(tmp_path, files, tokenizer):
     again = [*files, files[0]]
     one = build(again, tmp_path / "one", tokenizer, deduplicate=True)
-    two = build(again, tmp_path / "two", tokenizer, Plan(tasks=3, workers=2), deduplicate=True)
+    two = build(again, tmp_path / "two", tokenizer, TaskPlan(tasks=3, workers=2), deduplicate=True)
     assert texts(one, tokenizer) == texts(two, tokenizer)
     assert two.report["duplicate_documents"] >= 20
 
@@ -88,7 +88,7 @@ def test_filters_and_near_duplicates(tmp_path, tokenizer, monkeypatch):
     near = " ".join(["The", *words, "and the end of it."])
     first.write_text("\n\n".join([EN * 5, DE * 5, near]))
     second.write_text("\n\n".join([near.replace("htxy", "other"), "Too short for the rest."]))
-    plan = Plan(tasks=2, workers=2)
+    plan = TaskPlan(tasks=2, workers=2)
 
     def starts(**filters) -> tuple[list[str], dict[str, int]]:
         folder = tmp_path / "-".join(["out", *filters])
@@ -115,7 +115,7 @@ def test_a_killed_task_alone_is_done_again(tmp_path, files, tokenizer, end):
         from pathlib import Path
         import osbert.corpus.tasks as tasks
         from osbert.corpus.build import Build
-        from osbert.corpus.executors import Plan, encode_in_tasks
+        from osbert.corpus.executors import TaskPlan, encode_in_tasks
         from osbert.corpus.state import BuildSettings
         from osbert.text.tokenizer import Tokenizer
 
@@ -133,7 +133,7 @@ def test_a_killed_task_alone_is_done_again(tmp_path, files, tokenizer, end):
             tokenizer = Tokenizer({list(tokenizer.vocabulary)!r})
             files = {[str(path) for path in files]!r}
             work = Build.prepare(files, tokenizer=tokenizer, folder=Path({str(folder)!r}), settings=BuildSettings())
-            work.run(encode=partial(encode_in_tasks, work, Plan(tasks=2, workers=1)))
+            work.run(encode=partial(encode_in_tasks, work, TaskPlan(tasks=2, workers=1)))
         """)
     )
     command = [sys.executable, str(script)]
@@ -171,7 +171,7 @@ def test_what_is_wrong_in_an_input_is_told_and_the_rest_kept(tmp_path, files, to
     bad.write_bytes(b"Fine. " * 400_000 + b"\xff\xfe broken")
     work = Build.prepare([files[0], bad], tokenizer=tokenizer, folder=tmp_path / "out", settings=BuildSettings())
     with pytest.raises(UserError, match=r"bad\.txt: byte 2,400,000 \(line 1\) is not utf-8"):
-        work.run(encode=partial(encode_in_tasks, work, Plan(tasks=2, workers=1)))
+        work.run(encode=partial(encode_in_tasks, work, TaskPlan(tasks=2, workers=1)))
     assert list((tmp_path / "out").glob("building/tasks-*/task-00000/task.json"))
 
 
@@ -186,14 +186,14 @@ def test_slurm_gets_the_tasks(tmp_path, files, tokenizer, monkeypatch):
     queue.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\necho 7_0 cpu osbert-encode\n')
     queue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}")
-    plan = Plan(executor="slurm", tasks=2, partition="cpu", workers=0)
-    with pytest.raises(Submitted):
+    plan = TaskPlan(executor="slurm", tasks=2, partition="cpu", workers=0)
+    with pytest.raises(PendingTasks):
         build(files, tmp_path / "out", tokenizer, plan)
     (script,) = (tmp_path / "out").glob("building/tasks-*/logs/encode/launch_script.slurm")
     assert "#SBATCH --array=0-1\n" in script.read_text(), "as many at a time as the cluster has room for"
     for again in (plan, replace(plan, tasks=3)):  # the jobs are still there: nothing is submitted twice
         before = script.stat().st_mtime_ns
-        with pytest.raises(Submitted):
+        with pytest.raises(PendingTasks):
             build(files, tmp_path / "out", tokenizer, again)
         assert script.stat().st_mtime_ns == before
         assert len(list((tmp_path / "out").glob("building/tasks-*/logs/encode/launch_script.slurm"))) == 1
@@ -223,18 +223,18 @@ def test_the_time_at_work_is_counted_once() -> None:
 
 def test_plans_are_checked(monkeypatch):
     with pytest.raises(UserError, match="needs --partition"):
-        Plan(executor="slurm").check()
+        TaskPlan(executor="slurm").check()
     with pytest.raises(UserError, match="--tasks must be 1 or more"):
-        Plan(tasks=-1).check()
+        TaskPlan(tasks=-1).check()
     with pytest.raises(UserError, match="at most 1,001 with Slurm"):
-        Plan(executor="slurm", partition="cpu", tasks=1002).check()
-    Plan().check()
+        TaskPlan(executor="slurm", partition="cpu", tasks=1002).check()
+    TaskPlan().check()
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r'pip install "osbert\[ray\]"'):
-        Plan(executor="ray").check()
+        TaskPlan(executor="ray").check()
     monkeypatch.setitem(sys.modules, "datatrove", None)
     with pytest.raises(UserError, match=r'pip install "osbert\[scale\]"'):
-        Plan().check()
+        TaskPlan().check()
 
 
 def test_shares_are_runs_of_nearly_equal_size(files):
@@ -254,4 +254,4 @@ def test_a_corpus_begun_without_tasks_is_refused(tmp_path, files, tokenizer, mon
     with pytest.raises(UserError, match="not utf-8"):
         work.run()
     with pytest.raises(UserError, match="begun without --executor"):
-        work.run(encode=partial(encode_in_tasks, work, Plan()))
+        work.run(encode=partial(encode_in_tasks, work, TaskPlan()))

@@ -34,7 +34,7 @@ def test_a_flip_in_what_a_stopped_build_left_never_ends_in_another_corpus(
     settings = BuildSettings(deduplicate=deduplicate, shard_tokens=3000)
 
     def run(folder: Path, stop: str = "") -> None:
-        def watch(progress: build.Progress) -> None:
+        def watch(progress: build.BuildProgress) -> None:
             if progress.phase == stop and (stop != "encoding" or len(work.state.shards) == 2):
                 raise KeyboardInterrupt
 

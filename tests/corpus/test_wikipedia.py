@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.corpus.build import Build
-from osbert.corpus.state import STATE, BuildSettings, State
+from osbert.corpus.state import STATE, BuildSettings, BuildState
 from osbert.errors import UserError
 from osbert.reading.documents import read_chunks
 from osbert.reading.wikipedia import read_articles, running_text
@@ -160,7 +160,7 @@ def test_a_cut_archive_keeps_what_was_read(tmp_path: Path, tokenizer, monkeypatc
     build = Build.prepare([path], tokenizer=tokenizer, folder=tmp_path / "corpus", settings=settings)
     with pytest.raises(UserError, match=r"dump\.xml\.bz2: cannot be read after byte .* damaged or incomplete"):
         build.run()
-    state = State.load(tmp_path / "corpus")
+    state = BuildState.load(tmp_path / "corpus")
     assert (tmp_path / "corpus" / STATE).is_file()
     assert state is not None
     assert state.shards

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import unique
-from osbert.corpus.shards import Block
+from osbert.corpus.shards import ShardBlock
 from osbert.text.document import Document, Documents
 from osbert.text.tokenizer import Tokenizer
 
@@ -29,17 +29,17 @@ class FakeCorpus:
             (number, sentence) for number, source in enumerate(documents) for sentence in range(_sentences(source))
         ]
 
-    def blocks(self, tokens: int = 65536) -> list[Block]:
+    def blocks(self, tokens: int = 65536) -> list[ShardBlock]:
         blocks, first, size = [], 0, 0
         for place, (number, sentence) in enumerate(self.places):
             length = int(np.diff(self.sources[number].sentences)[sentence])
             if place > first and size + length > tokens:
-                blocks.append(Block(0, first, place))
+                blocks.append(ShardBlock(0, first, place))
                 first, size = place, 0
             size += length
-        return [*blocks, Block(0, first, len(self.places))] if self.places else []
+        return [*blocks, ShardBlock(0, first, len(self.places))] if self.places else []
 
-    def read(self, block: Block) -> Documents:
+    def read(self, block: ShardBlock) -> Documents:
         parts = itertools.groupby(self.places[block.first : block.last], key=lambda place: place[0])
         return Documents.of(
             [

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from osbert.corpus.shards import Block
+from osbert.corpus.shards import ShardBlock
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example, Target
 from osbert.data.loader import LoaderSettings, PretrainingLoader, joined
@@ -245,8 +245,8 @@ def test_a_pool_reads_on_until_the_objective_has_its_documents(
 
 
 def test_neighbouring_blocks_are_read_as_one() -> None:
-    blocks = [Block(1, 4, 6), Block(0, 5, 9), Block(0, 0, 2), Block(0, 2, 5), Block(1, 0, 3)]
-    assert joined(blocks) == [Block(0, 0, 9), Block(1, 0, 3), Block(1, 4, 6)]
+    blocks = [ShardBlock(1, 4, 6), ShardBlock(0, 5, 9), ShardBlock(0, 0, 2), ShardBlock(0, 2, 5), ShardBlock(1, 0, 3)]
+    assert joined(blocks) == [ShardBlock(0, 0, 9), ShardBlock(1, 0, 3), ShardBlock(1, 4, 6)]
 
 
 def test_too_little_text_is_said_before_any_work(make: Make, make_documents: Callable[..., list[Document]]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from contextlib import ExitStack
+import time
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.commands.event_consoles import TrainingConsole
 from osbert.commands.opening_options import OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import open_console
@@ -57,41 +58,23 @@ def pretrain(
         recipe is named its own serves, or the recipe further; the learning rate is at most 5e-5 unless you give one.
         The held-out text of a run is measured beside the new one.
     """
-    from contextlib import nullcontext
-    from functools import partial
-
-    from osbert.runs.pretrain.budget import time_taken, within_minutes
-    from osbert.runs.pretrain.run import Run
-    from osbert.runs.pretrain.settings import read_plan, split_recipe
-    from osbert.training.distributed import joined
+    from osbert.recipe import split
+    from osbert.runs.pretrain import pretraining
+    from osbert.runs.pretrain.budget import since_start
     from osbert.training.interruption import Interruption, Stopped
 
-    name, chosen = split_recipe((recipe, *settings))
-    with joined() as group, ExitStack() as held, Interruption() as wish:
-        console = open_console(quiet=group.rank > 0)
-        say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    name, chosen = split((recipe, *settings))
+    request = pretraining.PretrainRequest(
+        recipe=name,
+        settings=chosen,
+        corpus=corpus,
+        out=out,
+        origin=origin,
+        opening=opening,
+        begun=time.monotonic() - since_start(),
+    )
+    with Interruption() as wish, TrainingConsole(open_console()) as watch:
         try:
-            with nullcontext() if group.size > 1 else wish.at_once():
-                read = partial(read_plan, name, chosen, corpus=corpus, out=out, origin=origin, opening=opening)
-                plan = group.each(read)
-                fresh = group.first(partial(_hold, out, held))
-                plan = within_minutes(plan, out, say, group)
+            pretraining.pretrain(request, watch=watch, wish=wish)
         except Stopped:
-            say("Stopped before the first step.")
             raise SystemExit(wish.status) from None
-        status = Run(plan, out, console, wish, group).complete()
-        if fresh and (told := time_taken(plan, out)):
-            say(told)
-    if status:
-        raise SystemExit(status)
-
-
-def _hold(out: Path, held: ExitStack) -> bool:
-    """Hold the run folder; return whether no run has begun there. Raises UserError when it holds something else."""
-    from osbert.lock import claim, locked
-    from osbert.training.run_folder import RunFolder
-
-    held.enter_context(claim(out))
-    held.enter_context(locked(out))
-    RunFolder(out).refuse_foreign()
-    return not RunFolder(out).begun

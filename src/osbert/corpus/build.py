@@ -22,7 +22,7 @@ from osbert.corpus.duplicates import Lines, Thinning, document_hashes, first_occ
 from osbert.corpus.encode import PORTION, Portion
 from osbert.corpus.report import make_report
 from osbert.corpus.shards import COUNTS, FORMAT, MANIFEST, Shard, read_manifest
-from osbert.corpus.state import STATE, BuildSettings, Position, State, identity, refuse_other
+from osbert.corpus.state import STATE, BuildSettings, BuildState, Position, identity, refuse_other
 from osbert.corpus.workers import encode_in_order
 from osbert.corpus.writer import ShardWriter, lines_folder, read_counts, read_lines, shard_name
 from osbert.errors import Problems, UserError
@@ -35,7 +35,7 @@ from osbert.text.words import check_words
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class BuildProgress:
     """How far a build is: bytes of the input files read so far and in all, and the pieces encoded in this run."""
 
     phase: Literal["encoding", "duplicates", "rewriting"]
@@ -44,11 +44,15 @@ class Progress:
     text_bytes: int = 0
     tokens: int = 0
 
+    def __str__(self) -> str:
+        """Return it for people, so that `watch=print` is readable."""
+        return f"{self.phase}: {self.done / max(1, self.total):.0%}"
+
 
 BLOCK = 1 << 20
 """Pieces counted at a time."""
 
-Watcher = Callable[[Progress], None]
+Watcher = Callable[[BuildProgress], None]
 
 
 class Build:
@@ -62,7 +66,7 @@ class Build:
         self.tokenizer = tokenizer
         self.settings = settings
         self.identity = identity(inputs, settings, tokenizer.fingerprint)
-        self.state = State(identity=self.identity)
+        self.state = BuildState(identity=self.identity)
         self.report: dict[str, Any] | None = None
         """The report, once the corpus is finished."""
         self._repairs = Repairs()
@@ -157,8 +161,8 @@ class Build:
             refuse_other(self.folder, manifest["identity"], self.identity)
             self.report = manifest["report"]
             return
-        self.state = State(identity=self.identity)
-        state = State.load(self.folder)
+        self.state = BuildState(identity=self.identity)
+        state = BuildState.load(self.folder)
         if state is not None and state.shards:
             read = None if state.complete else state.position.input + 1
             refuse_other(self.folder, state.identity, self.identity, inputs_read=read)
@@ -187,7 +191,7 @@ class Build:
             position = after
             text_bytes += sum(part.text_bytes for part in parts)
             tokens += found
-            watch(Progress(phase="encoding", done=self._read, total=total, text_bytes=text_bytes, tokens=tokens))
+            watch(BuildProgress(phase="encoding", done=self._read, total=total, text_bytes=text_bytes, tokens=tokens))
         self.state.complete = True
         position = Position(input=len(self.inputs), repairs=asdict(self._repairs))
         if writer.tokens:
@@ -233,15 +237,15 @@ class Build:
         """Settle duplicates, drop them if asked to, and write counts and manifest."""
         self._verify()
         entries = self.state.shards
-        watch(Progress(phase="duplicates", done=0, total=2))
+        watch(BuildProgress(phase="duplicates", done=0, total=2))
         lines = sum(entry["lines"] for entry in entries)
         documents = sum(entry["documents"] for entry in entries)
         settling = self.building / "settling"
         shutil.rmtree(settling, ignore_errors=True)
         keep = first_occurrences((part.hashes for part in self._lines()), lines, settling / "lines")
-        watch(Progress(phase="duplicates", done=1, total=2))
+        watch(BuildProgress(phase="duplicates", done=1, total=2))
         kept = first_occurrences(document_hashes(self._lines()), documents, settling / "documents")
-        watch(Progress(phase="duplicates", done=2, total=2))
+        watch(BuildProgress(phase="duplicates", done=2, total=2))
         rest = {
             "inputs": len(self.inputs),
             "text_bytes": sum(entry["text_bytes"] for entry in entries),
@@ -297,7 +301,7 @@ class Build:
         thinning = Thinning()
         place = 0
         for number, lines in enumerate(self._lines()):
-            watch(Progress(phase="rewriting", done=number + 1, total=len(self.state.shards)))
+            watch(BuildProgress(phase="rewriting", done=number + 1, total=len(self.state.shards)))
             shard = Shard.open(self._shards / shard_name(number))
             arrays = thinning.apply(shard, lines, keep[place : place + len(lines.hashes)])
             place += len(lines.hashes)

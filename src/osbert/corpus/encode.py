@@ -25,7 +25,7 @@ Splitter = Callable[[str], list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoded:
+class PortionTokens:
     """The pieces of one portion: n pieces, s sentences, d documents, l lines; V the vocabulary's size.
 
     `ids`: n little-endian ids in the tokenizer's type. `sentences` (s,): the piece each begins at. `documents` (d,):
@@ -49,7 +49,7 @@ class Encoded:
 
 def encode_portion(
     portion: Portion, tokenizer: Tokenizer, *, splitter: Splitter = split, segment: Segmenter | None = None
-) -> Encoded:
+) -> PortionTokens:
     """Encode chunks line by line and sentence by sentence; sentences and lines without pieces leave no trace.
 
     `segment` cuts runs of ideographs into words; None makes each a word of its own.
@@ -82,7 +82,7 @@ def encode_portion(
         words = ~tokenizer.continuation[ids]
     else:
         words = np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
-    return Encoded(
+    return PortionTokens(
         ids=joined,
         tokens=len(ids),
         sentences=(np.cumsum(lengths) - lengths)[lengths > 0].astype(np.uint32),

@@ -20,9 +20,18 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from osbert.corpus.build import Build, Progress, Watcher
+from osbert.corpus.build import Build, BuildProgress, Watcher
 from osbert.corpus.filters import Filters
-from osbert.corpus.tasks import MOST_TASKS, Encode, Filter, Read, Repeated, gather, shares, tasks_folder
+from osbert.corpus.tasks import (
+    MOST_TASKS,
+    EncodeStep,
+    FilterStep,
+    ReadStep,
+    RepeatCounter,
+    gather,
+    shares,
+    tasks_folder,
+)
 from osbert.corpus.workers import end_with_parent
 from osbert.errors import UserError
 from osbert.files import write_json
@@ -42,12 +51,12 @@ BUCKETS = 14
 """MinHash: bands of the signature, 8 hashes each, so that documents of about 0.72 the same five-word runs match."""
 
 
-class Submitted(Exception):
+class PendingTasks(Exception):
     """The tasks were handed to a cluster, which has not finished them yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TaskPlan:
     """How a build is spread."""
 
     executor: Executor = "local"
@@ -88,10 +97,10 @@ class _Stage:
     tasks: int
 
 
-def encode_in_tasks(build: Build, plan: Plan, watch: Watcher = lambda progress: None) -> None:
+def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progress: None) -> None:
     """Read and encode all inputs of a build in tasks; finished ones of an earlier run are not done again.
 
-    Raises UserError for a task that fails, and Submitted when a cluster works on them now.
+    Raises UserError for a task that fails, and PendingTasks when a cluster works on them now.
     """
     if build.state.shards:
         raise UserError(
@@ -103,7 +112,7 @@ def encode_in_tasks(build: Build, plan: Plan, watch: Watcher = lambda progress: 
     executors = [_executor(plan, stage, folder / "logs" / stage.name) for stage in stages]
     if plan.executor == "local":
         for stage, executor in zip(stages, executors):
-            reads = isinstance(stage.steps[0], Read)  # other stages have little to do for the start of a process
+            reads = isinstance(stage.steps[0], ReadStep)  # other stages have little to do for the start of a process
             together = 1 if reads else -(-stage.tasks // plan.workers)
             _run_here(executor, plan.workers, together=together, finished=_watcher(build, stage, watch))
     elif unfinished := [executor for executor in executors if executor.get_incomplete_ranks()]:
@@ -114,12 +123,12 @@ def encode_in_tasks(build: Build, plan: Plan, watch: Watcher = lambda progress: 
         if plan.executor == "slurm":
             write_json(build.building / SUBMITTED, [str(executor.job_id) for executor in unfinished])
         if any(executor.get_incomplete_ranks() for executor in unfinished):
-            raise Submitted
+            raise PendingTasks
     gather(build, folder, tasks)
 
 
 def _refuse_running(path: Path) -> None:
-    """Raise Submitted while Slurm still has jobs of an earlier command: the same tasks must not run twice at a time."""
+    """Raise PendingTasks while Slurm has jobs of an earlier command: the same tasks must not run twice at a time."""
     if not path.is_file():
         return
     jobs = ",".join(read_json(path))
@@ -131,14 +140,14 @@ def _refuse_running(path: Path) -> None:
             f"remove {path} and give the same command again."
         ) from error
     if found.stdout.strip():  # of jobs that have ended long ago it says nothing, or that it does not know them
-        raise Submitted
+        raise PendingTasks
 
 
 def _stages(build: Build, folder: Path, tasks: int) -> Iterator[_Stage]:
     filters = build.settings.filters or Filters()
-    read: list[Any] = [Read(shares(build.inputs, tasks), build.settings.reading, folder)]
+    read: list[Any] = [ReadStep(shares(build.inputs, tasks), build.settings.reading, folder)]
     if filters.language or filters.quality:
-        read.append(Filter(filters, folder))
+        read.append(FilterStep(filters, folder))
     if filters.near_duplicates:
         from datatrove.pipeline.dedup import (
             MinhashConfig,
@@ -156,8 +165,8 @@ def _stages(build: Build, folder: Path, tasks: int) -> Iterator[_Stage]:
         yield _Stage("signatures", [*read, signature], tasks)
         yield _Stage("buckets", [MinhashDedupBuckets(signatures, pairs, config=config)], BUCKETS)
         yield _Stage("clusters", [MinhashDedupCluster(pairs, removed, config=config)], 1)
-        read = [*read, MinhashDedupFilter(removed, Repeated(folder))]
-    yield _Stage("encode", [*read, Encode(build.tokenizer, build.settings, folder)], tasks)
+        read = [*read, MinhashDedupFilter(removed, RepeatCounter(folder))]
+    yield _Stage("encode", [*read, EncodeStep(build.tokenizer, build.settings, folder)], tasks)
 
 
 class _Words:
@@ -168,7 +177,7 @@ class _Words:
         return _IDEOGRAPH.sub(r" \g<0> ", text).split()
 
 
-def _executor(plan: Plan, stage: _Stage, logs: Path) -> Any:
+def _executor(plan: TaskPlan, stage: _Stage, logs: Path) -> Any:
     if plan.executor == "slurm":
         from datatrove.executor.slurm import SlurmPipelineExecutor
 
@@ -195,13 +204,13 @@ def _executor(plan: Plan, stage: _Stage, logs: Path) -> Any:
 
 def _watcher(build: Build, stage: _Stage, watch: Watcher) -> Callable[[int], None]:
     sizes = [1] * stage.tasks
-    if stage.tasks > 1 and isinstance(stage.steps[0], Read):
+    if stage.tasks > 1 and isinstance(stage.steps[0], ReadStep):
         sizes = [sum(source.size for source in share) for share in stage.steps[0].shares]
     done: list[int] = []
 
     def finished(rank: int) -> None:
         done.append(sizes[rank])
-        watch(Progress(phase="encoding", done=sum(done), total=sum(sizes)))
+        watch(BuildProgress(phase="encoding", done=sum(done), total=sum(sizes)))
 
     return finished
 

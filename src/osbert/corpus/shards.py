@@ -27,7 +27,7 @@ COUNTS = "counts.npy"
 
 
 @dataclass(frozen=True)
-class Block:
+class ShardBlock:
     """Sentences [first, last) of a shard."""
 
     shard: int
@@ -130,7 +130,7 @@ class Corpus:
         """How many documents begin in the shards before each one."""
         return list(accumulate((shard["documents"] for shard in self.manifest["shards"]), initial=0))
 
-    def blocks(self, tokens: int = 65536) -> list[Block]:
+    def blocks(self, tokens: int = 65536) -> list[ShardBlock]:
         """Cut the whole corpus, in order, at sentence starts into runs of at most `tokens` pieces within a shard.
 
         A sentence that is longer stands alone.
@@ -146,11 +146,11 @@ class Corpus:
                 bound = np.uint32(min(int(starts[first]) + tokens, 2**32 - 1))
                 fitting = int(np.searchsorted(starts, bound, side="right")) - 1
                 last = max(fitting, first + 1)
-                blocks.append(Block(number, first, last))
+                blocks.append(ShardBlock(number, first, last))
                 first = last
         return blocks
 
-    def read(self, block: Block) -> Documents:
+    def read(self, block: ShardBlock) -> Documents:
         """Return the documents of a block, in order; the first and the last may be parts of longer ones.
 
         Their `source` counts the documents of the whole corpus, so parts in other blocks and shards have the same.

@@ -47,7 +47,7 @@ class Position:
 
 
 @dataclass(kw_only=True)
-class State:
+class BuildState:
     """A build in progress, as building.json keeps it."""
 
     identity: dict[str, Any]
@@ -66,7 +66,7 @@ class State:
         write_sealed(folder / STATE, asdict(self))
 
     @classmethod
-    def load(cls, folder: Path) -> State | None:
+    def load(cls, folder: Path) -> BuildState | None:
         """Read building.json; None when there is none.
 
         Raises UserError when it is damaged.

@@ -42,7 +42,7 @@ Texts = Iterable[Any]
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadStep:
     """The first step of a task: yields the documents of its inputs. A very long one comes in parts."""
 
     shares: Sequence[Sequence[Input]]
@@ -64,7 +64,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Filter:
+class FilterStep:
     """A step that lets documents pass which the filters keep, and notes how many each of them did not."""
 
     filters: Filters
@@ -83,14 +83,14 @@ class Filter:
         write_json(task_folder(self.folder, rank) / LEFT_OUT.format("filter"), left_out)
 
 
-class Repeated:
+class RepeatCounter:
     """Takes the documents that datatrove leaves out as near-duplicates, and notes how many they are."""
 
     def __init__(self, folder: Path) -> None:
         """Note it in the folder of the task."""
         self.folder = folder
 
-    def __enter__(self) -> Repeated:
+    def __enter__(self) -> RepeatCounter:
         """Begin anew, for another task of the same process perhaps."""
         self.rank = self.count = 0
         self.last = ""
@@ -110,7 +110,7 @@ class Repeated:
 
 
 @dataclass(frozen=True)
-class Encode:
+class EncodeStep:
     """The last step: encodes the documents and writes the shards of the task, then the note that it is finished."""
 
     tokenizer: Tokenizer

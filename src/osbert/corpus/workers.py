@@ -12,7 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from osbert.corpus.encode import Encoded, Portion, encode_portion
+from osbert.corpus.encode import Portion, PortionTokens, encode_portion
 from osbert.errors import UserError
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import Segmenter, Words, segmenter
@@ -25,7 +25,7 @@ Label = TypeVar("Label")
 
 def encode_in_order(
     portions: Iterable[tuple[Portion, Label]], tokenizer: Tokenizer, *, workers: int, words: Words = "characters"
-) -> Iterator[tuple[Sequence[Encoded], Label]]:
+) -> Iterator[tuple[Sequence[PortionTokens], Label]]:
     """Yield each portion encoded, in parts, with its label, in order; 2 * workers + 1 portions are held at most.
 
     Raises UserError when a worker dies, and whatever reading the portions raises.
@@ -38,7 +38,7 @@ def encode_in_order(
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(tokenizer, words))
-    waiting: deque[tuple[list[Future[Encoded]], Label]] = deque()
+    waiting: deque[tuple[list[Future[PortionTokens]], Label]] = deque()
     try:
         for portion, label in portions:
             waiting.append(([pool.submit(_encode, part) for part in _parts(portion)], label))
@@ -72,7 +72,7 @@ def _parts(portion: Portion) -> Iterator[Portion]:
         yield part
 
 
-def _result(waiting: deque[tuple[list[Future[Encoded]], Label]]) -> tuple[list[Encoded], Label]:
+def _result(waiting: deque[tuple[list[Future[PortionTokens]], Label]]) -> tuple[list[PortionTokens], Label]:
     futures, label = waiting.popleft()
     return [future.result() for future in futures], label
 
@@ -100,5 +100,5 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _encode(portion: Portion) -> Encoded:
+def _encode(portion: Portion) -> PortionTokens:
     return encode_portion(portion, _tokenizer, segment=_segment)

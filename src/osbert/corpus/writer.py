@@ -10,7 +10,7 @@ import numpy as np
 
 from osbert.corpus.arrays import write_arrays
 from osbert.corpus.duplicates import Lines
-from osbert.corpus.encode import Encoded
+from osbert.corpus.encode import PortionTokens
 
 
 def shard_name(number: int) -> str:
@@ -72,7 +72,7 @@ class ShardWriter:
         """Return the pieces collected so far."""
         return self._collected.tokens
 
-    def add(self, encoded: Encoded) -> None:
+    def add(self, encoded: PortionTokens) -> None:
         """Put a portion behind what is there."""
         into = self._collected
         into.ids.append(encoded.ids)

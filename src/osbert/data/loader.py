@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from osbert.corpus.shards import Block, Corpus
+from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.data.examples import Examples
@@ -256,7 +256,7 @@ class PretrainingLoader:
         """
         return np.arange(count) if drawn == epoch else self._rng(Purpose.REPETITION, epoch, *key).permutation(count)
 
-    def _pool(self, blocks: list[Block], span: Sequence[int], key: tuple[int, int]) -> tuple[Pool, Places]:
+    def _pool(self, blocks: list[ShardBlock], span: Sequence[int], key: tuple[int, int]) -> tuple[Pool, Places]:
         """Return the pool of blocks[span] and the order in which its sequences are drawn."""
         first, last = span
         # Past its own blocks a pool reads on, around the end, only if it lacks documents for the objectives.
@@ -290,7 +290,7 @@ class PretrainingLoader:
             examples = objective.corrupt_all(examples, self.packer, noise.stream(number))
         return examples
 
-    def _gather(self, blocks: Sequence[Block], count: int) -> tuple[Documents, list[Block]]:
+    def _gather(self, blocks: Sequence[ShardBlock], count: int) -> tuple[Documents, list[ShardBlock]]:
         """Return the documents of the first `count` blocks, and of others as long as sources are too few; the blocks.
 
         Of the others only those are taken that bring another source: a giant document may fill very many.
@@ -305,10 +305,10 @@ class PretrainingLoader:
                 taken.append(block)
         return documents, taken
 
-    def _divide(self, blocks: list[Block]) -> tuple[list[Block], list[Block]]:
+    def _divide(self, blocks: list[ShardBlock]) -> tuple[list[ShardBlock], list[ShardBlock]]:
         """Return (training, held-out) blocks, each in the order of the corpus."""
         shuffled = [blocks[number] for number in self._rng(Purpose.HELD_OUT, 0).permutation(len(blocks)).tolist()]
-        out: set[Block] = set()
+        out: set[ShardBlock] = set()
         if self.settings.held_out:
             share = min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool)
             out.update(self._gather(shuffled, max(1, share))[1])
@@ -340,12 +340,12 @@ class PretrainingLoader:
         return int(seed_of(self.settings.seed, purpose, *key).generate_state(1, np.uint64)[0])
 
 
-def joined(blocks: Iterable[Block]) -> list[Block]:
+def joined(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
     """Return blocks in the order of the corpus, neighbours made one, so that a document cut between them is whole."""
-    whole: list[Block] = []
+    whole: list[ShardBlock] = []
     for block in sorted(blocks, key=lambda block: (block.shard, block.first)):
         if whole and (whole[-1].shard, whole[-1].last) == (block.shard, block.first):
-            whole[-1] = Block(block.shard, whole[-1].first, block.last)
+            whole[-1] = ShardBlock(block.shard, whole[-1].first, block.last)
         else:
             whole.append(block)
     return whole

@@ -42,6 +42,10 @@ class Progress:
         """Return what the step minimised: the sum of the objectives' means."""
         return sum(self.losses.values())
 
+    def __str__(self) -> str:
+        """Return where the run stands, so that `watch=print` is readable."""
+        return f"step {self.step:,} of {self.steps:,}: loss {self.loss:.3f}"
+
 
 @dataclass(kw_only=True)
 class Counters:

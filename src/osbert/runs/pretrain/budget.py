@@ -10,13 +10,13 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from osbert.errors import UserError
-from osbert.runs.pretrain.settings import Plan
+from osbert.runs.contract import Notice, Watch
+from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import POOL, SpeedTest, phases
 from osbert.training.distributed import ALONE, Group
 from osbert.training.probe import Speed
@@ -53,7 +53,7 @@ class Budget:
 class Costs:
     """Seconds that parts of a run take.
 
-    What has been `spent` since the process was started; what still comes before the first step; a step, a look at the
+    What has been `spent` since the minutes began; what still comes before the first step; a step, a look at the
     held-out batches, a checkpoint; what comes after the last step.
     """
 
@@ -65,7 +65,7 @@ class Costs:
     end: float
 
 
-def within_minutes(plan: Plan, out: Path, say: Callable[[str], None], group: Group = ALONE) -> Plan:
+def within_minutes(plan: PretrainPlan, out: Path, watch: Watch, group: Group = ALONE) -> PretrainPlan:
     """Return the plan of a run with the steps that its `minutes` allow; a plan without minutes as it is.
 
     A run that has begun in `out` keeps its steps. All processes of a group call, and come to the same plan. Raises
@@ -77,9 +77,9 @@ def within_minutes(plan: Plan, out: Path, say: Callable[[str], None], group: Gro
     budget = group.first(lambda: stored_budget(folder, plan.settings.minutes))
     if budget is None:
         group.first(folder.refuse_foreign)
-        costs = measure_costs(plan, out, say, group)
+        costs = measure_costs(plan, out, watch, group)
         budget = group.first(lambda: spread(plan, costs))
-        say(f"{budget.minutes:g} minutes allow {budget.steps:,} steps.")
+        watch(Notice(f"{budget.minutes:g} minutes allow {budget.steps:,} steps."))
     training = {name: value for name, value in asdict(budget).items() if f"training.{name}" not in plan.given}
     del training["minutes"]
     settings = replace(plan.settings, minutes=0.0, training=replace(plan.settings.training, **training))
@@ -101,21 +101,22 @@ def stored_budget(folder: RunFolder, minutes: float) -> Budget | None:
     )
 
 
-def time_taken(plan: Plan, out: Path) -> str:
-    """Return how long this process took against the minutes planned; "" if it has not ended its run or had none."""
+def time_taken(plan: PretrainPlan, out: Path) -> str:
+    """Return how long the run took against the minutes planned; "" if it has not ended its run or had none."""
     if plan.budget is None or not RunFolder(out).finished:
         return ""
-    return f"Planned {plan.budget['minutes']:g} minutes, took {since_start() / 60:.3g}."
+    return f"Planned {plan.budget['minutes']:g} minutes, took {(time.monotonic() - plan.begun) / 60:.3g}."
 
 
-def measure_costs(plan: Plan, out: Path, say: Callable[[str], None], group: Group = ALONE) -> Costs:
+def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = ALONE) -> Costs:
     """Train a learner that is thrown away for a few seconds, and return what each part of the run takes.
 
     In a group of processes each part takes as long as in the slowest.
     """
     settings = plan.settings
     seconds = min(MOST, max(LEAST, 60 * settings.minutes * SHARE))
-    say(f"Testing the speed for about {seconds:.0f} s, to see how many steps {settings.minutes:g} minutes allow.")
+    begun = f"Testing the speed for about {seconds:.0f} s, to see how many steps {settings.minutes:g} minutes allow."
+    watch(Notice(begun))
     scratch = out / "speed-test"
     remove = partial(shutil.rmtree, scratch, ignore_errors=True)
     group.first(remove)  # what a test that was killed has left
@@ -129,12 +130,12 @@ def measure_costs(plan: Plan, out: Path, say: Callable[[str], None], group: Grou
             remove()
     first = speeds[0]
     for phase, speed in zip(parts, speeds, strict=True):
-        say(f"At most {phase.length} tokens a sequence: {_told(speed)}.")
+        watch(Notice(f"At most {phase.length} tokens a sequence: {_told(speed)}."))
     loader = plan.loader(length=settings.data.length)
     held_out = sum(batch.tokens for batch in loader.held_out())
     layout = first.layout_seconds * min(settings.data.pool, plan.corpus.tokens) / min(POOL, plan.corpus.tokens)
     costs = Costs(
-        spent=since_start(),
+        spent=time.monotonic() - plan.begun,
         start=test.building_seconds + layout * len(parts) + sum(speed.warming_seconds for speed in speeds),
         step=sum(speed.step_seconds * phase.share for phase, speed in zip(parts, speeds, strict=True)),
         look=held_out * first.step_seconds / first.step_tokens * FORWARD,
@@ -145,7 +146,7 @@ def measure_costs(plan: Plan, out: Path, say: Callable[[str], None], group: Grou
     return Costs(**slowest)
 
 
-def spread(plan: Plan, costs: Costs) -> Budget:
+def spread(plan: PretrainPlan, costs: Costs) -> Budget:
     """Return the budget: as many steps as fit into what the rest of the run leaves of the minutes.
 
     Intervals that the command line gave stay as they are, and what they cost a step is part of it. Raises UserError

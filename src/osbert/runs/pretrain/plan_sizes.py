@@ -20,7 +20,7 @@ from osbert.evaluation.expected import Expected, expected_loss
 from osbert.evaluation.speed import training_flops
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner, StepSize, matrix_weights
-from osbert.runs.pretrain.settings import Plan
+from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import SpeedTest, phases
 from osbert.training.probe import loader_speed
 
@@ -50,7 +50,7 @@ class Size:
     backward pass.
     """
 
-    plan: Plan
+    plan: PretrainPlan
     parameters: int
     weights: int
     flops: float
@@ -75,7 +75,7 @@ class Size:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class SizeSample:
     """What was measured of a size: FLOP/s, and bytes of memory above those of the process without a model."""
 
     size: Size
@@ -84,7 +84,7 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class SizeLimits:
     """What holds for all sizes: the time, the loader's tokens a second, the process's memory without a model."""
 
     seconds: float
@@ -93,7 +93,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class SizeEstimate:
     """What a time buys with a size, and what it takes: memory and disk in bytes."""
 
     size: Size
@@ -106,7 +106,7 @@ class Row:
     loss: Expected
 
 
-def sized(plan: Plan, layers: int, width: int) -> Plan:
+def sized(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:
     """Return a plan with another size of the model and a learning rate to suit it.
 
     A head is 64 wide, as published; where heads start at their neighbours, there are four at least. The learning rate
@@ -122,7 +122,7 @@ def sized(plan: Plan, layers: int, width: int) -> Plan:
     return replace(plan, settings=settings)
 
 
-def candidates(plan: Plan, kind: str) -> list[Size]:
+def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
     """Return the sizes to compare on a kind of device, the plan's own among them, by their arithmetic."""
     model = plan.settings.model
     shapes = {*SIZES[kind], (model.layers, model.width)}
@@ -131,14 +131,14 @@ def candidates(plan: Plan, kind: str) -> list[Size]:
     return sorted((_count(sized(plan, *shape), steps) for shape in shapes), key=lambda size: size.flops)
 
 
-def loader_ceiling(plan: Plan, *, seconds: float) -> float:
+def loader_ceiling(plan: PretrainPlan, *, seconds: float) -> float:
     """Return the tokens a second that the loader gives by itself: no size trains faster."""
     length = plan.settings.data.length
     pool = min(plan.settings.data.pool, plan.corpus.tokens)
     return loader_speed(plan.loader(length=length), pool_tokens=pool, seconds=seconds)
 
 
-def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[Sample]:
+def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[SizeSample]:
     """Train each size for its part of so many seconds, larger ones for longer, and return what was seen."""
     sizes = list(sizes)
     parts = [1 + place for place in range(len(sizes))]
@@ -148,11 +148,11 @@ def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[Sam
         speed = test.speed(size.plan.settings.data.length, seconds=seconds * part / sum(parts))
         flops = test.flops_per_token(size.plan.settings.data.length)
         memory = counted_memory(size) if speed.extrapolated else speed.memory - test.memory_before
-        samples.append(Sample(size=size, flops_per_second=flops * speed.tokens_per_second, memory=memory))
+        samples.append(SizeSample(size=size, flops_per_second=flops * speed.tokens_per_second, memory=memory))
     return samples
 
 
-def row(size: Size, samples: Sequence[Sample], limits: Limits) -> Row:
+def estimate(size: Size, samples: Sequence[SizeSample], limits: SizeLimits) -> SizeEstimate:
     """Return what the time buys with a size, and what it takes."""
     plan = size.plan
     pace = min(flops_per_second(size, samples) / size.flops, limits.loader)
@@ -162,7 +162,7 @@ def row(size: Size, samples: Sequence[Sample], limits: Limits) -> Row:
         weights=size.weights, tokens=tokens, corpus_tokens=distinct, unigram_entropy=plan.corpus.unigram_entropy
     )
     checkpoint = 12 * size.parameters
-    return Row(
+    return SizeEstimate(
         size=size,
         measured=any(sample.size is size for sample in samples),
         tokens_per_second=pace,
@@ -174,14 +174,14 @@ def row(size: Size, samples: Sequence[Sample], limits: Limits) -> Row:
     )
 
 
-def flops_per_second(size: Size, samples: Sequence[Sample]) -> float:
+def flops_per_second(size: Size, samples: Sequence[SizeSample]) -> float:
     """Return the FLOP/s to expect: between measured sizes on a line of logarithms, beyond them that of the nearest."""
     places = [math.log(sample.size.flops) for sample in samples]
     heights = [math.log(sample.flops_per_second) for sample in samples]
     return math.exp(float(np.interp(math.log(size.flops), places, heights)))
 
 
-def memory(size: Size, samples: Sequence[Sample]) -> float:
+def memory(size: Size, samples: Sequence[SizeSample]) -> float:
     """Return the bytes that training a size takes above the process itself: as measured, or in proportion."""
     for sample in samples:
         if sample.size is size:
@@ -198,7 +198,7 @@ def counted_memory(size: Size, *, half: bool = False) -> float:
     return BYTES * size.parameters + ACTIVATION / (1 + half) * size.pass_tokens * size.activations
 
 
-def _count(plan: Plan, steps: Sequence[tuple[Sequence[Batch], float]]) -> Size:
+def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -> Size:
     model = plan.settings.model
     backbone = model.empty()
     learner = Learner(backbone, {name: objective.head(backbone) for name, objective in plan.objectives.items()})

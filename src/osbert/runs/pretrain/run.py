@@ -1,16 +1,15 @@
-"""One pretraining run, from where it stands to its end: the learner, the loop with its looks aside, the run folder."""
+"""One pretraining run, from where it stands to its end: the learner, the loop with its evaluations, the run folder."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from osbert import recipe
@@ -24,7 +23,9 @@ from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.reports.page import pretraining_report
-from osbert.runs.pretrain.settings import Plan
+from osbert.runs.contract import Notice, Watch
+from osbert.runs.pretrain.events import Measurement, TrainingStart
+from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
 from osbert.training.checkpoint import reason
@@ -33,7 +34,7 @@ from osbert.training.interruption import Interruption, Stopped
 from osbert.training.parallel import Alone
 from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import BEFORE, Metrics, ProgressLine, Unwritten
+from osbert.training.tracking import BEFORE, HELD_OUT, Metrics, Unwritten
 from osbert.training.trainer import Trainer
 
 INPUTS = ("corpus", "tokenizer", "origin")
@@ -43,23 +44,25 @@ OWED = "owed"
 """Whether a look at the held-out text was broken off, in the trainer's memory: it comes first when the run goes on."""
 
 
-class Run:
-    """Trains what a plan says into a folder and tells about it on a console; a wish to stop ends it in good order."""
+class PretrainingRun:
+    """Trains what a plan says into a folder and reports by `watch`; a wish to stop ends it in good order."""
 
-    def __init__(self, plan: Plan, out: Path, console: Console, wish: Interruption, group: Group = ALONE) -> None:
-        """Prepare; nothing is built or written yet. In a group of processes the first one tells and writes for all."""
+    def __init__(self, plan: PretrainPlan, out: Path, watch: Watch, wish: Interruption, group: Group = ALONE) -> None:
+        """Prepare; nothing is built or written yet. In a group of processes the first one writes for all."""
         self.group = group
         self.plan = plan
         self.out = out
         self.folder = RunFolder(out)
-        self.console = console
+        self.watch = watch
         self.wish = wish
         self.notices: list[str] = []
         self.changes: list[str] = []
         """How the settings differ from those with which the run came to an end that it must not come to again."""
+        self.settled = -1
+        """The last step of which all is done and noted: what was measured as well as the weights."""
 
-    def complete(self) -> int:
-        """Begin the run or go on with it, up to its end; return the exit status, 0 unless a signal stopped it.
+    def complete(self) -> bool:
+        """Begin the run or go on with it; return whether it has come to its end, False where a wish stopped it.
 
         Raises UserError when the folder belongs to another run, and when the disk is too full to begin or to end or
         there is too little memory.
@@ -75,11 +78,11 @@ class Run:
                 "again; it goes on from the last checkpoint."
             ) from error
 
-    def _complete(self) -> int:
+    def _complete(self) -> bool:
         if impossible := self._impossible():
             self.group.end(impossible)
         if self.group.first(self._begin):
-            return 0
+            return True
         trainer = self._trainer()
         metrics: Metrics | Unwritten = Unwritten()
         if not self.group.rank:
@@ -95,9 +98,10 @@ class Run:
                 raise self._failed(trainer, str(error)) from error
             raise
         if not trainer.finished or OWED in trainer.memory:
-            return self._stopped(trainer)
+            self._say_stopped(trainer)
+            return False
         self._finish(trainer, metrics)
-        return 0
+        return True
 
     def _impossible(self) -> str:
         """Return why this run cannot be made by several processes, "" if it can."""
@@ -182,53 +186,67 @@ class Run:
                 self._say(remark)
 
     def _loop(self, trainer: Trainer, metrics: Metrics | Unwritten) -> None:
-        every = trainer.settings.evaluate_every
         held_out, before = self.loader.held_out(), self._held_out_before()
-        shown = ProgressLine(
-            self.console, processor=str(trainer.processor), done=trainer.step, steps=trainer.settings.steps
-        )
-        with shown:
-            self._pass_on(trainer)
-            look = partial(self._look, trainer, metrics, shown)
-            owed = trainer.memory.pop(OWED, False)
-            if owed or (before and not trainer.step):
-                look(held_out, before)
-            for progress in () if OWED in trainer.memory else trainer.run():
-                shown.step(progress, metrics.step(progress))
-                due = trainer.finished or (every and progress.step % every == 0)
-                if due:
-                    look(held_out, before)
-                self._pass_on(trainer)
-                if self._stop_wished() and not trainer.finished:
-                    break
-            if OWED in trainer.memory or not trainer.finished:
+        steps = trainer.settings.steps
+        self.watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=steps))
+        self._pass_on(trainer)
+        self.settled = trainer.step
+        if before and not trainer.step:
+            trainer.memory[OWED] = True
+        try:
+            self._steps(trainer, metrics, partial(self._evaluate, trainer, metrics, held_out, before))
+        except KeyboardInterrupt:
+            if trainer.whole and self.settled == trainer.step and self.group.size == 1 and not self.wish.signal:
                 trainer.save()
+            raise
+        if OWED in trainer.memory or not trainer.finished:
+            trainer.save()
         self._pass_on(trainer)
 
-    def _look(
-        self,
-        trainer: Trainer,
-        metrics: Metrics | Unwritten,
-        shown: ProgressLine,
-        held_out: Sequence[Batch],
-        before: Sequence[Batch],
+    def _steps(self, trainer: Trainer, metrics: Metrics | Unwritten, evaluate: Callable[[], None]) -> None:
+        """Take the steps that are left, or as many as come before a wish to stop."""
+        every = trainer.settings.evaluate_every
+        if OWED in trainer.memory:
+            evaluate()
+        for progress in () if OWED in trainer.memory else trainer.run():
+            line = metrics.step(progress)
+            if due := trainer.finished or (every and progress.step % every == 0):
+                trainer.memory[OWED] = True
+            self.settled = trainer.step
+            self.watch(progress)
+            if line is not None:
+                self.watch(Measurement(of="training", values=line))
+            if due:
+                evaluate()
+            self._pass_on(trainer)
+            if self._stop_wished() and not trainer.finished:
+                break
+
+    def _evaluate(
+        self, trainer: Trainer, metrics: Metrics | Unwritten, held_out: Sequence[Batch], before: Sequence[Batch]
     ) -> None:
         """Measure on the held-out text, and on that of the run which this one goes on from.
 
         A wish to stop breaks it off, for it may take as long as many steps; it is then owed. In a group it goes on,
         since all processes must do the same.
         """
+        trainer.memory[OWED] = True
         try:
             with self.wish.at_once() if self.group.size == 1 else contextlib.nullcontext():
                 means = trainer.evaluate(held_out) if self.loader.held else None
                 means_before = trainer.evaluate(before[self.group.rank :: self.group.size]) if before else None
         except Stopped:
-            trainer.memory[OWED] = True
             return
-        if means is not None:
-            shown.held_out(metrics.held_out(trainer.step, means))
-        if means_before is not None:
-            shown.held_out(metrics.held_out(trainer.step, means_before, of=BEFORE), of=BEFORE)
+        self.settled = -1
+        lines = [
+            Measurement(of=of, values=metrics.held_out(trainer.step, found, of=of))
+            for of, found in ((HELD_OUT, means), (BEFORE, means_before))
+            if found is not None
+        ]
+        del trainer.memory[OWED]
+        self.settled = trainer.step
+        for line in lines:
+            self.watch(line)
 
     def _held_out_before(self) -> list[Batch]:
         """Return the batches that the encoder was measured on before; a notice says when there are none."""
@@ -264,13 +282,12 @@ class Run:
             advice += f", or from that of step {whole[-2]:,} if you remove {newest} before"
         return UserError(f"{told} {advice}.")
 
-    def _stopped(self, trainer: Trainer) -> int:
+    def _say_stopped(self, trainer: Trainer) -> None:
         last = max(trainer.checkpoints.steps(), default=0)
         self._say(
             f"Stopped after step {trainer.step:,} of {trainer.settings.steps:,}. "
             f"The same command goes on from step {last:,}."
         )
-        return self.wish.status
 
     def _finish(self, trainer: Trainer, metrics: Metrics | Unwritten) -> None:
         if not trainer.sound:
@@ -311,18 +328,18 @@ class Run:
 
     def _notice(self, message: str) -> None:
         self.notices.append(message)
-        self._say(message)
+        self.watch(Notice(message, warning=True))
 
     def _say(self, message: str) -> None:
-        self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self.watch(Notice(message))
 
 
-def build_learner(plan: Plan) -> Learner:
+def build_learner(plan: PretrainPlan) -> Learner:
     """Return the learner with its first weights: those it goes on from, or fresh ones, which follow from the seed."""
     return first_weights(plan)[0]
 
 
-def first_weights(plan: Plan) -> tuple[Learner, list[str]]:
+def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
     """Return the learner as `build_learner`, and the names of its heads that are fresh."""
     settings = plan.settings
     if plan.origin is not None:

@@ -6,7 +6,8 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ class DataSettings(LoaderSettings):
             raise ValueError(f"long_share is a share from 0 to 1, not {self.long_share}")
 
 
+BASIC = ("objectives", "family")
+"""The settings that decide what further settings there are."""
 TRANSFORMER = "transformer"
 """The family of recipes that name none."""
 
@@ -97,7 +100,7 @@ def table_of(objective: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class PretrainPlan:
     """A run that can begin: its settings resolved and its inputs opened and checked.
 
     `budget`: what a run with `minutes` was given instead of them (see pretrain_budget); it is kept in run.json.
@@ -111,9 +114,11 @@ class Plan:
     origin: Origin | None = None
     """The encoder that is trained further, None for a fresh one."""
     given: frozenset[str] = frozenset()
-    """The settings that the command line has set, by their dotted names."""
+    """The settings laid over the recipe, by their dotted names."""
     remarks: tuple[str, ...] = ()
     """What the user should know of the settings."""
+    begun: float = dataclasses.field(default_factory=time.monotonic)
+    """When its minutes began to count, by the monotonic clock."""
 
     @property
     def objectives(self) -> dict[str, Objective]:
@@ -146,14 +151,14 @@ class Plan:
 
 def read_plan(
     name: str,
-    tokens: Sequence[str],
+    given: Mapping[str, Any] | Iterable[str],
     *,
     corpus: Path,
     out: Path | None = None,
     origin: Path | None = None,
     opening: Opening = CAREFUL,
-) -> Plan:
-    """Return the plan of a run: a recipe's name or path, the settings on the command line, the corpus.
+) -> PretrainPlan:
+    """Return the plan of a run: a recipe's name or path, the settings laid over it, the corpus.
 
     `out`: the run's folder, None when nothing will be written. `origin`: the folder of an encoder that is trained
     further; the model's sizes are then its own, and its recipe serves when `name` is empty.
@@ -165,11 +170,11 @@ def read_plan(
         raise UserError("Name a recipe, such as cpu, or go on from a run with --from.")
     own = "" if name in recipe.packaged() else name  # a recipe that the user wrote, or chose by its path
     name = name or before.recipe()  # type: ignore[union-attr]
-    settings = read_settings(name, tokens, model=None if before is None else before.table(), opening=opening)
-    given = recipe.given(tokens, schema=type(settings))
+    settings = read_settings(name, given, model=None if before is None else before.table(), opening=opening)
+    chosen = recipe.given(given, schema=type(settings))
     remarks: list[str] = []
     if before is not None:
-        optimizer, remarks = before.gentle_rates(settings.optimizer, given | _recipe_settings(own, "optimizer"))
+        optimizer, remarks = before.gentle_rates(settings.optimizer, chosen | _recipe_settings(own, "optimizer"))
         settings = dataclasses.replace(settings, optimizer=optimizer)
     opened = Corpus.open(corpus)
     if out is not None:
@@ -182,13 +187,13 @@ def read_plan(
     else:
         wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
         problems.add(f"{wanted} pieces. Leave it at 0.")
-    plan = Plan(
+    plan = PretrainPlan(
         name=Path(name).stem,
         settings=settings,
         corpus=opened,
         tokenizer=tokenizer,
         origin=before,
-        given=given,
+        given=chosen,
         remarks=tuple(remarks),
     )
     for problem in itertools.chain(
@@ -215,57 +220,50 @@ def _unfit(out: Path, inputs: Mapping[str, Path | None]) -> Iterator[str]:
             yield f"--out and {option} are the same folder, {out}. Choose another one for --out."
 
 
-def split_recipe(words: Sequence[str], *, otherwise: str = "") -> tuple[str, Sequence[str]]:
-    """Return the recipe that the words of a command line begin with, or `otherwise`, and the settings after it."""
-    if words and words[0] and not words[0].startswith("-"):
-        return words[0], words[1:]
-    return otherwise, [word for word in words if word]
-
-
 def read_settings(
-    name: str, tokens: Sequence[str] = (), *, model: Mapping[str, Any] | None = None, opening: Opening = CAREFUL
+    name: str,
+    given: Mapping[str, Any] | Iterable[str] = (),
+    *,
+    model: Mapping[str, Any] | None = None,
+    opening: Opening = CAREFUL,
 ) -> Any:
-    """Return a recipe's settings with those on the command line laid over them, as an instance of its `schema`.
+    """Return a recipe's settings with those `given` by keyword laid over them, as an instance of its `schema`.
 
     `model`: the model's family and table, in place of the recipe's. Objectives of the user's own are imported if they
-    stand on the command line, or if `opening` trusts the recipe's file.
+    are among those given, or if `opening` trusts the recipe's file.
+
+    >>> read_settings("cpu", {"layers": 7}).model.layers
+    7
     """
     table = recipe.read(name)
     if model is not None:
         table = {**table, **model}
-    base, typed = _chosen(table, tokens)
+    given = recipe.words(given)
+    typed = {key: given[key] for key in BASIC if key in given}
+    base = _chosen(table, typed)
     chosen = base.objectives
     try:
-        kind = schema(chosen, family=base.family, trust=typed or opening.trust)
+        kind = schema(chosen, family=base.family, trust=bool(typed) or opening.trust)
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
     except (TypeError, ValueError) as error:
         raise UserError(f"objectives = {list(chosen)} cannot be: {error}") from error
-    # Tables of packaged objectives that the command line has deselected are no mistake.
+    # Tables of packaged objectives that the user has deselected are no mistake.
     others = {*components.names("objectives")} - {table_of(objective) for objective in chosen}
     kept = {key: value for key, value in table.items() if key not in others}
-    return recipe.build(kind, recipe.override(kept, tokens, schema=kind), where=name)
+    return recipe.build(kind, recipe.override(kept, given, schema=kind), where=name)
 
 
-def _chosen(table: Mapping[str, Any], tokens: Sequence[str]) -> tuple[Recipe, bool]:
-    """Return the objectives and the family, which decide what further settings there are.
-
-    The second value says whether the command line names them.
-    """
-    given = [
-        part
-        for place, token in enumerate(tokens)
-        if token.partition("=")[0] in ("--objectives", "--family")
-        for part in tokens[place : place + (1 if "=" in token else 2)]
-    ]
-    base = {name: table[name] for name in ("objectives", "family") if name in table}
-    chosen: Recipe = recipe.build(Recipe, recipe.override(base, given, schema=Recipe), where="The recipe")
+def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
+    """Return the objectives and the family, which decide what further settings there are."""
+    base = {key: table[key] for key in BASIC if key in table}
+    chosen = recipe.build(Recipe, recipe.override(base, given, schema=Recipe), where="The recipe")
     if not chosen.objectives:
         raise UserError('objectives is empty: name at least one, such as objectives = ["mlm"].')
-    return chosen, bool(given)
+    return chosen
 
 
-def _problems(plan: Plan) -> Iterator[str]:
+def _problems(plan: PretrainPlan) -> Iterator[str]:
     """Yield what stands against a run, in words that say what to do."""
     settings, corpus = plan.settings, plan.corpus
     if plan.tokenizer.fingerprint != corpus.fingerprint:
@@ -300,7 +298,7 @@ def _problems(plan: Plan) -> Iterator[str]:
             yield str(error)
 
 
-def _conflicts(plan: Plan) -> Iterator[str]:
+def _conflicts(plan: PretrainPlan) -> Iterator[str]:
     """Yield which objectives and settings undo one another."""
     kinds = {name: type(objective) for name, objective in plan.objectives.items()}
     own = [name for name, kind in kinds.items() if kind.examples is not Objective.examples]

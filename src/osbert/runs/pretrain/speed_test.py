@@ -11,7 +11,7 @@ from osbert.data.step import Cursor
 from osbert.evaluation.speed import training_flops
 from osbert.models.contract import StepSize
 from osbert.runs.pretrain.run import build_learner
-from osbert.runs.pretrain.settings import Plan
+from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.training.distributed import ALONE, Group
 from osbert.training.probe import Speed, loader_speed, probe, resident_memory
 from osbert.training.trainer import Trainer
@@ -30,7 +30,7 @@ class Phase:
     share: float
 
 
-def phases(plan: Plan) -> list[Phase]:
+def phases(plan: PretrainPlan) -> list[Phase]:
     """Return the phases of a run: one, or two when its last steps are on longer sequences."""
     data = plan.settings.data
     short = Phase(length=data.length, share=1 - data.long_share)
@@ -43,7 +43,7 @@ class SpeedTest:
     All processes of a group take part, and take as many steps.
     """
 
-    def __init__(self, plan: Plan, scratch: Path, group: Group = ALONE) -> None:
+    def __init__(self, plan: PretrainPlan, scratch: Path, group: Group = ALONE) -> None:
         """Build the learner; what the test writes goes into the folder `scratch`, which the caller removes."""
         self.memory_before = resident_memory()
         started = time.perf_counter()

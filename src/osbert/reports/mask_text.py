@@ -1,39 +1,27 @@
-"""osbert corpus show --masks: sequences as pretraining sees them, and the rates of the masks, counted and wanted."""
+"""Sequences as pretraining sees them, as text: marks at the masked positions; the masks' rates, counted and wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from osbert.data.corrupt import word_bounds
 from osbert.data.example import Example
-from osbert.data.step import Cursor
-from osbert.errors import UserError
-from osbert.interop.opening import CAREFUL, Opening
+from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import ELSEWHERE, NextSentence
 from osbert.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from osbert.runs.pretrain.settings import Plan
-
-SAMPLED = 2_000
-"""Sequences that the rates are counted over."""
 
 STYLES = {"[MASK]": "bold yellow", "random": "bold red", "same": "bold green"}
 """What stands at a chosen position."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rates:
+class MaskRates:
     """What was counted over some examples; shares are of the chosen positions unless said otherwise."""
 
     length: float
@@ -47,28 +35,6 @@ class Rates:
     """Words of several pieces with some pieces chosen and some not, share of those with any chosen."""
     elsewhere: float | None
     """Second texts that come from elsewhere, share of all sequences; None without next sentences."""
-
-
-def show_masks(
-    console: Console, folder: Path, recipe: str, settings: Sequence[str], *, count: int, opening: Opening = CAREFUL
-) -> None:
-    """Print `count` sequences of a corpus as the recipe and settings would mask them, and the rates over many more.
-
-    Raises UserError for settings that pretraining would refuse, and for objectives without masks.
-    """
-    from osbert.runs.pretrain.settings import read_plan
-
-    plan = read_plan(recipe, settings, corpus=folder, opening=opening)
-    masked = next((part for part in plan.objectives.values() if isinstance(part, MaskedLanguage)), None)
-    if masked is None:
-        raise UserError(f"--masks shows what mlm does, and objectives = {list(plan.objectives)} leaves it out.")
-    examples = list(islice(plan.loader(length=plan.settings.data.length).examples(Cursor()), max(SAMPLED, count)))
-    console.print(_legend())
-    for example in examples[:count]:
-        console.print()
-        console.print(marked(example, masked.name, plan.tokenizer), soft_wrap=True)
-    console.print()
-    console.print(_table(count_rates(examples, masked.name, plan.tokenizer), masked, plan, len(examples)))
 
 
 def marked(example: Example, name: str, tokenizer: Tokenizer) -> Text:
@@ -94,7 +60,7 @@ def marked(example: Example, name: str, tokenizer: Tokenizer) -> Text:
     return text
 
 
-def count_rates(examples: Sequence[Example], name: str, tokenizer: Tokenizer) -> Rates:
+def count_rates(examples: Sequence[Example], name: str, tokenizer: Tokenizer) -> MaskRates:
     """Return the rates that the masks of objective `name` have over examples."""
     tokens = sum(map(len, examples))
     shown = np.concatenate([example.ids[_chosen(example, name)] for example in examples])
@@ -102,7 +68,7 @@ def count_rates(examples: Sequence[Example], name: str, tokenizer: Tokenizer) ->
     mask, same = shown == tokenizer.mask, shown == labels
     cut = np.concatenate([_cut(example, name) for example in examples])
     elsewhere = [example.targets["nsp"].labels[0] == ELSEWHERE for example in examples if "nsp" in example.targets]
-    return Rates(
+    return MaskRates(
         length=tokens / len(examples),
         chosen=len(labels) / tokens,
         mask=float(mask.mean()),
@@ -111,6 +77,32 @@ def count_rates(examples: Sequence[Example], name: str, tokenizer: Tokenizer) ->
         cut=float(cut.mean()) if len(cut) else 0.0,
         elsewhere=float(np.mean(elsewhere)) if elsewhere else None,
     )
+
+
+def legend() -> Text:
+    """Return what the marks mean."""
+    parts: Iterable[tuple[str, str]] = (
+        ("[MASK]←true piece", STYLES["[MASK]"]),
+        ("random←true piece", STYLES["random"]),
+        ("same←same", STYLES["same"]),
+    )
+    text = Text("At the positions to predict, what the model sees ← what it must say: ")
+    for place, (words, style) in enumerate(parts):
+        text.append(", " if place else "").append(words, style=style)
+    return text.append(". A dot joins the pieces of a word.")
+
+
+def rates_table(rates: MaskRates, objectives: Mapping[str, Objective], *, title: str, length: int) -> Table:
+    """Return the rates beside those that the objectives are set to. `length`: most tokens in a sequence."""
+    table = Table(title=title, title_justify="left")
+    table.caption = Text("The share of chosen positions is rounded to whole pieces in each sequence.", style="dim")
+    table.caption_justify = "left"
+    table.add_column("rate")
+    table.add_column("counted", justify="right")
+    table.add_column("wanted", justify="right")
+    for row in _rows(rates, objectives, length):
+        table.add_row(*row)
+    return table
 
 
 def _chosen(example: Example, name: str) -> np.ndarray:
@@ -142,38 +134,15 @@ def _labels(example: Example) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(map(str, target.labels.tolist()))
 
 
-def _legend() -> Text:
-    parts: Iterable[tuple[str, str]] = (
-        ("[MASK]←true piece", STYLES["[MASK]"]),
-        ("random←true piece", STYLES["random"]),
-        ("same←same", STYLES["same"]),
-    )
-    text = Text("At the positions to predict, what the model sees ← what it must say: ")
-    for place, (words, style) in enumerate(parts):
-        text.append(", " if place else "").append(words, style=style)
-    return text.append(". A dot joins the pieces of a word.")
-
-
-def _table(rates: Rates, masked: MaskedLanguage, plan: Plan, count: int) -> Table:
-    table = Table(title=f"Masks of {plan.name}, {count:,} sequences", title_justify="left")
-    table.caption = Text("The share of chosen positions is rounded to whole pieces in each sequence.", style="dim")
-    table.caption_justify = "left"
-    table.add_column("rate")
-    table.add_column("counted", justify="right")
-    table.add_column("wanted", justify="right")
-    for row in _rows(rates, masked, plan):
-        table.add_row(*row)
-    return table
-
-
-def _rows(rates: Rates, masked: MaskedLanguage, plan: Plan) -> Iterator[tuple[str, str, str]]:
+def _rows(rates: MaskRates, objectives: Mapping[str, Objective], length: int) -> Iterator[tuple[str, str, str]]:
+    masked = next(part for part in objectives.values() if isinstance(part, MaskedLanguage))
     limit = f", at most {masked.limit} a sequence" if masked.limit else ""
-    yield "tokens a sequence, mean", f"{rates.length:.1f}", f"at most {plan.settings.data.length}"
+    yield "tokens a sequence, mean", f"{rates.length:.1f}", f"at most {length}"
     yield "chosen, of all tokens", f"{rates.chosen:.2%}", f"{masked.rate:.2%}{limit}"
     yield "  shown as [MASK]", f"{rates.mask:.2%}", f"{masked.mask:.2%}"
     yield "  shown as a random piece", f"{rates.random:.2%}", f"{masked.random:.2%}"
     yield "  shown as it is", f"{rates.same:.2%}", f"{max(0.0, 1 - masked.mask - masked.random):.2%}"
     yield "words cut: chosen in part", f"{rates.cut:.2%}", "any" if masked.unit == "pieces" else "0.00%"
     if rates.elsewhere is not None:
-        nsp = next(part for part in plan.objectives.values() if isinstance(part, NextSentence))
+        nsp = next(part for part in objectives.values() if isinstance(part, NextSentence))
         yield "second texts from elsewhere", f"{rates.elsewhere:.2%}", f"{nsp.random:.2%}"

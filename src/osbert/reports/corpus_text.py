@@ -1,0 +1,86 @@
+"""A corpus as text: its report as a table, and the first sentences of some documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from osbert.corpus.shards import Corpus
+from osbert.text.document import Document
+from osbert.text.tokenizer import Tokenizer
+
+SAMPLE = 3
+"""Documents that are shown unless more are wanted."""
+SENTENCES = 3
+"""Sentences that are shown of a document."""
+PIECES = 60
+"""Pieces that are shown of a sentence."""
+
+
+def report_text(folder: Path, report: Mapping[str, Any]) -> Group:
+    """Return the report of a corpus as a table, with its warnings and the first repairs below."""
+    table = Table(title=f"Corpus {folder}", show_header=False, title_justify="left")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right")
+    for name, value in _rows(report):
+        table.add_row(name, value)
+    warnings = [Text(f"warning: {warning}", style="yellow") for warning in report["warnings"]]
+    return Group(table, *warnings, *(Text(f"  {place}", style="dim") for place in report["repairs"]["examples"]))
+
+
+def sample_text(corpus: Corpus, tokenizer: Tokenizer, count: int = SAMPLE) -> Iterator[Text]:
+    """Yield lines that show the first sentences of documents from `count` places."""
+    for document in _sample(corpus, count):
+        yield Text()
+        for first, last in islice(zip(document.sentences, document.sentences[1:]), SENTENCES):
+            yield _marked(document.ids[first:last], tokenizer)
+        if len(document.sentences) - 1 > SENTENCES:
+            yield Text(f"(of {len(document.sentences) - 1:,} sentences, {len(document):,} tokens)", style="dim")
+
+
+def _sample(corpus: Corpus, count: int) -> Iterator[Document]:
+    """Yield documents from `count` places spread evenly over the corpus; fewer when it has fewer blocks."""
+    blocks = corpus.blocks(max(1, min(4096, corpus.tokens // count)))
+    places = sorted({number * len(blocks) // count for number in range(count)})
+    for place in places:
+        found = corpus.read(blocks[place])
+        # The first of a block is mostly the end of a document that began before it; the next one begins here.
+        yield found[0 if place == 0 else min(1, len(found) - 1)]
+
+
+def _marked(ids: Iterable[int], tokenizer: Tokenizer) -> Text:
+    """Return pieces as text in which a dot joins each continuing piece to the one before it."""
+    text = Text()
+    for place, index in enumerate(ids):
+        if place == PIECES:
+            text.append(" ...", style="dim")
+            break
+        piece = tokenizer.vocabulary[index]
+        if tokenizer.continuation[index]:
+            text.append("·", style="bold red").append(piece.removeprefix("##"))
+        else:
+            text.append(f" {piece}" if place else piece)
+    return text
+
+
+def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    fate = "dropped" if report["deduplicated"] else "kept"
+    for name in ("documents", "sentences", "tokens"):
+        yield name, f"{report[name]:,}"
+    yield "words and signs", f"{report['words']:,}"
+    yield "tokens a word", f"{report['tokens_per_word']:.3f}"
+    yield "[UNK] rate", f"{report['unknown_rate']:.3%} of words ({report['unknown']:,})"
+    yield "duplicate lines", f"{report['duplicate_lines']:,} of {report['lines']:,}, {fate}"
+    yield "duplicate documents", f"{report['duplicate_documents']:,}, {fate}"
+    if "left_out" in report:
+        counts = [f"{count:,} by {name.replace('_', ' ')}" for name, count in report["left_out"].items()]
+        yield "documents left out", ", ".join(counts) or "none"
+    yield "text read", f"{report['text_bytes'] / 1e6:,.1f} MB in {report['inputs']:,} file(s)"
+    yield "on disk", f"{report['bytes_on_disk'] / 1e6:,.1f} MB"
+    yield "time", f"{report['seconds']:,.1f} s, {report['megabytes_per_second']:.1f} MB/s"

@@ -1,0 +1,93 @@
+"""The benchmark of pretraining: how fast a recipe trains here, and how near that is to what the machine can do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from osbert import __version__
+from osbert.errors import UserError
+from osbert.evaluation.speed import FORMULA, peak
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.runs import bench_corpus
+from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
+from osbert.runs.pretrain.speed_test import SpeedTest, phases
+from osbert.training.processor import choose
+
+RECIPES = {"cpu": "cpu", "cuda": "bert-base"}
+"""What is measured unless a recipe is given, by kind of device."""
+VOCABULARY = 30_522
+"""Pieces of the made-up corpus, as many as published BERT has."""
+LOADING = 0.15
+"""Share of the time in which the loader runs by itself."""
+
+
+def measure_speed(
+    recipe: str = "",
+    settings: Mapping[str, Any] | None = None,
+    *,
+    corpus: Path | None = None,
+    seconds: float = 20.0,
+    opening: Opening = CAREFUL,
+) -> dict[str, Any]:
+    """Return the figures of pretraining by a recipe, measured in about so many seconds; nothing of it stays.
+
+    `corpus`: None for one of made-up words. Tokens a second, FLOPs, memory in bytes, and what the loader gives by
+    itself, for each phase of the run. Raises UserError for what pretraining would refuse.
+    """
+    if seconds <= 0:
+        raise UserError(f"--seconds must be above 0, not {seconds:g}.")
+    name, settings = recipe or RECIPES[choose().device.type], settings or {}
+    vocabulary = read_settings(name, settings, opening=opening).model.vocabulary or VOCABULARY
+    with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:
+        if corpus is None:
+            corpus = bench_corpus.synthetic_corpus(Path(folder) / "text", vocabulary=vocabulary).folder
+        plan = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run", opening=opening)
+        return _figures(plan, Path(folder) / "run", seconds=seconds)
+
+
+def _figures(plan: PretrainPlan, scratch: Path, *, seconds: float) -> dict[str, Any]:
+    training = plan.settings.training
+    processor = choose(training.device, training.precision)
+    most = peak(processor)
+    test = SpeedTest(plan, scratch)
+    parts = phases(plan)
+    each = seconds / len(parts)
+    return {
+        "osbert": __version__,
+        "torch": torch.__version__,
+        "recipe": plan.name,
+        "objectives": list(plan.objectives),
+        "parameters": test.parameters,
+        "processor": str(processor),
+        "threads": torch.get_num_threads(),
+        "peak_flops": most.flops,
+        "peak_source": most.source,
+        "formula": FORMULA,
+        "memory_before": test.memory_before,
+        "batch": plan.settings.data.batch,
+        "phases": [_phase(test, phase.length, seconds=each, peak_flops=most.flops) for phase in parts],
+    }
+
+
+def _phase(test: SpeedTest, length: int, *, seconds: float, peak_flops: float) -> dict[str, Any]:
+    ceiling = test.loader_tokens_per_second(length, seconds=seconds * LOADING)
+    speed = test.speed(length, seconds=seconds * (1 - LOADING))
+    flops = test.flops_per_token(length)
+    return {
+        "length": length,
+        "tokens_per_second": speed.tokens_per_second,
+        "median_step_seconds": speed.median_seconds,
+        "step_tokens": speed.step_tokens,
+        "steps": speed.steps,
+        "extrapolated": speed.extrapolated,
+        "flops_per_token": flops,
+        "share_of_peak": flops * speed.tokens_per_second / peak_flops,
+        "memory": speed.memory,
+        "loader_tokens_per_second": ceiling,
+        "loader_share": speed.loader_share,
+    }

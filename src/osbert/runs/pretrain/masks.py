@@ -1,0 +1,59 @@
+"""Sequences of a corpus as pretraining by a recipe would see them, to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from osbert.data.example import Example
+from osbert.data.step import Cursor
+from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.objectives.mlm import MaskedLanguage
+from osbert.reports.mask_text import count_rates, legend, marked, rates_table
+from osbert.runs.pretrain.settings import PretrainPlan, read_plan
+
+SAMPLED = 2_000
+"""Sequences that rates are counted over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskSample:
+    """The first sequences of a run, masked by the objective called `objective`."""
+
+    plan: PretrainPlan
+    objective: str
+    examples: list[Example]
+
+    def text(self, count: int) -> Iterator[Text | Table]:
+        """Yield `count` sequences as the model sees them, and a table of the rates over all."""
+        plan, tokenizer = self.plan, self.plan.tokenizer
+        yield legend()
+        for example in self.examples[:count]:
+            yield Text()
+            yield marked(example, self.objective, tokenizer)
+        yield Text()
+        rates = count_rates(self.examples, self.objective, tokenizer)
+        title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
+        yield rates_table(rates, plan.objectives, title=title, length=plan.settings.data.length)
+
+
+def sample_masks(
+    corpus: Path, recipe: str, settings: Mapping[str, Any], *, least: int = SAMPLED, opening: Opening = CAREFUL
+) -> MaskSample:
+    """Return sequences of a corpus as a recipe and settings would mask them: `least`, and as many as rates need.
+
+    Raises UserError for settings that pretraining would refuse, and for objectives without masks.
+    """
+    plan = read_plan(recipe, settings, corpus=corpus, opening=opening)
+    masked = next((part for part in plan.objectives.values() if isinstance(part, MaskedLanguage)), None)
+    if masked is None:
+        raise UserError(f"--masks shows what mlm does, and objectives = {list(plan.objectives)} leaves it out.")
+    stream = plan.loader(length=plan.settings.data.length).examples(Cursor())
+    return MaskSample(plan=plan, objective=masked.name, examples=list(islice(stream, max(SAMPLED, least))))

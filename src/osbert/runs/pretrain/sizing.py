@@ -1,0 +1,246 @@
+"""How large a model to train in the minutes and on the text at hand: sizes are compared, the best gets a recipe."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from osbert import recipe
+from osbert.errors import UserError
+from osbert.evaluation.expected import AS_NEW, USELESS
+from osbert.evaluation.speed import PEAKS
+from osbert.files import is_stream, writing_output
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.lock import claim
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.pretrain import plan_sizes
+from osbert.runs.pretrain.plan_sizes import Size, SizeEstimate, SizeLimits, SizeSample
+from osbert.runs.pretrain.settings import PretrainPlan, read_plan
+from osbert.training import probe
+
+RECIPES = {"cpu": "cpu", "cuda": "bert-fast"}
+"""The recipe whose size is varied unless another is given, by the kind of device that is planned for."""
+ASSUMED_GPU, ASSUMED_SHARE = "H100", 0.35
+"""What is planned for with --gpu where there is none: its published peak, and the share of it that training reaches
+at a width of 768 or more; narrower models reach less, in proportion."""
+OURS = "# `osbert plan` may write this file anew as long as nobody has changed it ({})."
+"""The first line of a recipe, with a hash of what follows."""
+LOADING = 0.1
+"""Share of the test's time in which the loader runs by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeRequest:
+    """What to plan for; nothing is opened yet.
+
+    `recipe` and `settings`: as for pretraining, their size is varied; "" for one that suits the device. `minutes` that
+    pretraining may take. `gpu`: plan for the GPU of this machine, or for an assumed one if it has none. `seconds` that
+    the test of the speed takes.
+    """
+
+    recipe: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    corpus: Path
+    minutes: float
+    gpu: bool = False
+    seconds: float = 20.0
+    opening: Opening = CAREFUL
+
+    @property
+    def name(self) -> str:
+        """Return the recipe whose size is varied."""
+        return self.recipe or RECIPES["cuda" if self.gpu else "cpu"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeComparison:
+    """What the minutes buy, size by size, and the `best` of the estimates. `absent`: the device is not here."""
+
+    request: SizeRequest
+    plan: PretrainPlan
+    absent: bool
+    estimates: Sequence[SizeEstimate]
+    best: SizeEstimate
+
+
+def plan_size(request: SizeRequest, *, out: Path, watch: Watch = ignore) -> SizeComparison:
+    """Compare sizes of a model, and write a recipe for the best of them into the file `out`.
+
+    `watch` gets the comparison itself, and Notice. Raises UserError for a file that this did not write, and where no
+    size fits into the memory or there is no time to train.
+    """
+    for name, value in (("minutes", request.minutes), ("seconds", request.seconds)):
+        if not 0 < value < float("inf"):
+            raise UserError(f"--{name} must be above 0, not {value:g}.")
+    with claim(out) as place:
+        check_out(place)
+        with tempfile.TemporaryDirectory(prefix="osbert-plan-") as folder:
+            found = compare_sizes(request, Path(folder) / "run", watch)
+        watch(found)
+        for remark in remarks(found):
+            watch(Notice(remark))
+        write_recipe(found, place)
+    return found
+
+
+def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> SizeComparison:
+    """Return what the minutes buy, size by size: measured for so many seconds in the folder `run`, or assumed."""
+    plan = read_plan(request.name, request.settings, corpus=request.corpus, out=run, opening=request.opening)
+    device, absent = planned_device(plan.settings.training.device, gpu=request.gpu)
+    plan = replace(plan, settings=replace(plan.settings, training=replace(plan.settings.training, device=device)))
+    kind = device.partition(":")[0]
+    sizes = plan_sizes.candidates(plan, kind)
+    process = probe.resident_memory() if kind == "cpu" else 0
+    ceiling = plan_sizes.loader_ceiling(plan, seconds=request.seconds * LOADING)
+    limits = SizeLimits(seconds=60 * request.minutes, loader=ceiling, process=process)
+    if absent:
+        samples = assumed(sizes)
+    else:
+        watch(Notice(f"Training a few sizes for {request.seconds:g} s in all, to see how fast this machine is."))
+        samples = plan_sizes.measure(to_measure(sizes, kind), run, seconds=request.seconds * (1 - LOADING))
+    estimates = [plan_sizes.estimate(size, samples, limits) for size in sizes]
+    best = choose(estimates, available_memory(kind, absent=absent))
+    return SizeComparison(request=request, plan=plan, absent=absent, estimates=estimates, best=best)
+
+
+def planned_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
+    """Return the device to plan for, and whether this machine lacks it; `wanted` is what training.device says.
+
+    Raises UserError when --gpu and training.device differ.
+    """
+    if wanted == "auto":
+        wanted = "cuda" if gpu else "cpu"
+    elif gpu and not wanted.startswith("cuda"):
+        raise UserError(f"--gpu plans for a GPU, but training.device is {wanted}. Leave one of them out.")
+    return wanted, wanted.startswith("cuda") and not torch.cuda.is_available()
+
+
+def to_measure(sizes: Sequence[Size], kind: str) -> list[Size]:
+    """Return the sizes to train for some seconds; when none of the usual ones is there, the smallest."""
+    return [size for size in sizes if (size.sizes.layers, size.sizes.width) in plan_sizes.MEASURED[kind]] or list(
+        sizes[:1]
+    )
+
+
+def assumed(sizes: Sequence[Size]) -> list[SizeSample]:
+    """Return samples of a GPU that is not here: a share of its published peak, and activations in bf16."""
+    return [
+        SizeSample(
+            size=size,
+            flops_per_second=PEAKS[ASSUMED_GPU] * ASSUMED_SHARE * min(1.0, size.sizes.width / 768),
+            memory=plan_sizes.counted_memory(size, half=True),
+        )
+        for size in sizes
+    ]
+
+
+def available_memory(kind: str, *, absent: bool) -> float:
+    """Return the bytes of memory that a run could use; those of an 80 GB card when the GPU is not here."""
+    if absent:
+        return 80e9
+    if kind == "cuda":
+        return torch.cuda.mem_get_info()[1]
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def choose(estimates: Sequence[SizeEstimate], memory: float) -> SizeEstimate:
+    """Return the size with the lowest expected loss among those that fit into so many bytes of memory.
+
+    Where that one would see its text too often to learn from it, it is the smallest: more weights would only learn the
+    text by heart, which the expected loss does not know.
+
+    Raises UserError when none fits, and when there is no time to train.
+    """
+    fitting = [row for row in estimates if row.memory <= memory]
+    if not fitting:
+        least = min(row.memory for row in estimates)
+        raise UserError(
+            f"Not even the smallest size fits: it takes {least / 1e9:,.1f} GB of memory, and there are "
+            f"{memory / 1e9:,.1f} GB. Give a smaller --data.batch, or --micro-tokens."
+        )
+    if not fitting[0].tokens:
+        raise UserError("The time is too short: beginning a run and ending it take about 15 s. Give more --minutes.")
+    best = min(fitting, key=lambda row: row.loss.middle)
+    return min(fitting, key=lambda row: row.size.parameters) if best.epochs > USELESS else best
+
+
+def remarks(found: SizeComparison) -> Iterator[str]:
+    """Yield what stands under a table of the sizes: what the figures are, and whether the text suffices."""
+    best, plan = found.best, found.plan
+    guessing = plan.corpus.unigram_entropy
+    if found.absent:
+        yield (
+            "There is no GPU here, so nothing of this is measured but the loader: "
+            f"{ASSUMED_SHARE:.0%} of the published peak of an {ASSUMED_GPU} is assumed, and less for models narrower "
+            "than 768."
+        )
+    else:
+        yield "~ is worked out from the sizes that were trained; memory and disk are for the whole run."
+    yield (
+        "Loss: the cross-entropy to expect on held-out masked pieces, in nats; guessing without context has "
+        f"{guessing:.2f}. A rough guide, fitted to short runs of the recipe cpu on two CPU cores; far from those it is "
+        "a guess."
+    )
+    if best.loss.middle >= guessing:
+        yield "No size learns more than guessing in this time on this text: give more --minutes, or more text."
+    if best.epochs <= AS_NEW:
+        return
+    wanted = best.tokens / AS_NEW
+    size = wanted * plan.corpus.report["text_bytes"] / plan.corpus.tokens
+    enough = f"With {short(wanted)} tokens, about {short(size)}B of text, it would be seen {AS_NEW} times"
+    if best.epochs > USELESS:
+        yield (
+            f"The corpus is too small: it would be seen {best.epochs:,.0f} times, and from about {USELESS} on "
+            f"repeating it teaches next to nothing, so the smallest size is taken. {enough}."
+        )
+    else:
+        yield f"The corpus would be seen {best.epochs:,.0f} times. {enough}, which is nearly as good as new text."
+
+
+def write_recipe(found: SizeComparison, out: Path) -> None:
+    """Write the recipe of the best size: the recipe and settings that were varied, its size and device, the minutes."""
+    request, best = found.request, found.best
+    chosen = best.size.plan.settings
+    table: dict[str, Any] = recipe.override(recipe.read(request.name), request.settings, schema=type(chosen))
+    table = {**table, "minutes": float(request.minutes)}
+    sizes = table.setdefault("model", {})
+    if (sizes.get("layers"), sizes.get("width")) != (chosen.model.layers, chosen.model.width):
+        sizes.pop("feedforward", None)
+    sizes.update({name: getattr(chosen.model, name) for name in ("layers", "width", "heads")})
+    table.setdefault("optimizer", {})["learning_rate"] = chosen.optimizer.learning_rate
+    table.setdefault("training", {}).pop("steps", None)
+    table["training"]["device"] = chosen.training.device
+    text = f"# {Path(request.name).stem} as {best.size.name}, "
+    text += f"which `osbert plan` found best for {request.minutes:g} minutes.\n"
+    text += recipe.dump(table)
+    with writing_output(out) as path:
+        path.write_text(f"{OURS.format(_seal(text))}\n{text}", encoding="utf-8", newline="")
+
+
+def check_out(out: Path) -> None:
+    """Raise UserError when what is at `out` is not a recipe that `write_recipe` wrote and nobody changed."""
+    if out.is_dir():
+        raise UserError(f"{out}: this is a folder, and a file is to be written. Give another --out.")
+    if out.exists() and not is_stream(out):
+        first, _, text = out.read_text(encoding="utf-8", errors="replace").partition("\n")
+        if first != OURS.format(_seal(text)):
+            raise UserError(f"{out} is there already, and is not as `osbert plan` wrote it. Give another --out.")
+
+
+def _seal(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def short(number: float) -> str:
+    """Return a number in three digits: 950, "1.49M", "12.3G"."""
+    for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{letter}" if number < 999.5 * unit else f"{number / unit:.0f}{letter}"
+    return f"{number:.0f}"

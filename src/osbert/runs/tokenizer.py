@@ -1,0 +1,235 @@
+"""A vocabulary as functions: texts or files in, a tokenizer folder out, to be trained or extended."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from osbert.errors import UserError
+from osbert.files import refuse_foreign
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokenizer
+from osbert.lock import claim
+from osbert.reading.documents import Reading, probe, read_input
+from osbert.reading.encodings import Errors
+from osbert.reading.inputs import OpenInput, Repairs, find_inputs, kind_of
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.text.extend import extended
+from osbert.text.tokenizer import Tokenizer
+from osbert.text.train import WordCounter, check_settings, learn
+from osbert.text.wordpiece import WordPiece
+
+LENGTH = 512
+"""Pieces that other programs are told a sequence may have: BERT's longest."""
+OTHERS = {"run.json": "a run", "config.json": "a model", "corpus.json": "a corpus", "building.json": "a corpus"}
+"""Files of folders that go with one tokenizer and would not fit another, and what these folders are."""
+LONGEST_PATH = 4096
+"""Characters of a path at most; a longer string is a text."""
+
+Texts: TypeAlias = str | Path | Iterable[str | Path]
+"""Files and folders, or texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSettings:
+    """How files of text are read."""
+
+    field: str = "text"
+    """The field of a JSON line, or the column of a Parquet file, that holds the text."""
+    encoding: str = "utf-8"
+    """The encoding of text and JSON files."""
+    errors: Errors = "strict"
+    """Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted."""
+
+    @property
+    def reading(self) -> Reading:
+        """Return how files are read."""
+        return Reading(field=self.field, encoding=self.encoding, errors=self.errors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularySettings(FileSettings):
+    """What a vocabulary is trained by."""
+
+    vocabulary: int = 30522
+    """Pieces to learn, the five special ones among them."""
+    lowercase: bool = True
+    """Take capitals for small letters and strip accents; --no-lowercase keeps both."""
+    alphabet: int = 1000
+    """Most characters besides Chinese ones; words with rarer characters become [UNK]."""
+    minimum: int = 2
+    """Occurrences that a pair of pieces must have to become one piece."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtensionSettings(FileSettings):
+    """What a vocabulary is extended by."""
+
+    pieces: int = 1000
+    """Most pieces to add."""
+    minimum: int = 10
+    """Occurrences that a word must have to be added."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyProgress:
+    """How far a vocabulary is: bytes of the files that were read, of `total`; 0 of 0 for texts in memory."""
+
+    phase: Literal["counting words", "learning pieces"]
+    done: int = 0
+    total: int = 0
+
+    def __str__(self) -> str:
+        """Return it for people, so that `watch=print` is readable."""
+        return f"{self.phase}: {self.done / self.total:.0%}" if self.total else self.phase
+
+
+def train_tokenizer(
+    texts: Texts, *, out: Path, settings: VocabularySettings | None = None, watch: Watch = ignore
+) -> Tokenizer:
+    """Train a WordPiece vocabulary into the folder `out`, and return its tokenizer.
+
+    `texts`: files and folders, or texts, as the first one says: a Path or the name of a file that exists is a file. The
+    same text gives the same vocabulary, byte for byte. `watch` gets VocabularyProgress and Notice. Raises UserError for
+    what cannot be read, all of it at once, and for an `out` that holds something else.
+    """
+    settings, begin = settings or VocabularySettings(), time.monotonic()
+    size, minimum = settings.vocabulary, settings.minimum
+    with claim(out):
+        _check_out(out)
+        check_settings(vocabulary=size, alphabet=settings.alphabet, minimum=minimum)
+        counter = WordCounter(lowercase=settings.lowercase)
+        repairs = _count(counter, texts, out, settings, watch)
+        words = counter.words()
+        watch(VocabularyProgress(phase="learning pieces"))
+        pieces = learn(words, vocabulary=size, alphabet=settings.alphabet, minimum=minimum)
+        tokenizer = Tokenizer(pieces, lowercase=settings.lowercase)
+        write_tokenizer(tokenizer, out, length=LENGTH)
+    if len(pieces) < size:
+        watch(Notice(f"{size:,} pieces were requested, but no further pair of pieces occurs {minimum:,} times."))
+    _report(repairs, counter, watch)
+    watch(Notice(f"fingerprint {tokenizer.fingerprint}"))
+    read = f"{words.total() + counter.forgotten:,} words ({len(words):,} different)"
+    watch(Notice(f"{out}: {len(pieces):,} pieces learnt from {read} in {time.monotonic() - begin:.1f} s"))
+    return tokenizer
+
+
+def extend_tokenizer(
+    folder: Path,
+    texts: Texts,
+    *,
+    out: Path,
+    settings: ExtensionSettings | None = None,
+    opening: Opening = CAREFUL,
+    watch: Watch = ignore,
+) -> Tokenizer:
+    """Extend a vocabulary for texts of another domain into the folder `out`, and return its tokenizer.
+
+    Words that the tokenizer in `folder` cuts to pieces, and that save the most tokens, are added behind the old pieces,
+    which keep their ids. The rest is as with `train_tokenizer`.
+    """
+    settings = settings or ExtensionSettings()
+    with claim(out):
+        _check_out(out)
+        if out.resolve() in (folder.resolve(), folder.resolve().parent if folder.is_file() else None):
+            raise UserError(f"{out} holds the vocabulary to extend, which stays as it is. Give another --out.")
+        old = read_tokenizer(folder, opening)
+        counter = WordCounter(lowercase=old.lowercase, strip_accents=old.strip_accents)
+        repairs = _count(counter, texts, out, settings, watch)
+        words = counter.words()
+        new = extended(old, words, pieces=settings.pieces, minimum=settings.minimum)
+        write_tokenizer(new, out, length=LENGTH)
+    _report(repairs, counter, watch)
+    added = new.vocabulary[len(old) :]
+    before, after = (_tokens(tokenizer, words) for tokenizer in (old, new))
+    pieces = f"{len(added):,} piece{'' if len(added) == 1 else 's'}"
+    watch(Notice(f"{pieces} added to {len(old):,}, among them: {', '.join(added[:10])}"))
+    fewer = f"({1 - after / before:.1%} fewer)"
+    watch(Notice(f"{out}: these texts had {before:,} tokens and have {after:,} now {fewer}"))
+    return new
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a folder that a vocabulary must not be written into."""
+    for name, what in OTHERS.items():
+        if (out / name).is_file():
+            raise UserError(
+                f"{out}: {name} says that this folder is {what}, which has its tokenizer. Give another --out."
+            )
+    refuse_foreign(out, "a tokenizer", WRITTEN)
+
+
+def _count(counter: WordCounter, texts: Texts, out: Path, settings: FileSettings, watch: Watch) -> Repairs:
+    """Count the words of all texts; return what was repaired in their files."""
+    repairs = Repairs()
+    files, texts = _told_apart(texts)
+    if files:
+        texts = _read(files, out, settings.reading, repairs, watch)
+    else:
+        watch(VocabularyProgress(phase="counting words"))
+    for text in texts:
+        counter.add(text)
+    return repairs
+
+
+def _told_apart(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
+    """Return files, or texts, whichever the first of them is."""
+    if isinstance(texts, str | Path):
+        return [texts], ()
+    rest = iter(texts)
+    first = next(rest, None)
+    if first is None:
+        raise UserError("There is no text to learn a vocabulary from: the list is empty.")
+    everything = itertools.chain([first], rest)
+    if isinstance(first, Path) or _is_file(first):
+        return list(everything), ()
+    return [], (str(text) for text in everything)
+
+
+def _is_file(text: str) -> bool:
+    """Return whether a string is the name of a file or folder that exists, or looks like that of a missing file."""
+    if len(text) > LONGEST_PATH or "\n" in text:
+        return False
+    return Path(text).exists() or (not any(map(str.isspace, text)) and kind_of(text) is not None)
+
+
+def _read(files: Sequence[Path | str], out: Path, reading: Reading, repairs: Repairs, watch: Watch) -> Iterator[str]:
+    """Yield the text of all files, chunk by chunk.
+
+    They are opened once before, so that the mistakes in all of them are reported at once.
+    """
+    inputs = find_inputs(files, without=out)
+    probe(inputs, reading)
+    total, before = sum(source.size for source in inputs), 0
+    for source in inputs:
+        opened = OpenInput(source, repairs=repairs)
+        for chunk in read_input(opened, reading):
+            yield chunk.text
+            watch(VocabularyProgress(phase="counting words", done=before + opened.position(), total=total))
+        before += source.size
+        watch(VocabularyProgress(phase="counting words", done=before, total=total))
+
+
+def _tokens(tokenizer: Tokenizer, words: Mapping[str, int]) -> int:
+    cut = WordPiece(tokenizer.vocabulary, unknown=tokenizer.unknown).cut
+    return sum(count * len(cut(word)) for word, count in words.items())
+
+
+def _report(repairs: Repairs, counter: WordCounter, watch: Watch) -> None:
+    counts = {
+        "byte-order marks removed": repairs.boms,
+        "runs of bad bytes replaced": repairs.replaced,
+        "records without usable text left out": repairs.records,
+        "files without any text": repairs.empty,
+        "files in archives with an unknown ending left out": repairs.skipped,
+        "occurrences of rare words forgotten to bound the memory": counter.forgotten,
+    }
+    for what, count in counts.items():
+        if count:
+            watch(Notice(f"{count:,} {what}", warning=True))
+    for example in repairs.examples:
+        watch(Notice(f"  {example}", warning=True))

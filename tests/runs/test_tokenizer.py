@@ -1,0 +1,79 @@
+"""Vocabularies trained and extended from Python: texts or files, events and no output."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import osbert
+from osbert.errors import UserError
+from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.runs.contract import Notice
+from osbert.runs.tokenizer import VocabularyProgress
+
+TEXT = "The lower the lowest, the newer the newest: wider widest low new wide.\n"
+
+
+def test_texts_and_files_give_the_same_vocabulary(tmp_path: Path, monkeypatch, capfd) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(TEXT * 3)
+    Path("folder").mkdir()
+    Path("folder", "b.txt").write_text(TEXT * 3)
+    sources: list[Any] = [[TEXT] * 3, iter([TEXT] * 3), "a.txt", Path("a.txt"), ["a.txt"], [Path("a.txt")], "folder"]
+    made = [osbert.train_tokenizer(one, out=f"out-{n}", vocabulary=45) for n, one in enumerate(sources)]
+    assert len({tokenizer.fingerprint for tokenizer in made}) == 1
+    assert read_tokenizer(tmp_path / "out-0") == made[0]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_events_tell_how_far_it_is_and_how_it_ended(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT * 3)
+    events: list[Any] = []
+    tokenizer = osbert.train_tokenizer(tmp_path / "a.txt", out=tmp_path / "out", vocabulary=45, watch=events.append)
+    progress = [event for event in events if isinstance(event, VocabularyProgress)]
+    assert progress[-2].done == progress[-2].total == (tmp_path / "a.txt").stat().st_size
+    assert progress[-1].phase == "learning pieces"
+    notices = [str(event) for event in events if isinstance(event, Notice)]
+    assert notices[0] == f"fingerprint {tokenizer.fingerprint}" and "45 pieces learnt from 48 words" in notices[1]
+
+
+def test_mistakes_are_user_errors(tmp_path: Path) -> None:
+    for texts, settings, words in (
+        (["missing.txt"], {}, "there is no such file"),
+        ("missing", {}, "there is no such file"),
+        ([], {}, "the list is empty"),
+        ([TEXT], {"vocabluary": 45}, "Did you mean 'vocabulary'"),
+        ([TEXT], {"vocabulary": "45"}, "must be integer, not '45'"),
+        ([TEXT], {"vocabulary": 3}, "has no room for pieces"),
+    ):
+        with pytest.raises(UserError, match=words):
+            osbert.train_tokenizer(texts, out=tmp_path / "out", **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_leaves_no_folder(tmp_path: Path) -> None:
+    def interrupt(event: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        osbert.train_tokenizer([TEXT], out=tmp_path / "out", vocabulary=45, watch=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_vocabulary_is_extended_in_a_thread(tmp_path: Path) -> None:
+    old = osbert.train_tokenizer([TEXT] * 3, out=tmp_path / "old", vocabulary=45)
+    made: list[Any] = []
+    texts = ["A wombat is a wombat."] * 9
+    thread = threading.Thread(
+        target=lambda: made.append(
+            osbert.extend_tokenizer(tmp_path / "old", texts, out=tmp_path / "new", pieces=1, minimum=2)
+        )
+    )
+    thread.start()
+    thread.join()
+    assert made[0].vocabulary == (*old.vocabulary, "wombat")
+    with pytest.raises(UserError, match="stays as it is"):
+        osbert.extend_tokenizer(tmp_path / "old", texts, out=tmp_path / "old")
