@@ -115,6 +115,8 @@ class Trainer:
         self.counters = Counters()
         self.memory: dict[str, Any] = {}
         self.notices: list[str] = []
+        self.whole = True
+        """Whether the weights are those after `step` whole steps: not while the optimiser changes them."""
 
     @property
     def finished(self) -> bool:
@@ -223,6 +225,7 @@ class Trainer:
         means, [gradient_norm] = sums.read(self.group, norm.float())
         share = self.optimizer_settings.share(self.step, self.settings.steps)
         skipped = not all(map(math.isfinite, [gradient_norm, *(mean.loss for mean in means.values())]))
+        self.whole = False
         if skipped:
             self._skip(step)
         else:
@@ -236,6 +239,7 @@ class Trainer:
         self.cursor = step.cursor
         self.counters.tokens += sums.census.tokens
         self.counters.seconds += time.perf_counter() - started
+        self.whole = True
         return Progress(
             step=self.step,
             steps=self.settings.steps,
