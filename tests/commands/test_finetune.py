@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from osbert import recipe
-from osbert.commands.finetune import finetune, read_plan
+from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
@@ -24,6 +24,7 @@ from osbert.models.contract import Learner
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
 from osbert.runs.finetune.model import read_model
+from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks.kinds.classify import Classify
 from osbert.training import tracking
@@ -168,7 +169,7 @@ def test_a_finished_run_is_not_repeated_and_others_are_refused(
     other = tmp_path / table.name
     other.write_text(table.read_text() + "a bad film,neg\n")
     with pytest.raises(UserError, match="rows"):
-        finetune("classify", *settings, "--data", str(other), model=encoder, data=table, out=run)
+        finetune("classify", *settings, model=encoder, data=other, out=run)
 
 
 def test_from_scratch_starts_from_fresh_weights_of_the_same_sizes(encoder: Path, table: Path, tmp_path: Path) -> None:
@@ -268,7 +269,7 @@ def test_what_cannot_be_is_told_before_training(
 )
 def test_every_setting_reaches_the_run(table: Path, tmp_path: Path, setting: str, value: str) -> None:
     def plan(*settings: str) -> dict[str, object]:
-        return read_plan("classify", settings, model=tmp_path, data=table, from_scratch=False).table()
+        return read_plan("classify", settings, model=tmp_path, data=table).table()
 
     changed = recipe.difference(plan(), plan(f"--{setting}", value))
     assert len(changed) == 1 and changed[0].endswith(f"-> {value}") and setting.replace("-", "_") in changed[0]
