@@ -23,6 +23,8 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
+from osbert.runs.finetune.events import Epoch
+from osbert.runs.finetune.finetune import finetune as finetune_task
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.settings import FinetuneSettings
@@ -92,11 +94,9 @@ def test_the_best_epoch_is_kept(
     def metrics(self: Classify, predictions: object, records: object) -> dict[str, float]:
         return {"accuracy": next(scores)}
 
-    step = ProgressLine.step
-
-    def watch(self: ProgressLine, progress: object, line: object) -> None:
-        states.append({name: value.clone() for name, value in learner[0].backbone.state_dict().items()})
-        step(self, progress, line)  # type: ignore[arg-type]
+    def watch(event: object) -> None:
+        if isinstance(event, Epoch):
+            states.append({name: value.clone() for name, value in learner[0].backbone.state_dict().items()})
 
     learner: list[torch.nn.Module] = []
     begin = Trainer.__init__
@@ -106,13 +106,12 @@ def test_the_best_epoch_is_kept(
         begin(self, made, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Classify, "metrics", metrics)
-    monkeypatch.setattr(ProgressLine, "step", watch)
     monkeypatch.setattr(Trainer, "__init__", remember)
-    finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")
+    more = recipe.words(settings)
+    finetune_task("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, **more)
     assert facts(tmp_path / "run")["epoch"] == 3
     kept = load(tmp_path / "run").learner.backbone.state_dict()
-    steps = len(states) // 6
-    assert all(torch.equal(kept[name], value) for name, value in states[3 * steps - 1].items())
+    assert len(states) == 6 and all(torch.equal(kept[name], value) for name, value in states[2].items())
     assert not all(torch.equal(kept[name], value) for name, value in states[-1].items())
 
 
@@ -142,10 +141,12 @@ def test_a_stopped_run_ends_in_the_same_weights(
 ) -> None:
     out = tmp_path / "run"
     often = (*settings, "--checkpoint-every", "5")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ProgressLine, "step", lambda self, progress, line: stop(progress.step == step))
-        with pytest.raises(Killed):
-            finetune("classify", *often, model=encoder, data=table, out=out)
+
+    def watch(event: object) -> None:
+        stop(isinstance(event, Progress) and event.step == step)
+
+    with pytest.raises(Killed):
+        finetune_task("classify", model=encoder, data=table, out=out, watch=watch, **recipe.words(often))
     finetune("classify", *often, model=encoder, data=table, out=out)
     assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert lines(out) == lines(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,11 @@ from osbert import recipe
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.inference.engine import load
+from osbert.runs.finetune.events import TrainingBegin
+from osbert.runs.finetune.finetune import finetune as finetune_tasks
 from osbert.runs.finetune.records import data_of, own_settings
 from osbert.tasks.kinds.regress import Regress
+from osbert.training.progress import Progress
 from osbert.training.tracking import read_lines
 
 QUICK = ("--epochs", "5", "--batch", "8", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu")
@@ -74,6 +78,30 @@ def test_the_scores_of_each_epoch_are_kept(run: Path) -> None:
     assert "classify.accuracy" in page and "regress.pearson" in page and "Fine-tuning: classify, regress" in page
     losses = [line for line in read_lines(run / "metrics.jsonl") if "loss" in line]
     assert {name for line in losses for name in line if name.endswith(".loss")} >= {"classify.loss", "regress.loss"}
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing is written after it."""
+
+
+def test_a_stopped_run_ends_in_the_same_weights(run: Path, encoder: Path, data: Path, tmp_path: Path) -> None:
+    files = {f"{task}.data": str(data / name) for task, name in FILES.items()}
+    settings = recipe.words([*QUICK, "--checkpoint-every", "7"]) | files
+    begins: list[int] = []
+
+    def watch(event: object) -> None:
+        if isinstance(event, TrainingBegin):
+            begins.append(event.done)
+        if isinstance(event, Progress) and event.step == 40 and len(begins) == 1:
+            raise Killed
+
+    for end in (pytest.raises(Killed), contextlib.nullcontext()):
+        with end:
+            finetune_tasks([*FILES], model=encoder, data=data, out=tmp_path / "run", watch=watch, **settings)
+    assert begins == [0, 35]
+    for name in ("classify", "regress"):
+        path = f"{name}/model.safetensors"
+        assert (tmp_path / "run" / path).read_bytes() == (run / path).read_bytes()
 
 
 def test_a_run_that_was_begun_by_a_version_before_goes_on(

@@ -2,8 +2,9 @@
 
 A function of runs/ prints nothing, catches no signal and never exits the process. It raises UserError for what the user
 can mend. What happens on the way goes to `watch`, an event at a time; a command prints the events, a library call
-ignores them unless asked. A command that wants a signal to end the run in good order passes `wish`, an Interruption
-that it has entered; without one, KeyboardInterrupt passes through, and the same call goes on from the last checkpoint.
+ignores them unless asked. A command that wants a signal to end the run in good order passes `wish`, an Interruption,
+which a run enters where it can stop so; without one, KeyboardInterrupt passes through, after a checkpoint of the last
+whole step where there can be one, and the same call goes on from there.
 Events are small frozen dataclasses: those of every run are here, those of one kind of run are beside it.
 """
 
