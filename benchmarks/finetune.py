@@ -26,9 +26,7 @@ checkpoints and run folder too. The table has a row for each task and side; runs
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import io
 import json
 import multiprocessing
 import statistics
@@ -46,9 +44,10 @@ import torch
 
 import finetune_theirs
 from finetune_theirs import Result
-from osbert.commands.finetune import SPLITS, read_plan, train
-from osbert.runs.finetune.plan import Plan
-from osbert.runs.study import trials as finetune_trials  # noqa: F401 (`train` imports them late: not timed)
+from osbert.runs.finetune.finetune import finetune_plan
+from osbert.runs.finetune.plan import FinetunePlan, read_plan
+from osbert.runs.finetune.records import SPLITS
+from osbert.runs.study import trials as finetune_trials  # noqa: F401 (`finetune_plan` imports them late: not timed)
 from osbert.tasks import Record, load
 from osbert.training.processor import choose
 
@@ -104,7 +103,7 @@ def run(asked: Run) -> Result:
     return ours(plan, records) if asked.side == "osbert" else finetune_theirs.train(plan, records, side=asked.side)
 
 
-def planned(asked: Run) -> tuple[Plan, dict[str, list[Record]]]:
+def planned(asked: Run) -> tuple[FinetunePlan, dict[str, list[Record]]]:
     """Return the plan of a run and its records by their split, those of training that teach."""
     case = CASES[asked.case]
     settings = {
@@ -122,11 +121,11 @@ def planned(asked: Run) -> tuple[Plan, dict[str, list[Record]]]:
     }
     tokens = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
     data = asked.data / case.folder
-    plan = read_plan(case.task, [*tokens, *case.settings], model=asked.model, data=data, from_scratch=False)
+    plan = read_plan(case.task, [*tokens, *case.settings], model=asked.model, data=data)
     task, records = load(plan.task, SPLITS)
     chosen = drawn([record for record in records["train"] if task.teaches(record)], asked.rows)
     records["train"] = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]
-    return dataclasses.replace(plan, task=task), records
+    return dataclasses.replace(plan, tasks=(task,)), records
 
 
 def drawn(records: Sequence[Record], rows: int) -> list[Record]:
@@ -136,12 +135,12 @@ def drawn(records: Sequence[Record], rows: int) -> list[Record]:
     return [records[place] for place in np.random.default_rng(0).permutation(len(records))[:rows].tolist()]
 
 
-def ours(plan: Plan, records: Mapping[str, Sequence[Record]]) -> Result:
+def ours(plan: FinetunePlan, records: Mapping[str, Sequence[Record]]) -> Result:
     """Fine-tune as the command does."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+    with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         out = Path(folder) / "run"
-        train(plan, records, out)
+        finetune_plan(plan, [records], out)
         seconds = time.perf_counter() - started
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     epochs = [line for line in lines if "epoch" in line]

@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
 from finetune_features import Feature, Texts, collate, kind_of
-from osbert.commands.finetune import SPLITS
 from osbert.data.step import Cursor
 from osbert.interop.huggingface.folders import write_model
-from osbert.runs.finetune.plan import Plan
+from osbert.runs.finetune.plan import FinetunePlan
+from osbert.runs.finetune.records import SPLITS
 from osbert.runs.finetune.rows import EpochLoader
 from osbert.runs.finetune.run import Finetuning
 from osbert.runs.finetune.train import lay_out, start
@@ -41,7 +41,7 @@ class Result:
     seconds: float
 
 
-def train(plan: Plan, records: Mapping[str, Sequence[Record]], *, side: str) -> Result:
+def train(plan: FinetunePlan, records: Mapping[str, Sequence[Record]], *, side: str) -> Result:
     """Fine-tune with transformers' model and the usual loop."""
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -94,16 +94,16 @@ def epoch(
     return statistics.fmean(losses)
 
 
-def usual(plan: Plan, training: Sequence[Feature], way: Texts) -> tuple[Any, Sampler[list[int]]]:
+def usual(plan: FinetunePlan, training: Sequence[Feature], way: Texts) -> tuple[Any, Sampler[list[int]]]:
     """Return transformers' model with a head of its own, and an order of its own."""
     sampler = BatchSampler(RandomSampler(training), plan.training.batch, drop_last=False)
     return opened(plan, plan.model, way), sampler
 
 
-def paired(plan: Plan, records: Mapping[str, Sequence[Record]], way: Texts) -> tuple[Any, Sampler[list[int]]]:
+def paired(plan: FinetunePlan, records: Mapping[str, Sequence[Record]], way: Texts) -> tuple[Any, Sampler[list[int]]]:
     """Return transformers' model with the head that osbert's run begins with, and the order of its rows."""
     encoder = start(plan)
-    rows = lay_out(plan, records, encoder)
+    rows = lay_out(plan, [records], encoder)
     with tempfile.TemporaryDirectory() as folder:
         ours = Finetuning(
             model=encoder, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=Path(folder)
@@ -112,14 +112,14 @@ def paired(plan: Plan, records: Mapping[str, Sequence[Record]], way: Texts) -> t
         return opened(plan, Path(folder), way), Order(ours.loader)
 
 
-def opened(plan: Plan, folder: Path, way: Texts) -> Any:
+def opened(plan: FinetunePlan, folder: Path, way: Texts) -> Any:
     """Return transformers' model from a folder."""
     share = plan.training.dropout
     sides = {"hidden_dropout_prob": share, "attention_probs_dropout_prob": share}
     return way.model.from_pretrained(folder, num_labels=way.outputs, **sides)
 
 
-def scheduled(plan: Plan, optimizer: torch.optim.Optimizer, steps: int, *, side: str) -> Any:
+def scheduled(plan: FinetunePlan, optimizer: torch.optim.Optimizer, steps: int, *, side: str) -> Any:
     """Return the learning rates: transformers', whose first is 0, or for "paired" osbert's, which are a step ahead."""
     if side == "paired":
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: plan.optimizer.share(step, steps))

@@ -39,9 +39,10 @@ from osbert.data.pack import Packer
 from osbert.interop.folder import open_folder
 from osbert.models.contract import Loss
 from osbert.runs.contract import Notice
+from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.model import read_model
-from osbert.runs.finetune.rows import Rows
-from osbert.runs.finetune.run import Epoch, Finetuning
+from osbert.runs.finetune.rows import FinetuneRows, TaskRows
+from osbert.runs.finetune.run import Finetuning
 from osbert.runs.finetune.settings import FinetuneOptimizer, FinetuneSettings
 from osbert.runs.pretrain import pretraining
 from osbert.runs.pretrain.budget import since_start
@@ -186,7 +187,7 @@ def finetune(side: Side, splits: dict[str, list[Record]], seed: int, options: ar
         packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
         run = Finetuning(
             model=model,
-            rows=Rows.of(task.fitted(splits["train"]), splits, packer),
+            rows=FinetuneRows.of([TaskRows.of(task.fitted(splits["train"]), splits, packer)]),
             settings=wanted,
             optimizer=FinetuneOptimizer(learning_rate=options.rate),
             folder=Path(folder),

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from osbert import recipe
-from osbert.commands.finetune import finetune, read_plan
+from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
@@ -23,7 +23,10 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
+from osbert.runs.finetune.events import Epoch
+from osbert.runs.finetune.finetune import finetune as finetune_task
 from osbert.runs.finetune.model import read_model
+from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks.kinds.classify import Classify
 from osbert.training import tracking
@@ -91,11 +94,9 @@ def test_the_best_epoch_is_kept(
     def metrics(self: Classify, predictions: object, records: object) -> dict[str, float]:
         return {"accuracy": next(scores)}
 
-    step = ProgressLine.step
-
-    def watch(self: ProgressLine, progress: object, line: object) -> None:
-        states.append({name: value.clone() for name, value in learner[0].backbone.state_dict().items()})
-        step(self, progress, line)  # type: ignore[arg-type]
+    def watch(event: object) -> None:
+        if isinstance(event, Epoch):
+            states.append({name: value.clone() for name, value in learner[0].backbone.state_dict().items()})
 
     learner: list[torch.nn.Module] = []
     begin = Trainer.__init__
@@ -105,13 +106,12 @@ def test_the_best_epoch_is_kept(
         begin(self, made, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Classify, "metrics", metrics)
-    monkeypatch.setattr(ProgressLine, "step", watch)
     monkeypatch.setattr(Trainer, "__init__", remember)
-    finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")
+    more = recipe.words(settings)
+    finetune_task("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, **more)
     assert facts(tmp_path / "run")["epoch"] == 3
     kept = load(tmp_path / "run").learner.backbone.state_dict()
-    steps = len(states) // 6
-    assert all(torch.equal(kept[name], value) for name, value in states[3 * steps - 1].items())
+    assert len(states) == 6 and all(torch.equal(kept[name], value) for name, value in states[2].items())
     assert not all(torch.equal(kept[name], value) for name, value in states[-1].items())
 
 
@@ -141,10 +141,12 @@ def test_a_stopped_run_ends_in_the_same_weights(
 ) -> None:
     out = tmp_path / "run"
     often = (*settings, "--checkpoint-every", "5")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ProgressLine, "step", lambda self, progress, line: stop(progress.step == step))
-        with pytest.raises(Killed):
-            finetune("classify", *often, model=encoder, data=table, out=out)
+
+    def watch(event: object) -> None:
+        stop(isinstance(event, Progress) and event.step == step)
+
+    with pytest.raises(Killed):
+        finetune_task("classify", model=encoder, data=table, out=out, watch=watch, **recipe.words(often))
     finetune("classify", *often, model=encoder, data=table, out=out)
     assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert lines(out) == lines(run)
@@ -168,7 +170,7 @@ def test_a_finished_run_is_not_repeated_and_others_are_refused(
     other = tmp_path / table.name
     other.write_text(table.read_text() + "a bad film,neg\n")
     with pytest.raises(UserError, match="rows"):
-        finetune("classify", *settings, "--data", str(other), model=encoder, data=table, out=run)
+        finetune("classify", *settings, model=encoder, data=other, out=run)
 
 
 def test_from_scratch_starts_from_fresh_weights_of_the_same_sizes(encoder: Path, table: Path, tmp_path: Path) -> None:
@@ -268,7 +270,7 @@ def test_what_cannot_be_is_told_before_training(
 )
 def test_every_setting_reaches_the_run(table: Path, tmp_path: Path, setting: str, value: str) -> None:
     def plan(*settings: str) -> dict[str, object]:
-        return read_plan("classify", settings, model=tmp_path, data=table, from_scratch=False).table()
+        return read_plan("classify", settings, model=tmp_path, data=table).table()
 
     changed = recipe.difference(plan(), plan(f"--{setting}", value))
     assert len(changed) == 1 and changed[0].endswith(f"-> {value}") and setting.replace("-", "_") in changed[0]

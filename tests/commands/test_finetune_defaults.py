@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert import recipe
-from osbert.commands.finetune import finetune, read_plan
+from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.runs.finetune import collapse as finetune_collapse
 from osbert.runs.finetune import defaults as finetune_defaults
 from osbert.runs.finetune.collapse import advice
-from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, fill_defaults, small_data, steps_per_epoch
-from osbert.runs.finetune.plan import Plan
+from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, fill_defaults, small_data
+from osbert.runs.finetune.plan import FinetunePlan, read_plan
 from osbert.tasks import load
 
 SMALL = {"batch": 8, "epochs": 10, "learning_rate": 5e-5}
@@ -45,7 +45,7 @@ def test_there_are_200_steps_where_the_bounds_allow_them(rows: int, batch: int, 
         assert found == BATCH and passes >= EPOCHS
 
 
-def values(plan: Plan | Path) -> dict[str, float]:
+def values(plan: FinetunePlan | Path) -> dict[str, float]:
     """Return batch, epochs and learning rate of a plan, or of a run folder's recipe."""
     table = recipe.read(plan / "recipe.toml") if isinstance(plan, Path) else plan.table()
     assert "defaults" not in table
@@ -54,11 +54,11 @@ def values(plan: Plan | Path) -> dict[str, float]:
 
 
 @pytest.fixture
-def plan(table: Path, tmp_path: Path) -> Callable[..., Plan]:
-    def made(*settings: str, data: Path = table, out: Path = tmp_path / "none", task: str = "classify") -> Plan:
-        read = read_plan(task, settings, model=tmp_path, data=data, from_scratch=False)
-        _, records = load(read.task, ("train", "dev"))
-        return fill_defaults(read, steps_per_epoch(read.task, records["train"]), out)
+def plan(table: Path, tmp_path: Path) -> Callable[..., FinetunePlan]:
+    def made(*settings: str, data: Path = table, out: Path = tmp_path / "none", task: str = "classify") -> FinetunePlan:
+        read = read_plan(task, settings, model=tmp_path, data=data)
+        _, records = load(read.tasks[0], ("train", "dev"))
+        return fill_defaults(read, [records["train"]], out, print)
 
     return made
 
@@ -79,7 +79,10 @@ def plan(table: Path, tmp_path: Path) -> Callable[..., Plan]:
     ids=" ".join,
 )
 def test_few_rows_change_batch_and_epochs_only_where_neither_is_given(
-    plan: Callable[..., Plan], settings: Sequence[str], expected: dict[str, float], capsys: pytest.CaptureFixture[str]
+    plan: Callable[..., FinetunePlan],
+    settings: Sequence[str],
+    expected: dict[str, float],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = values(plan(*settings))
     assert found == expected
@@ -90,14 +93,14 @@ def test_few_rows_change_batch_and_epochs_only_where_neither_is_given(
 
 
 def test_many_rows_have_the_papers_settings(
-    plan: Callable[..., Plan], reviews: Callable[[int], list[tuple[str, str]]], tmp_path: Path
+    plan: Callable[..., FinetunePlan], reviews: Callable[[int], list[tuple[str, str]]], tmp_path: Path
 ) -> None:
     path = tmp_path / "many.csv"
     path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in reviews(2400)))
     assert values(plan(data=path)) == PAPER
 
 
-def test_the_negatives_of_a_step_stay_as_many(plan: Callable[..., Plan], table: Path) -> None:
+def test_the_negatives_of_a_step_stay_as_many(plan: Callable[..., FinetunePlan], table: Path) -> None:
     assert values(plan("--text", "text", task="contrastive")) == PAPER
 
 
@@ -115,7 +118,7 @@ def test_a_run_has_the_numbers_in_its_recipe_and_goes_on_with_them(
 
 
 def test_a_run_that_was_begun_with_other_defaults_goes_on_with_those(
-    plan: Callable[..., Plan], encoder: Path, table: Path, tmp_path: Path
+    plan: Callable[..., FinetunePlan], encoder: Path, table: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     old = ("--batch", "32", "--epochs", "3", "--learning-rate", "3e-5")
@@ -146,8 +149,8 @@ def test_every_run_of_a_comparison_and_all_tasks_of_one_have_the_same(
     assert {values(folder)["batch"] for folder in (out, *(out / "trials").glob("seed-*"))} == {8}
     numbers = tmp_path / "numbers.csv"
     numbers.write_text("text,score\n" + "good film,3\nbad,1\npoor,2\n" * 20)
-    together, tasks = tmp_path / "together", f"classify={table},regress={numbers}"
-    finetune("multi", "--tasks", tasks, *words, model=encoder, data=tmp_path, out=together)
+    together, own = tmp_path / "together", ("--classify.data", str(table), "--regress.data", str(numbers))
+    finetune("classify", "regress", *words, *own, model=encoder, data=tmp_path, out=together)
     assert {values(folder)["batch"] for folder in (together, together / "classify", together / "regress")} == {8}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,22 @@ from osbert import recipe
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.runs.finetune.multi import own_settings, read_tasks
+from osbert.runs.finetune.events import TrainingBegin
+from osbert.runs.finetune.finetune import finetune as finetune_tasks
+from osbert.runs.finetune.records import data_of, own_settings
 from osbert.tasks.kinds.regress import Regress
-from osbert.training.tracking import ProgressLine, read_lines
+from osbert.training.progress import Progress
+from osbert.training.tracking import read_lines
 
 QUICK = ("--epochs", "5", "--batch", "8", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu")
-TASKS = ("--tasks", "classify=reviews.csv,regress=scores.csv")
+FILES = {"classify": "reviews.csv", "regress": "scores.csv"}
+
+
+def together(*settings: str, model: Path, data: Path, out: Path, files: Mapping[str, str] = FILES) -> None:
+    """Fine-tune on the files of a folder, each by the task of its name."""
+    first, *others = files
+    own = [word for task, name in files.items() for word in (f"--{task}.data", str(data / name))]
+    finetune(first, *others, *settings, *own, model=model, data=data, out=out)
 
 
 @pytest.fixture(scope="module")
@@ -33,39 +44,39 @@ def data(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory, encoder: Path, data: Path) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, encoder: Path, data: Path) -> Path:
     out = tmp_path_factory.mktemp("together") / "run"
-    finetune("multi", *QUICK, *TASKS, model=encoder, data=data, out=out)
+    together(*QUICK, model=encoder, data=data, out=out)
     return out
 
 
-def test_each_task_has_a_run_with_the_same_encoder(together: Path) -> None:
-    best = json.loads((together / "run.json").read_text())["finished"]["best"]["metrics"]
+def test_each_task_has_a_run_with_the_same_encoder(run: Path) -> None:
+    best = json.loads((run / "run.json").read_text())["finished"]["best"]["metrics"]
     assert best["mean"] == pytest.approx((best["classify.accuracy"] + best["regress.r2"]) / 2)
-    engines = {name: load(together / name) for name in ("classify", "regress")}
+    engines = {name: load(run / name) for name in ("classify", "regress")}
     first, second = (engine.learner.backbone.state_dict() for engine in engines.values())
     assert all(torch.equal(value, second[name]) for name, value in first.items())
     assert [one.value for one in engines["classify"].predict(["the good film", "a bad film plays"])] == ["pos", "neg"]
     good, bad = engines["regress"].predict(["the good film", "the bad film"])
     assert good.value > bad.value + 10
     for name, score in (("classify", "accuracy"), ("regress", "pearson")):
-        own = json.loads((together / name / "run.json").read_text())["finished"]["best"]["metrics"]
+        own = json.loads((run / name / "run.json").read_text())["finished"]["best"]["metrics"]
         assert own[score] == best[f"{name}.{score}"] and "mean" not in own
-        assert recipe.read(together / name / "recipe.toml")["task"] == name
+        assert recipe.read(run / name / "recipe.toml")["task"] == name
 
 
-def test_the_folder_of_all_tasks_names_those_with_a_model(together: Path) -> None:
+def test_the_folder_of_all_tasks_names_those_with_a_model(run: Path) -> None:
     with pytest.raises(UserError, match=r"a run of several tasks.*: .*run/classify, .*run/regress\.$"):
-        load(together)
+        load(run)
 
 
-def test_the_scores_of_each_epoch_are_kept(together: Path) -> None:
-    epochs = [line for line in read_lines(together / "metrics.jsonl") if "epoch" in line]
+def test_the_scores_of_each_epoch_are_kept(run: Path) -> None:
+    epochs = [line for line in read_lines(run / "metrics.jsonl") if "epoch" in line]
     assert len(epochs) == 5
     assert {"dev.mean", "dev.classify.accuracy", "dev.regress.spearman", "train.loss"} <= set(epochs[0])
-    page = (together / "report.html").read_text()
-    assert "classify.accuracy" in page and "regress.pearson" in page and "Fine-tuning: multi" in page
-    losses = [line for line in read_lines(together / "metrics.jsonl") if "loss" in line]
+    page = (run / "report.html").read_text()
+    assert "classify.accuracy" in page and "regress.pearson" in page and "Fine-tuning: classify, regress" in page
+    losses = [line for line in read_lines(run / "metrics.jsonl") if "loss" in line]
     assert {name for line in losses for name in line if name.endswith(".loss")} >= {"classify.loss", "regress.loss"}
 
 
@@ -73,21 +84,35 @@ class Killed(Exception):
     """Stands for a kill: nothing is written after it."""
 
 
-def test_a_stopped_run_ends_in_the_same_weights(together: Path, encoder: Path, data: Path, tmp_path: Path) -> None:
-    often = (*QUICK, *TASKS, "--checkpoint-every", "7")
+def test_a_stopped_run_ends_in_the_same_weights(run: Path, encoder: Path, data: Path, tmp_path: Path) -> None:
+    files = {f"{task}.data": str(data / name) for task, name in FILES.items()}
+    settings = recipe.words([*QUICK, "--checkpoint-every", "7"]) | files
+    begins: list[int] = []
 
-    def stop(self: ProgressLine, progress: object, line: object) -> None:
-        if progress.step == 40:  # type: ignore[attr-defined]
+    def watch(event: object) -> None:
+        if isinstance(event, TrainingBegin):
+            begins.append(event.done)
+        if isinstance(event, Progress) and event.step == 40 and len(begins) == 1:
             raise Killed
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ProgressLine, "step", stop)
-        with pytest.raises(Killed):
-            finetune("multi", *often, model=encoder, data=data, out=tmp_path / "run")
-    finetune("multi", *often, model=encoder, data=data, out=tmp_path / "run")
+    for end in (pytest.raises(Killed), contextlib.nullcontext()):
+        with end:
+            finetune_tasks([*FILES], model=encoder, data=data, out=tmp_path / "run", watch=watch, **settings)
+    assert begins == [0, 35]
     for name in ("classify", "regress"):
         path = f"{name}/model.safetensors"
-        assert (tmp_path / "run" / path).read_bytes() == (together / path).read_bytes()
+        assert (tmp_path / "run" / path).read_bytes() == (run / path).read_bytes()
+
+
+def test_a_run_that_was_begun_by_a_version_before_goes_on(
+    run: Path, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its recipe has the same keys: `tasks`, and a table for each."""
+    table = json.loads((run / "run.json").read_text())["settings"]
+    assert table["tasks"] == ["classify", "regress"] and "task" not in table
+    assert {"classify", "regress", "training", "optimizer", "model", "from_scratch"} == {*table} - {"tasks"}
+    together(*QUICK, model=encoder, data=data, out=run)
+    assert capsys.readouterr().out.count("best: epoch") == 3
 
 
 def test_at_the_end_each_task_is_told_as_one_by_itself(
@@ -96,8 +121,8 @@ def test_at_the_end_each_task_is_told_as_one_by_itself(
     header, *rows = (data / "reviews.csv").read_text().splitlines()
     (tmp_path / "more.csv").write_text("\n".join([header, *rows * 3]) + "\n")  # 60 rows for development
     monkeypatch.setattr(Regress, "collapsed", lambda *given: "3.0")
-    tasks = ("--tasks", f"classify={tmp_path / 'more.csv'},regress=scores.csv")
-    finetune("multi", *QUICK, "--epochs", "1", *tasks, model=encoder, data=data, out=tmp_path / "run")
+    files = FILES | {"classify": str(tmp_path / "more.csv")}
+    together(*QUICK, "--epochs", "1", model=encoder, data=data, out=tmp_path / "run", files=files)
     told = capsys.readouterr().out
     first, second = told[told.index("best: ") :].split("\nregress:")
     assert "collapsed" not in first and "F1 of each class: neg " in first and "temperature" in first
@@ -108,8 +133,8 @@ def test_at_the_end_each_task_is_told_as_one_by_itself(
 def test_adapters_can_be_shared_and_what_was_found_in_the_data_is_told(
     encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = (*QUICK, *TASKS, "--epochs", "1", "--tuning", "adapters")
-    finetune("multi", *few, model=encoder, data=data, out=tmp_path / "run")
+    few = (*QUICK, "--epochs", "1", "--tuning", "adapters")
+    together(*few, model=encoder, data=data, out=tmp_path / "run")
     for name in ("classify", "regress"):
         assert (tmp_path / "run" / name / "tuned.safetensors").is_file()
         load(tmp_path / "run" / name).predict(["good"])
@@ -118,36 +143,51 @@ def test_adapters_can_be_shared_and_what_was_found_in_the_data_is_told(
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("files", "settings", "message"),
     [
-        ((), "multi needs --tasks"),
-        (("--tasks", "classify=reviews.csv"), "names 1 task; two or more"),
-        (("--tasks", "classify=reviews.csv,classify=scores.csv"), "names classify more than once"),
-        (("--tasks", "classify=reviews.csv,regres=scores.csv"), "regres: There is no 'regres'.*Did you mean 'regress'"),
-        (("--tasks", "classify=reviews.csv,regress=reviews.csv"), r"regress: (.|\n)*the label '\w+' is not a number"),
-        ((*TASKS, "--seeds", "3"), "several runs .* are of one task"),
-        (
-            (*TASKS, "--batch", "256", "--epochs", "1"),
-            "None of the 2 steps is drawn for classify, which would not be learnt.",
-        ),
-        (("--tasks=classify=reviews.csv,regress=absent.csv",), r"absent\.csv: no such file or folder"),
+        ({"classify": "reviews.csv", "regres": "scores.csv"}, (), "regres: There is no 'regres'.*mean 'regress'"),
+        ({**FILES, "regress": "reviews.csv"}, (), r"regress: (.|\n)*the label '\w+' is not a number"),
+        (FILES, ("--seeds", "3"), "several runs .* are of one task"),
+        (FILES, ("--batch", "256", "--epochs", "1"), "None of the 2 steps is drawn for classify, which would not be"),
+        ({**FILES, "regress": "absent.csv"}, (), r"absent\.csv: no such file or folder"),
     ],
 )
 def test_what_cannot_be_is_told_before_training(
-    encoder: Path, data: Path, tmp_path: Path, settings: Sequence[str], message: str
+    encoder: Path, data: Path, tmp_path: Path, files: Mapping[str, str], settings: Sequence[str], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        finetune("multi", *settings, model=encoder, data=data, out=tmp_path / "run")
+        together(*settings, model=encoder, data=data, out=tmp_path / "run", files=files)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_task_is_named_once(encoder: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="The tasks classify, classify cannot be learnt together"):
+        finetune("classify", "classify", model=encoder, data=data, out=tmp_path / "run")
+
+
+def test_the_spelling_before_is_answered_with_that_of_today(encoder: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"osbert finetune rte mrpc --data glue --mrpc\.data MRPC"):
+        finetune("multi", "--tasks", "rte=RTE,mrpc=MRPC", model=encoder, data=data, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_tasks_own_settings_are_its_own() -> None:
-    words = ["--epochs", "2", "--rte.length", "64", "--mrpc.length=32", "--merge", "--my.own.task", "x"]
-    assert own_settings(words, "rte", ["rte", "mrpc"]) == [*words[:4], *words[5:]]
-    assert own_settings(words, "mrpc", ["rte", "mrpc"]) == [*words[:2], *words[4:]]
+    words = {"epochs": "2", "rte.length": "64", "mrpc.length": "32", "merge": "true", "my.own.task": "x"}
+    assert {*own_settings(words, "rte", ["rte", "mrpc"])} == {*words} - {"mrpc.length"}
+    assert {*own_settings(words, "mrpc", ["rte", "mrpc"])} == {*words} - {"rte.length"}
 
 
-def test_a_folder_is_found_by_the_tasks_name(tmp_path: Path) -> None:
-    (tmp_path / "SST-2").mkdir()
-    tasks, others = read_tasks(("--epochs", "1", "--tasks", "sst2,classify=a.csv"), tmp_path)
-    assert tasks == {"sst2": tmp_path / "SST-2", "classify": tmp_path / "a.csv"} and others == ["--epochs", "1"]
+def test_the_data_of_a_task_are_found_by_its_name(tmp_path: Path) -> None:
+    for name in ("SST-2", "rte"):
+        (tmp_path / name).mkdir()
+    for name in ("classify.csv.gz", "rte.csv"):
+        (tmp_path / name).touch()
+    found = data_of(["sst2", "classify", "rte", "mine.regress"], tmp_path)
+    assert {name: path.name for name, path in found.items()} == {
+        "sst2": "SST-2",
+        "classify": "classify.csv.gz",
+        "rte": "rte",
+        "mine.regress": "regress",
+    }
+    with pytest.raises(UserError, match="it differs in rte"):
+        data_of(["sst2", "rte"], {"sst2": tmp_path})

@@ -154,7 +154,7 @@ def test_features_are_of_an_encoder_that_does_not_learn(
 def test_no_other_task_can_share_an_encoder_that_does_not_learn(
     encoder: Path, data: Path, table: Path, tmp_path: Path
 ) -> None:
-    tasks = ("--tasks", f"tag={data},classify={table}", "--tag.features", "last")
+    own = ("--tag.data", str(data), "--classify.data", str(table), "--tag.features", "last")
     with pytest.raises(UserError, match=r"Others \(classify\) cannot share it: fine-tune tag by itself"):
-        finetune("multi", *QUICK, *tasks, model=encoder, data=data, out=tmp_path / "run")
+        finetune("tag", "classify", *QUICK, *own, model=encoder, data=data, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

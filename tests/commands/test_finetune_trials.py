@@ -18,8 +18,8 @@ from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load
 from osbert.runs.finetune import train as finetune_train
+from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.plan import read_plan
-from osbert.runs.finetune.run import Epoch
 from osbert.runs.study.search import GRIDS, Candidate, Grid, Optuna, Tried
 from osbert.runs.study.trials import Result, Trial, chosen
 from osbert.tasks.kinds.classify import Classify
@@ -306,7 +306,7 @@ def counting(encode: Any, seen: list[bool]) -> Any:
 )
 def test_what_makes_no_comparison_is_told(table: Path, tmp_path: Path, settings: Sequence[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_plan("classify", settings, model=tmp_path, data=table, from_scratch=False)
+        read_plan("classify", settings, model=tmp_path, data=table)
 
 
 def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

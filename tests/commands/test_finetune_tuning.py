@@ -161,14 +161,14 @@ def test_a_second_stage_takes_any_run(
 )
 def test_what_does_not_go_together_is_told(table: Path, tmp_path: Path, settings: Sequence[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_plan("classify", settings, model=tmp_path, data=table, from_scratch=False)
+        read_plan("classify", settings, model=tmp_path, data=table)
     with pytest.raises(UserError, match="leaves no encoder to put it into"):
-        read_plan("classify", ("--tuning", "lora"), model=tmp_path, data=table, from_scratch=True)
+        read_plan("classify", ("--tuning", "lora", "--from-scratch"), model=tmp_path, data=table)
 
 
 def test_few_weights_learn_at_a_higher_rate_unless_one_is_given(table: Path, tmp_path: Path) -> None:
     def rate(*settings: str) -> float:
-        plan = read_plan("classify", settings, model=tmp_path, data=table, from_scratch=False)
+        plan = read_plan("classify", settings, model=tmp_path, data=table)
         return float(recipe.as_table(plan.optimizer)["learning_rate"])
 
     assert rate() == 3e-5 and rate("--tuning", "lora") == rate("--tuning", "adapters") == 5e-4

@@ -231,7 +231,7 @@ def test_long_texts_are_refused_before_the_first_set_is_trained_or_predicted(enc
     assert not (tmp_path / "runs").exists()
     write(data)
     shutil.rmtree(data / "MNLI")
-    finetune("multi", *settings, "--batch", "4", "--tasks", "rte,wnli", model=encoder, data=data, out=tmp_path / "runs")
+    finetune("rte", "wnli", *settings, "--batch", "4", model=encoder, data=data, out=tmp_path / "runs")
     for name in ("RTE", "WNLI"):
         (data / name / "test.tsv").write_text(f"index\tsentence1\tsentence2\n0\t{'a ' * 30}\tb\n")
     with pytest.raises(UserError, match=r"RTE/test\.tsv, line 2: 18 pieces") as error:

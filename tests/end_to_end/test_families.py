@@ -24,7 +24,7 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
-from osbert.runs.finetune.long import Reader
+from osbert.runs.finetune.long import ModelReader
 from osbert.text.tokenizer import SPECIALS
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
@@ -126,7 +126,7 @@ def test_a_run_on_it_stands_alone_and_opens_in_transformers(encoder: Path, table
 
 def test_what_it_reads_texts_with_is_known_before_its_weights_are(encoder: Path) -> None:
     """By this GLUE, several tasks and a submission refuse texts that may not be cut."""
-    reader = Reader.of(encoder)
+    reader = ModelReader.of(encoder)
     assert reader.length == 64
     assert len(reader.tokenizer) == len(transformers.AutoTokenizer.from_pretrained(encoder))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from osbert.commands.finetune import tell_data
 from osbert.errors import UserError
+from osbert.runs.finetune.records import SPLITS, findings
 from osbert.tasks import load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.joined import joined_labels
@@ -43,12 +43,12 @@ def test_ordinary_labels_with_commas_do_not() -> None:
     assert not joined_labels(["Clothing, Shoes & Jewelry", "Patio, Lawn & Garden", "Arts, Crafts & Sewing", "Books"])
 
 
-def test_classify_says_what_its_labels_look_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_classify_says_what_its_labels_look_like(tmp_path: Path) -> None:
     for labels, said in ((("neg", "pos", "neg,long", "pos,long"), True), (("neg", "pos", "New York, NY"), False)):
         rows = [f'text {number},"{label}"' for number in range(10) for label in labels]
         (tmp_path / "data.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-        tell_data(*load(Classify(data=str(tmp_path / "data.csv")), ("train", "dev")))
-        assert ("'neg,long'" in capsys.readouterr().out.partition("train:")[0]) is said
+        first, *_ = " ".join(findings(*load(Classify(data=str(tmp_path / "data.csv")), SPLITS))).partition("train:")
+        assert ("'neg,long'" in first) is said
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from osbert.commands.finetune import tell_data
 from osbert.errors import Problems, UserError
+from osbert.runs.finetune.records import findings
 from osbert.tasks import Record, Task, load
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
@@ -28,9 +28,7 @@ def questions(path: Path, *labels: dict[str, Any]) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_development_rows_without_a_label_are_all_named_before_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_development_rows_without_a_label_are_all_named_before_training(tmp_path: Path) -> None:
     questions(tmp_path / "train.json", ANSWER, {}, {})
     questions(tmp_path / "dev.json", {}, ANSWER, {})
     with pytest.raises(UserError) as error:
@@ -40,8 +38,7 @@ def test_development_rows_without_a_label_are_all_named_before_training(
     assert "(id q0): there is no label to compare a prediction with. Write it, or leave the record out." in said[1]
     assert "(id q2)" in said[2]
     questions(tmp_path / "dev.json", ANSWER)
-    tell_data(*load(Squad(data=str(tmp_path)).resolved(), ("train", "dev")))
-    told = capsys.readouterr().out
+    told = "\n".join(findings(*load(Squad(data=str(tmp_path)).resolved(), ("train", "dev"))))
     assert "train: 2 of 3 have no answer that stands in the paragraph (first: " in told and "(id q1)) and are" in told
     records = [Record(number=0, texts=("x",)), Record(number=1, texts=("x",), label="a")]
     assert Classify().passed_over(records).startswith("1 of 2 have no label that can be learnt from (first: record 0)")
@@ -91,7 +88,7 @@ def test_a_file_to_predict_tells_that_its_labels_are_not_read(tmp_path: Path, ta
     ],
 )
 def test_rows_without_a_label_are_refused_or_left_out_and_counted(
-    tmp_path: Path, task: type[TableTask], name: str, rows: list[str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, task: type[TableTask], name: str, rows: list[str]
 ) -> None:
     path = tmp_path / name
     path.write_text("\n".join([*rows[:1], *rows[1:] * 3]) + "\n")
@@ -107,6 +104,5 @@ def test_rows_without_a_label_are_refused_or_left_out_and_counted(
     )
     found = sorted(record.line for split in records.values() for record in split)
     assert found == [line for line in range(2, 20) if line not in unlabelled]
-    tell_data(fitted, records)
-    out = capsys.readouterr().out
+    out = "\n".join(findings(fitted, records))
     assert f"rows left out: 6, the first being {path}, line 3: " in out and "--skip" not in out

@@ -15,7 +15,7 @@ from osbert.data.encoded import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.runs.finetune.long import long_texts
-from osbert.runs.finetune.rows import Rows
+from osbert.runs.finetune.rows import TaskRows
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.sets.squad import Squad
@@ -47,7 +47,7 @@ def test_questions_of_unknown_answer_are_neither_held_out_nor_lost(write: Callab
     path = write("\n".join(map(json.dumps, rows)), "own.jsonl")
     task, records = load(Span(data=str(path)), ("train", "dev"))
     assert records["dev"] and all(record.label is not None for record in records["dev"])
-    rows_read = Rows.of(task, records, PACKER)
+    rows_read = TaskRows.of(task, records, PACKER)
     assert len(rows_read.training) + len(records["dev"]) == len(rows_read.remarks) == 20
     assert rows_read.remarks[0] == f"{path}, line 2: its label is not known: it is not learnt from"
 

@@ -33,7 +33,7 @@ def test_outside_the_main_thread_nothing_is_caught() -> None:
 
     def work() -> None:
         with Interruption() as wish:
-            found.append(wish._before)
+            found.extend(wish._before)
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import itertools
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from osbert import recipe
 from osbert.commands.opening_options import OpeningOptions
-from osbert.interop.opening import CAREFUL, Opening
+from osbert.errors import UnknownSetting, UserError
+from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
-from osbert.runs.finetune.plan import Plan, read_plan, schema
-from osbert.tasks import Record, Task, load
-from osbert.terminal import one_line
-from osbert.training.run_folder import RunFolder
+from osbert.runs.finetune.plan import read_plan, schema
+from osbert.runs.finetune.records import SPLITS
+from osbert.tasks import load
 
-if TYPE_CHECKING:
-    from osbert.runs.finetune.run import Epoch
-
-
-SPLITS = ("train", "dev")
+SEVERAL = (
+    "Several tasks at once are named one after the other, and --data is the folder with the data of each, which "
+    "--TASK.data overrules: osbert finetune rte mrpc --data glue --mrpc.data MRPC --model ENCODER --out RUN. "
+    "`multi --tasks rte=RTE,mrpc=MRPC` is no more."
+)
 
 
 @functools.cache
 def settings_help() -> str:
     """Return the help text of all settings, as a list; those of the task classify among them."""
-    from osbert.recipe import describe
-
-    lines = "".join(f"\n- {line}" for line in describe(schema("classify")).splitlines())
-    return f"Any setting, by its full name or its last part (--training.epochs 4 or --epochs 4):\n{lines}"
+    lines = "".join(f"\n- {line}" for line in recipe.describe(schema("classify")).splitlines())
+    return (
+        "More tasks, which share the encoder; then any setting, by its full name or its last part "
+        f"(--training.epochs 4 or --epochs 4):\n{lines}"
+    )
 
 
 def finetune(
@@ -57,75 +60,57 @@ def finetune(
         classify (a label out of several), regress (a number), tag (a label a word), span (the answer to a question),
         choose (one of several texts), contrastive (vectors of sentences), or a data set such as sst2, conll2003, squad
         and swag. glue: GLUE's nine sets, a run each in a folder of `out`, and the table of their official scores.
-        multi: several tasks at once that share the encoder, --tasks rte=RTE,mrpc=MRPC, with a run folder for each below
-        `out`.
+        Several tasks (rte mrpc) share the encoder, with a run folder for each below `out`.
     model
         A run folder of osbert's, or a Hugging Face folder (docs/families.md).
     data
         A CSV, TSV or JSON-lines file, of which a share is held out for development; or a folder with files called
-        train.*, dev.* and test.*.
+        train.*, dev.* and test.*. Of several tasks, the folder with a file or folder for each, of its name; --rte.data
+        is the data of one of them.
     out
         The run folder: model, tokenizer, recipe, metrics, report, checkpoints.
     from_scratch
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """
-    with claim(out):
-        if task != "glue":
-            RunFolder(out).refuse_foreign()
-        if task == "glue":
-            finetune_glue(settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
-            return
-        if task == "multi":
-            from osbert.runs.finetune.multi import finetune_multi
-
-            finetune_multi(settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
-            return
-        plan = read_plan(task, settings, model=model, data=data, from_scratch=from_scratch)
-        fitted, records = load(plan.task, SPLITS)
-        tell_data(fitted, records)
-        train(dataclasses.replace(plan, task=fitted, opening=opening), records, out)
+    more = tuple(itertools.takewhile(lambda word: not word.startswith("-"), settings))
+    given = recipe.words(settings[len(more) :])
+    if task == "multi":
+        raise UserError(SEVERAL)
+    for name in {"watch", "wish"} & {*given}:  # which the function has besides its settings
+        raise UnknownSetting(name, ())
+    call = {"from_scratch": from_scratch, "opening.trust": opening.trust, "opening.verify": opening.verify, **given}
+    if task == "glue":
+        finetune_glue(call, model=model, data=data, out=out)
+    else:
+        finetune_tasks((task, *more), call, model=model, data=data, out=out)
 
 
-def finetune_glue(
-    settings: Sequence[str], *, model: Path, data: Path, out: Path, from_scratch: bool, opening: Opening
-) -> None:
+def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
+    """Fine-tune one run, and print what it reports; a signal ends it after a checkpoint."""
+    from osbert.commands.run_printer import RunPrinter
+    from osbert.runs.finetune.finetune import finetune as run
+    from osbert.training.interruption import Interruption, Stopped
+
+    wish = Interruption()
+    try:
+        with RunPrinter() as watch:
+            run(tasks, model=model, data=data, out=out, watch=watch, wish=wish, **settings)
+    except Stopped:
+        raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None
+
+
+def finetune_glue(settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
     """Fine-tune a run for each of GLUE's sets; all sets are checked before the first."""
-    from osbert.runs.finetune.long import Reader
+    from osbert.runs.finetune.long import ModelReader
     from osbert.runs.study.glue import Glue
 
-    reader = Reader.of(model)
+    reader = ModelReader.of(model)
 
     def checked(one: str, data: Path) -> None:
-        plan = read_plan(one, settings, model=model, data=data, from_scratch=from_scratch)
-        reader.check(*load(plan.task, SPLITS))
+        reader.check(*load(read_plan(one, settings, model=model, data=data).task, SPLITS))
 
     def tuned(one: str, data: Path, out: Path) -> None:
-        finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
+        finetune_tasks((one,), settings, model=model, data=data, out=out)
 
-    Glue(check=checked, tune=tuned).run(data, out)
-
-
-def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
-    """Print what was found in the data: the form of each file, the columns, the rows, the labels."""
-    for line in task.findings():
-        print(one_line(line))
-    for split, found in records.items():
-        print(f"{split}: {one_line(task.describe(found))}", flush=True)
-    if passed_over := task.passed_over(records["train"]):
-        print(f"train: {one_line(passed_over)}", flush=True)
-
-
-def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:
-    """Fine-tune to the end, once or as often as a comparison wants; return the best epoch, the folder's model."""
-    from osbert.runs.finetune import train as finetune_train
-    from osbert.runs.finetune.defaults import fill_defaults, steps_per_epoch
-    from osbert.runs.study.trials import compare
-
-    plan = fill_defaults(plan, steps_per_epoch(plan.task, records["train"]), out)
-    if plan.comparison.wanted:
-        return compare(plan, records, out)
-    model = finetune_train.start(plan)
-    finetune_train.tell_model(plan, model)
-    best = finetune_train.train(plan, finetune_train.lay_out(plan, records, model), model, out)
-    finetune_train.tell_end(best, out, plan.task)
-    return best
+    with claim(out):
+        Glue(check=checked, tune=tuned).run(data, out)

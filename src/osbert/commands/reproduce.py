@@ -368,14 +368,14 @@ class Plan:
         return protocol
 
     def _check_finetuning(self) -> None:
-        from osbert.commands.finetune import read_plan
+        from osbert.runs.finetune.plan import read_plan
 
         for dataset in self.datasets:
             for added in dict.fromkeys(row.finetuning for row in self.table.rows):
                 settings = (*self.finetuning, *dataset.settings, *added)
                 data = self._data(dataset)
                 try:
-                    read_plan(dataset.task, settings, model=self.out, data=data, from_scratch=False)
+                    read_plan(dataset.task, settings, model=self.out, data=data)
                 except UserError as error:
                     raise UserError(
                         f"Fine-tuning on {dataset.column} cannot be done (--finetuning): {error}"

@@ -56,7 +56,7 @@ def submit(
     require_file(out)
     found = find_runs(runs, opening)
 
-    from osbert.runs.finetune.long import Reader  # late: it takes seconds, which a folder that is missing need not
+    from osbert.runs.finetune.long import ModelReader  # late: it takes seconds, which a folder that is missing need not
 
     rows: dict[str, list[Record]] = {}
     missing: list[str] = []
@@ -65,7 +65,7 @@ def submit(
         try:
             rows[wanted.file] = test_rows(wanted, found, data)
             run = found[wanted.task]
-            Reader.of(run.folder).check(run.task, {wanted.split: rows[wanted.file]})
+            ModelReader.of(run.folder).check(run.task, {wanted.split: rows[wanted.file]})
         except MissingFile as error:
             missing.append(f"  {wanted.file}: {error}")
         except UserError as error:

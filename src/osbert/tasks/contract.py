@@ -278,6 +278,17 @@ class Task(Objective):
         """Return the scores of predictions against the labels of their records."""
         raise NotImplementedError
 
+    def error(self, prediction: Prediction, record: Record) -> float:
+        """Return how far a prediction is from its record's label, 0 where it is right; the worst mistake is highest.
+
+        1 minus the label's probability, if there is one; the distance of two numbers; 1 for any other mistake.
+        """
+        if prediction.value == record.label:
+            return 0.0
+        if isinstance(prediction.value, float):
+            return abs(prediction.value - record.label)
+        return 1 - prediction.probabilities.get(record.label, 0.0) if prediction.probabilities else 1.0
+
     def collapsed(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
         """Return the one answer that all records get although their labels differ, "" where the answers differ, too.
 

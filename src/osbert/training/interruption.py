@@ -14,7 +14,7 @@ STATUS = 128
 
 
 class Stopped(Exception):
-    """A wish to stop came where it need not wait."""
+    """Work was stopped in good order because of a wish to stop."""
 
 
 @contextlib.contextmanager
@@ -42,27 +42,26 @@ class Interruption:
     """`with Interruption() as wish:` makes the first signal set `wish.signal`; a second Ctrl-C interrupts at once.
 
     Inside `with wish.at_once():` a wish raises Stopped: for long work that changes nothing and can be done again.
-    Outside the main thread, where signals cannot be caught, it does nothing.
+    Blocks may be nested. Outside the main thread, where signals cannot be caught, it does nothing.
     """
 
     def __init__(self) -> None:
         """Nothing is caught before the block begins."""
         self.signal: signal.Signals | None = None
-        self._before: dict[signal.Signals, Any] = {}
+        self._before: list[dict[signal.Signals, Any]] = []
         self._patient = True
 
     def __enter__(self) -> Interruption:
         """Begin to catch."""
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._catch)
+        caught = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        self._before.append({number: signal.signal(number, self._catch) for number in caught})
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the signals as they were."""
-        for number, handler in self._before.items():
+        for number, handler in self._before.pop().items():
             signal.signal(number, handler)
 
     @property

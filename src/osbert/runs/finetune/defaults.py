@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
-from osbert.runs.finetune.plan import LEFT_OPEN, Plan
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune.plan import LEFT_OPEN, FinetunePlan
 from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
 
@@ -42,18 +43,26 @@ def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], in
     return lambda batch: max(1, -(-len(teaching) // task.per_step(batch, teaching)))
 
 
-def fill_defaults(plan: Plan, steps: Callable[[int], int], out: Path) -> Plan:
-    """Return the plan with the settings that the user left open filled in, and print them with the reason.
+def fill_defaults(
+    plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path, watch: Watch = ignore
+) -> FinetunePlan:
+    """Return the plan with the settings that the user left open filled in, and report them with the reason.
 
     Few rows change them only if both batch and epochs are open: a user who gives one of them counts on the paper's
-    value of the other. A run that is resumed in the folder `out` keeps its own settings. `steps`: as in `small_data`.
+    value of the other. A run that is resumed in the folder `out` keeps its own settings. `records`: the training rows
+    of each task; an epoch has the steps of all.
     """
     if stored := _stored(out, plan.open):
         plan = _with(plan, stored)
-        print(f"{_listed(stored)}: kept from the run in {out}")
+        watch(Notice(f"{_listed(stored)}: kept from the run in {out}"))
         return plan
     if not plan.open.issuperset(LENGTH):
         return plan
+    counts = [steps_per_epoch(task, own) for task, own in zip(plan.tasks, records)]
+
+    def steps(batch: int) -> int:
+        return sum(count(batch) for count in counts)
+
     before = plan.training.batch, plan.training.epochs
     found = small_data(steps, batch=before[0], epochs=before[1])
     if found == before:
@@ -62,9 +71,11 @@ def fill_defaults(plan: Plan, steps: Callable[[int], int], out: Path) -> Plan:
     if "optimizer.learning_rate" in plan.open:
         chosen["optimizer.learning_rate"] = RATE
     made, makes = (epochs * steps(batch) for batch, epochs in (before, found))
-    print(
-        f"{_listed(chosen)}: batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn from; "
-        f"these are {makes:,}. --settings paper uses the paper's values."
+    watch(
+        Notice(
+            f"{_listed(chosen)}: batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn "
+            f"from; these are {makes:,}. --settings paper uses the paper's values."
+        )
     )
     return _with(plan, chosen)
 
@@ -83,7 +94,7 @@ def _stored(out: Path, names: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _with(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
+def _with(plan: FinetunePlan, chosen: Mapping[str, Any]) -> FinetunePlan:
     parts: dict[str, Any] = {}
     for part in ("training", "optimizer"):
         before = getattr(plan, part)

@@ -22,7 +22,7 @@ Counts = NDArray[np.integer]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Read:
+class TextFit:
     """What is read of some records, (n,) each: `sequences`, pieces that are `cut`; and all `tokens` that are read.
 
     A text that stands in several sequences of a record that belong together, as a context before each of its choices,
@@ -49,14 +49,14 @@ class Read:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reader:
+class ModelReader:
     """What a model reads texts with, known before its weights are read: its tokenizer, and the most tokens it takes."""
 
     tokenizer: AnyTokenizer
     length: int
 
     @classmethod
-    def of(cls, model: Path) -> Reader:
+    def of(cls, model: Path) -> ModelReader:
         """Return that of the model in a folder, whose hashes are compared later, when its weights are read.
 
         Raises UserError when its config or its tokenizer cannot be read.
@@ -92,19 +92,19 @@ def long_texts(
     return "\n".join(lines)
 
 
-def _made(ready: Ready, *, together: bool) -> Read:
+def _made(ready: Ready, *, together: bool) -> TextFit:
     owners = np.repeat(np.arange(len(ready)), ready.counts)
     cut = np.bincount(owners, weights=ready.examples.truncated, minlength=len(ready)).astype(np.int64)
-    return Read(sequences=ready.counts, cut=cut, tokens=_tokens(ready.examples, owners, together=together))
+    return TextFit(sequences=ready.counts, cut=cut, tokens=_tokens(ready.examples, owners, together=together))
 
 
-def _encoded(task: Task, records: Sequence[Record], packer: Packer) -> Read:
+def _encoded(task: Task, records: Sequence[Record], packer: Packer) -> TextFit:
     sequences, cut, tokens = np.ones(len(records), np.int64), np.zeros(len(records), np.int64), 0
     for place, record in enumerate(records):
         examples = Examples.of(task.encode(record, packer))
         sequences[place], cut[place] = len(examples), int(examples.truncated.sum())
         tokens += _tokens(examples, np.zeros(len(examples), np.int64), together=task.together)
-    return Read(sequences=sequences, cut=cut, tokens=tokens)
+    return TextFit(sequences=sequences, cut=cut, tokens=tokens)
 
 
 def _tokens(examples: Examples, owners: Counts, *, together: bool) -> int:

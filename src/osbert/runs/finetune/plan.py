@@ -1,11 +1,11 @@
-"""All settings of a fine-tuning: the defaults under what the command line says, and as the recipe that a run keeps."""
+"""All settings of a fine-tuning: the defaults under the settings that are given, and as the recipe that a run keeps."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from osbert import components, recipe
 from osbert.errors import Problems
@@ -18,57 +18,19 @@ FEW = 5e-4
 
 
 LEFT_OPEN = ("training.batch", "training.epochs", "optimizer.learning_rate")
-"""The settings that few rows may change where they are not given (`defaults.resolved`)."""
-
-
-class Settings(Protocol):
-    """What a run asks of its settings, whether it learns one task or several."""
-
-    @property
-    def path(self) -> str:
-        """Return the task's name, or its path."""
-        ...
-
-    @property
-    def model(self) -> Path:
-        """Return the folder of the encoder."""
-        ...
-
-    @property
-    def from_scratch(self) -> bool:
-        """Return whether the encoder starts from fresh weights."""
-        ...
-
-    @property
-    def training(self) -> Any:
-        """Return how training goes."""
-        ...
-
-    @property
-    def optimizer(self) -> Any:
-        """Return how gradients become weights."""
-        ...
-
-    @property
-    def opening(self) -> Opening:
-        """Return how the encoder's folder is opened."""
-        ...
-
-    def of(self, task: Task) -> Plan:
-        """Return the settings of one task, which has learnt something by now."""
-        ...
-
-    def table(self) -> dict[str, Any]:
-        """Return the resolved recipe as it is saved with the run."""
-        ...
+"""The settings that few rows may change where they are not given (`fill_defaults`)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """All settings of a run. `task` goes into the recipe under its own name; `opening`, of the encoder, does not."""
+class FinetunePlan:
+    """All settings of a run of one task or of several that share the encoder.
 
-    task: Task
-    path: str
+    `tasks` go into the recipe under their own names, `paths` are the names that they were given by; `opening`, of the
+    encoder, does not go there.
+    """
+
+    tasks: tuple[Task, ...]
+    paths: tuple[str, ...]
     model: Path
     from_scratch: bool
     training: Any
@@ -78,35 +40,59 @@ class Plan:
     """The settings that were left to osbert, by their dotted names: some of `LEFT_OPEN`."""
     opening: Opening = CAREFUL
 
-    def of(self, task: Task) -> Plan:
-        """Return the settings of the task, which has learnt something by now."""
-        return dataclasses.replace(self, task=task)
+    @classmethod
+    def joined(cls, plans: Sequence[FinetunePlan]) -> FinetunePlan:
+        """Return one plan for the tasks of all, which have the same settings but for the tasks."""
+        return dataclasses.replace(
+            plans[0],
+            tasks=tuple(task for plan in plans for task in plan.tasks),
+            paths=tuple(path for plan in plans for path in plan.paths),
+            open=frozenset.intersection(*(plan.open for plan in plans)),
+        )
+
+    @property
+    def name(self) -> str:
+        """Return the names of its tasks, with commas between."""
+        return ", ".join(self.paths)
+
+    @property
+    def task(self) -> Task:
+        """Return the task of a run of one."""
+        [task] = self.tasks
+        return task
+
+    def of(self, task: Task) -> FinetunePlan:
+        """Return the settings of one of the tasks, which has learnt something by now."""
+        [path] = [path for path, own in zip(self.paths, self.tasks) if own.name == task.name]
+        return dataclasses.replace(self, tasks=(task,), paths=(path,))
 
     def table(self) -> dict[str, Any]:
         """Return the resolved recipe as it is saved with the run."""
         comparison = {"comparison": recipe.as_table(self.comparison)} if self.comparison.wanted else {}
         return {
-            "task": self.path,
+            **({"task": self.paths[0]} if len(self.paths) == 1 else {"tasks": list(self.paths)}),
             "model": str(self.model),
             "from_scratch": self.from_scratch,
             "training": recipe.as_table(self.training),
             "optimizer": recipe.as_table(self.optimizer),
             **comparison,
-            self.task.name: recipe.as_table(self.task),
+            **{task.name: recipe.as_table(task) for task in self.tasks},
         }
 
 
-def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, from_scratch: bool) -> Plan:
-    """Return the settings of a run: the defaults, under what the command line says.
+def read_plan(task: str | Task, settings: Sequence[str] | Mapping[str, Any], *, model: Path, data: Any) -> FinetunePlan:
+    """Return the settings of a run of one task: the defaults, under the settings that are given.
 
     Raises UserError at an unknown task or setting, where the task's columns cannot be found, and where a search would
     overrule a setting.
     """
-    wanted = schema(task)
-    name = task.rpartition(".")[2]
+    path = name_of(task)
+    name = path.rpartition(".")[2]
+    wanted = call_schema(path)
     given = recipe.given(settings, schema=wanted)
-    table = recipe.override({name: {"data": str(data)}}, settings, schema=wanted)
-    built: Any = recipe.build(wanted, table, where="The command line")
+    base = recipe.as_table(task) if isinstance(task, Task) else {}
+    table = recipe.override({name: base | {"data": str(data)}}, settings, schema=wanted)
+    built: Any = recipe.build(wanted, table, where="The call")
     built.comparison.check(given)
     optimizer, tuning = built.optimizer, built.training.tuning
     chosen: Task = getattr(built, name)
@@ -114,33 +100,42 @@ def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, fr
     fixed = built.defaults.settings == "paper" or chosen.whole
     open_ = frozenset() if fixed else frozenset(LEFT_OPEN) - given - frozenset(built.comparison.varied)
     if tuning != "full":
-        check_few(built, from_scratch=from_scratch)
+        check_few(built)
         if "optimizer.learning_rate" not in given:
             optimizer = dataclasses.replace(optimizer, learning_rate=FEW)
             open_ -= {"optimizer.learning_rate"}
-    return Plan(
-        task=chosen.resolved(),
-        path=task,
+    return FinetunePlan(
+        tasks=(chosen.resolved(),),
+        paths=(path,),
         model=model,
-        from_scratch=from_scratch,
+        from_scratch=built.from_scratch,
         training=built.training,
         optimizer=optimizer,
         comparison=built.comparison,
         open=open_,
+        opening=built.opening,
     )
 
 
-def check_few(built: Any, *, from_scratch: bool) -> None:
+def check_few(built: Any) -> None:
     """Raise UserError when settings do not go with tuning few weights of an encoder that stays as it is."""
     tuning = built.training.tuning
     problems = Problems(heading=f"--tuning {tuning} cannot be used so")
-    if from_scratch:
+    if built.from_scratch:
         problems.add("--from-scratch leaves no encoder to put it into: leave one of the two out.")
     if built.comparison.search in GRIDS:
         problems.add(f"--search {built.comparison.search} tries the rates of full fine-tuning: take --search optuna.")
     if tuning == "lora" and built.optimizer.method == "muon":
         problems.add("--optimizer.method muon moves whole matrices, of which none learns: leave it out.")
     problems.stop_if_any()
+
+
+def name_of(task: str | Task) -> str:
+    """Return the name by which a task is found: of a task of osbert's its file's, else the path of its module."""
+    if isinstance(task, str):
+        return task
+    module = type(task).__module__
+    return task.name if module.startswith("osbert.tasks.") else module
 
 
 def schema(task: str) -> type:
@@ -156,3 +151,9 @@ def schema(task: str) -> type:
         (task.rpartition(".")[2], kind),
     ]
     return dataclasses.make_dataclass("Recipe", parts, frozen=True, kw_only=True)
+
+
+def call_schema(task: str) -> type:
+    """Return the schema with what a call has besides: `from_scratch`, and how the model's folder is opened."""
+    parts: list[Any] = [("from_scratch", bool, dataclasses.field(default=False)), ("opening", Opening)]
+    return dataclasses.make_dataclass("Call", parts, bases=(schema(task),), frozen=True, kw_only=True)

@@ -10,23 +10,23 @@ from osbert import recipe
 from osbert.evaluation.score import class_scores
 from osbert.reports.page import Section, code, curve, paragraph, table, write_report
 from osbert.reports.plot import Series, line_plot, smooth
-from osbert.runs.finetune.rows import Part
+from osbert.runs.finetune.rows import TaskOutcome
 from osbert.tasks.calibration import Calibration
 from osbert.training.tracking import NAME, duration, read_lines
 
 
-def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any], parts: Sequence[Part]) -> Path:
+def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any], outcomes: Sequence[TaskOutcome]) -> Path:
     """Write report.html into the folder of a fine-tuning of the task `name`, `best` being its best epoch's facts.
 
-    `parts`: the tasks with what they have learnt from the development rows. Returns the report's path.
+    `outcomes`: the tasks with what they have learnt from the development rows. Returns the report's path.
     """
     lines = read_lines(folder / NAME)
     epochs = [line for line in lines if "epoch" in line]
     names = [key for key in epochs[0] if key.startswith("dev.")]
     shown = [key for key in names if "/" not in key]
     scores = ", ".join(f"{key.removeprefix('dev.')} {best['metrics'][key.removeprefix('dev.')]:.4f}" for key in shown)
-    classes = {part.task.name: class_scores(part.task, part.scores(best)["metrics"]) for part in parts}
-    calibrations = {part.task.name: part.calibration for part in parts if part.calibration}
+    classes = {one.task.name: class_scores(one.task, one.scores(best)["metrics"]) for one in outcomes}
+    calibrations = {one.task.name: one.calibration for one in outcomes if one.calibration}
     sections = [
         Section(heading="Curves", parts=_curves(lines, epochs, shown)),
         Section(heading="Epochs", parts=[_epochs(epochs, shown, best["epoch"])]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,9 +15,11 @@ import numpy as np
 
 from osbert import recipe
 from osbert.data.encoded import Encoded, OnDemand, Ready
+from osbert.data.mixed_loader import MixedLoader
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Loader
+from osbert.errors import UserError
 from osbert.evaluation.score import Score, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.runs.finetune.long import long_texts
@@ -24,9 +27,12 @@ from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.text.file_tokenizer import AnyTokenizer
 
+MEAN = "mean"
+"""The score by which the best epoch of several tasks is kept: the mean of their criteria."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class TaskOutcome:
     """A task of a run with what it has learnt from the development rows; `calibration` of its probabilities, if any.
 
     `collapsed`: the one answer that it gives all of these rows. `folder`: the part of the run's folder that its model
@@ -45,73 +51,6 @@ class Part:
         return {**best, "metrics": own, "collapsed": self.collapsed}
 
 
-class Lessons(Protocol):
-    """What a fine-tuning asks of its rows, of one task or of several that share the encoder."""
-
-    @property
-    def tokenizer(self) -> AnyTokenizer:
-        """Return what the texts were encoded with."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """Return a hash of all texts and labels."""
-        ...
-
-    @property
-    def remarks(self) -> Sequence[str]:
-        """Return what was mended or is amiss in the data, a line a record."""
-        ...
-
-    @property
-    def criterion(self) -> str:
-        """Return the score by which the best epoch is kept."""
-        ...
-
-    @property
-    def pairs(self) -> bool:
-        """Return whether there are sequences of two texts."""
-        ...
-
-    @property
-    def truncation(self) -> str:
-        """Return in words how much of the texts does not fit, "" when everything does."""
-        ...
-
-    @property
-    def compared(self) -> bool:
-        """Return whether the encoder is scored before training, too."""
-        ...
-
-    def heads(self, backbone: Backbone) -> dict[str, Head]:
-        """Return fresh heads by the tasks' names."""
-        ...
-
-    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> EpochLoader:
-        """Return the stream of steps."""
-        ...
-
-    def prepare(self, learner: Learner, folder: Path) -> str:
-        """Write what is worked out once into a folder, and return in words what was, "" for nothing."""
-        ...
-
-    def score(self, learner: Learner) -> Score:
-        """Return predictions for the development records, and the scores."""
-        ...
-
-    def collapsed(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one answer that all development records get, as `Task.collapsed`."""
-        ...
-
-    def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return what tasks learn from the predictions for the development records, as plain values."""
-        ...
-
-    def parts(self, learnt: Mapping[str, Any]) -> list[Part]:
-        """Return the tasks with what `learnt` gave."""
-        ...
-
-
 class EpochLoader(Loader, Protocol):
     """A stream of steps with epochs."""
 
@@ -122,13 +61,12 @@ class EpochLoader(Loader, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
-    """What a task is learnt from and scored on.
+class TaskRows:
+    """What one task is learnt from and scored on.
 
     `task` is fitted. `training`: the records that have a label; `encoded`: their sequences. `development`: the records
     that every epoch is scored on. `fingerprint`: a hash of all texts and labels. `remarks`: what was mended or is amiss
-    in the data, a line a record. `kept`: the folder in which several runs share what is worked out once; None for the
-    run's own.
+    in the data, a line a record.
     """
 
     task: Task
@@ -138,7 +76,6 @@ class Rows:
     encoded: Encoded
     fingerprint: str
     remarks: Sequence[str]
-    kept: Path | None = None
 
     @classmethod
     def of(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer) -> Self:
@@ -159,25 +96,6 @@ class Rows:
             remarks=[*_remarks(task, records)],
         )
 
-    @property
-    def tokenizer(self) -> AnyTokenizer:
-        """Return what the texts were encoded with."""
-        return self.packer.tokenizer
-
-    @property
-    def criterion(self) -> str:
-        """Return the task's metric by which the best epoch is kept."""
-        return self.task.criterion
-
-    @property
-    def compared(self) -> bool:
-        """Return whether the encoder can do the task without being taught."""
-        return self.task.compared
-
-    def heads(self, backbone: Backbone) -> dict[str, Head]:
-        """Return a fresh head."""
-        return {self.task.name: self.task.head(backbone)}
-
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
         """Return the stream of steps."""
         task = self.task
@@ -191,7 +109,7 @@ class Rows:
         )
 
     def prepare(self, learner: Learner, folder: Path) -> str:
-        """Keep the vectors of a frozen encoder in a file of `kept` or the folder, if the task's head stands on one."""
+        """Keep the vectors of a frozen encoder in a file of the folder, if the task's head stands on one."""
         head = learner.heads[self.task.name]
         assert isinstance(head, Head)
         if head.frozen is None:
@@ -199,7 +117,7 @@ class Rows:
         held = (replace(record, label=None) for record in self.development)
         encoded = (example for record in held for example in self.task.encode(record, self.packer))
         training = self.encoded.take(np.arange(len(self.encoded)))
-        path = head.frozen.keep(self.kept or folder, itertools.chain(training, encoded))
+        path = head.frozen.keep(folder, itertools.chain(training, encoded))
         return f"the encoder does not learn: its vectors are kept in {path} ({path.stat().st_size / 1e6:,.0f} MB)"
 
     def score(self, learner: Learner) -> Score:
@@ -219,16 +137,15 @@ class Rows:
             "collapsed": self.collapsed(predictions),
         }
 
-    def parts(self, learnt: Mapping[str, Any]) -> list[Part]:
-        """Return the task with what `learnt` gave."""
+    def outcome(self, learnt: Mapping[str, Any], folder: str = "") -> TaskOutcome:
+        """Return the task with what `learnt` gave; its model goes into that part of the run's folder."""
         calibration = learnt["calibration"]
-        return [
-            Part(
-                task=recipe.build(type(self.task), learnt["tuned"], where="The checkpoint"),
-                calibration=Calibration(**calibration) if calibration else None,
-                collapsed=learnt["collapsed"],
-            )
-        ]
+        return TaskOutcome(
+            task=recipe.build(type(self.task), learnt["tuned"], where="The checkpoint"),
+            calibration=Calibration(**calibration) if calibration else None,
+            collapsed=learnt["collapsed"],
+            folder=folder,
+        )
 
     @property
     def pairs(self) -> bool:
@@ -245,6 +162,131 @@ class Rows:
         return long_texts(
             self.task, self.packer, training=self.encoded, records=self.training, development=self.development
         )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FinetuneRows:
+    """What a fine-tuning learns from and is scored on: the rows of its tasks, in the order in which they were named.
+
+    Of several tasks the scores, and what is learnt from the development rows, have the task's name before them.
+    `remarks`: what was mended or is amiss in the data, a line a record. `kept`: the folder in which several runs share
+    what is worked out once; None for the run's own.
+    """
+
+    tasks: Sequence[TaskRows]
+    remarks: Sequence[str] = ()
+    kept: Path | None = None
+
+    @classmethod
+    def of(cls, tasks: Sequence[TaskRows]) -> Self:
+        """Return the rows of these tasks, with all their remarks."""
+        return cls(tasks=tasks, remarks=[remark for rows in tasks for remark in rows.remarks])
+
+    @property
+    def single(self) -> bool:
+        """Return whether there is but one task."""
+        return len(self.tasks) == 1
+
+    @property
+    def tokenizer(self) -> AnyTokenizer:
+        """Return what the texts were encoded with."""
+        return self.tasks[0].packer.tokenizer
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a hash of all texts and labels."""
+        if self.single:
+            return self.tasks[0].fingerprint
+        return hashlib.sha256(" ".join(rows.fingerprint for rows in self.tasks).encode()).hexdigest()
+
+    @property
+    def criterion(self) -> str:
+        """Return the score by which the best epoch is kept: the task's own, or the mean of theirs."""
+        return self.tasks[0].task.criterion if self.single else MEAN
+
+    @property
+    def pairs(self) -> bool:
+        """Return whether there are sequences of two texts."""
+        return any(rows.pairs for rows in self.tasks)
+
+    @property
+    def truncation(self) -> str:
+        """Return in words how much of the texts does not fit, "" when everything does."""
+        return "\n".join(self._labelled(rows, rows.truncation, ": ") for rows in self.tasks if rows.truncation)
+
+    @property
+    def compared(self) -> bool:
+        """Return whether the encoder can do every task without being taught, so that it is scored before training."""
+        return all(rows.task.compared for rows in self.tasks)
+
+    def heads(self, backbone: Backbone) -> dict[str, Head]:
+        """Return fresh heads by the tasks' names."""
+        return {rows.task.name: rows.task.head(backbone) for rows in self.tasks}
+
+    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> EpochLoader:
+        """Return the stream of steps, each of one task."""
+        loaders = {
+            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed) for rows in self.tasks
+        }
+        return next(iter(loaders.values())) if self.single else MixedLoader(loaders, seed=seed)
+
+    def draws(self, *, epochs: int, batch: int, seed: int) -> str:
+        """Return in words how often each of several tasks is drawn, "" for one.
+
+        Raises UserError when one never is, and would learn nothing.
+        """
+        loader = self.loader(batch=batch, micro_tokens=1, seed=seed)
+        if not isinstance(loader, MixedLoader):
+            return ""
+        drawn = np.concatenate([loader.drawn(epoch) for epoch in range(epochs)])
+        steps = dict(zip(loader.loaders, np.bincount(drawn, minlength=len(loader.loaders)).tolist()))
+        if idle := [name for name, count in steps.items() if not count]:
+            raise UserError(
+                f"None of the {len(drawn):,} steps is drawn for {', '.join(idle)}, which would not be learnt. Give "
+                "more --epochs, a smaller --batch or another --seed."
+            )
+        return ", ".join(f"{name} {share:.0%} ({steps[name]:,} steps)" for name, share in zip(steps, loader.shares))
+
+    def prepare(self, learner: Learner, folder: Path) -> str:
+        """Write what is worked out once into `kept` or a folder, and return in words what was, "" for nothing."""
+        return "\n".join(filter(None, (rows.prepare(learner, self.kept or folder) for rows in self.tasks)))
+
+    def score(self, learner: Learner) -> Score:
+        """Return predictions for the development records, task by task, and all scores; of several with their mean."""
+        scores = [rows.score(learner) for rows in self.tasks]
+        metrics = {} if self.single else {MEAN: statistics.fmean(map(_merit, scores, self.tasks))}
+        for one, rows in zip(scores, self.tasks):
+            metrics |= {self._labelled(rows, name, "."): value for name, value in one.metrics.items()}
+        return Score(metrics=metrics, predictions=[one for found in scores for one in found.predictions])
+
+    def collapsed(self, predictions: Sequence[Prediction]) -> str:
+        """Return the one answer that all development records of a task get, as `Task.collapsed`; of several, whose."""
+        found = [(rows.task.name, answer) for rows, own in self._own(predictions) if (answer := rows.collapsed(own))]
+        return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in found)
+
+    def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Return what tasks learn from the predictions for the development records, as plain values."""
+        found = {rows.task.name: rows.learnt(own) for rows, own in self._own(predictions)}
+        return next(iter(found.values())) if self.single else found
+
+    def outcomes(self, learnt: Mapping[str, Any]) -> list[TaskOutcome]:
+        """Return the tasks with what `learnt` gave; of several each has a folder of its name."""
+        if self.single:
+            return [self.tasks[0].outcome(learnt)]
+        return [rows.outcome(learnt[rows.task.name], rows.task.name) for rows in self.tasks]
+
+    def _labelled(self, rows: TaskRows, text: str, mark: str) -> str:
+        return text if self.single else f"{rows.task.name}{mark}{text}"
+
+    def _own(self, predictions: Sequence[Prediction]) -> Iterator[tuple[TaskRows, Sequence[Prediction]]]:
+        first = 0
+        for rows in self.tasks:
+            yield rows, predictions[first : first + len(rows.development)]
+            first += len(rows.development)
+
+
+def _merit(score: Score, rows: TaskRows) -> float:
+    return score.metrics[rows.task.criterion]
 
 
 def _remarks(task: Task, records: Mapping[str, Sequence[Record]]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from osbert.errors import Problems, UserError
@@ -17,8 +17,9 @@ from osbert.interop.weight_files import fingerprint, read_file, write_tensors
 from osbert.models.adapting.features import VECTORS
 from osbert.models.contract import Head, Learner
 from osbert.models.heads.contrastive import ContrastiveHead
+from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.model import Model, seeded
-from osbert.runs.finetune.rows import Lessons, Part
+from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.finetune.tuning import RANKS, changes, prepare
 from osbert.training.checkpoint import CHECKPOINTS
@@ -27,27 +28,17 @@ from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Epoch:
-    """How an epoch ended: mean training loss, scores on the development rows, and whether it is the best so far.
-
-    `collapsed`: the one answer that all these rows got although their labels differ; "" where all is well.
-    """
-
-    epoch: int
-    step: int
-    loss: float
-    metrics: dict[str, float]
-    best: bool
-    seconds: float
-    collapsed: str = ""
-
-
 class Finetuning:
     """One run: `for event in run()` trains, yielding Progress after a step and Epoch after an epoch; `finish` saves."""
 
     def __init__(
-        self, *, model: Model, rows: Lessons, settings: FinetuneSettings, optimizer: OptimizerSettings, folder: Path
+        self,
+        *,
+        model: Model,
+        rows: FinetuneRows,
+        settings: FinetuneSettings,
+        optimizer: OptimizerSettings,
+        folder: Path,
     ) -> None:
         """Make the learner.
 
@@ -85,9 +76,9 @@ class Finetuning:
         return [epoch for epoch in self.epochs if epoch.best][-1]
 
     @property
-    def parts(self) -> list[Part]:
-        """Return the task, or the tasks, with what was learnt from the best epoch's predictions."""
-        return self.rows.parts(self.trainer.memory["learnt"])
+    def outcomes(self) -> list[TaskOutcome]:
+        """Return the tasks with what was learnt from the best epoch's predictions."""
+        return self.rows.outcomes(self.trainer.memory["learnt"])
 
     def prepare(self) -> str:
         """Work out what is worked out once, in the run's folder, and return in words what was; `tidy` removes it.
@@ -132,14 +123,14 @@ class Finetuning:
         self.learner.to("cpu")
         backbone = self.learner.backbone
         low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
-        for part in self.parts:
-            folder, head = self.folder / part.folder, self.learner.heads[part.task.name]
+        for one in self.outcomes:
+            folder, head = self.folder / one.folder, self.learner.heads[one.task.name]
             assert isinstance(head, Head)
-            write_model(Learner(backbone, {part.task.name: head}), folder, **part.task.published())
+            write_model(Learner(backbone, {one.task.name: head}), folder, **one.task.published())
             sizes = backbone.architecture
             write_any_tokenizer(self.rows.tokenizer, folder, length=sizes.length, segments=sizes.segments)
             if isinstance(head, ContrastiveHead):
-                length = min(part.task.length, sizes.length)
+                length = min(one.task.length, sizes.length)
                 model = SentenceModel(pooling=head.pooling, normalize=True, length=length)
                 write_sentence_model(folder, model, width=sizes.width)
             if self.settings.tuning != "full" and not self.settings.merge:

@@ -1,15 +1,15 @@
-"""One fine-tuning into its run folder: begun or gone on with, shown as it goes, and its end noted last."""
+"""One fine-tuning into its run folder: begun or gone on with, reported as it goes, and its end noted last."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from osbert import __version__, components, recipe
+from osbert.data.mixed_loader import EXPONENT
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.score import class_scores
@@ -18,50 +18,74 @@ from osbert.interop.huggingface.folders import closed_to_others
 from osbert.interop.tuned_files import BASE, TUNED
 from osbert.interop.weight_files import read_json
 from osbert.lock import locked
+from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.collapse import advice
+from osbert.runs.finetune.events import Epoch, StepMeans, TrainingBegin, row, scores_line
 from osbert.runs.finetune.model import Model, read_model
-from osbert.runs.finetune.plan import Plan, Settings
+from osbert.runs.finetune.plan import FinetunePlan
+from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.report import finetuning_report
-from osbert.runs.finetune.rows import Lessons, Part, Rows
-from osbert.runs.finetune.run import Epoch, Finetuning
+from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
+from osbert.runs.finetune.run import Finetuning
 from osbert.runs.finetune.tuning import describe as learning
-from osbert.tasks import Record, Task
+from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
-from osbert.terminal import one_line, open_console
+from osbert.terminal import one_line
 from osbert.training.checkpoint import reason
-from osbert.training.interruption import Interruption
+from osbert.training.interruption import Interruption, Stopped
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RECIPE, RunFolder
-from osbert.training.tracking import Metrics, ProgressLine
+from osbert.training.tracking import Metrics
 
 REMARKS = "remarks.txt"
 """The list of what was mended or is amiss in the data, in a run's folder."""
 
 
-def start(plan: Settings) -> Model:
+def start(plan: FinetunePlan) -> Model:
     """Return the encoder that a run starts from."""
     return read_model(plan.model, plan.training, from_scratch=plan.from_scratch, opening=plan.opening)
 
 
-def lay_out(plan: Plan, records: Mapping[str, Sequence[Record]], model: Model) -> Rows:
-    """Return the rows as a model reads them, and print where that takes fewer tokens than the task's length."""
+def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: Model, watch: Watch = ignore) -> FinetuneRows:
+    """Return the rows of each task as a model reads them; report where that takes fewer tokens than a task's length.
+
+    Raises UserError where one of several tasks would not be learnt.
+    """
     longest = model.backbone.architecture.length
-    length = min(plan.task.length, longest)
-    if length < plan.task.length:
-        print(f"length: {longest:,} tokens, which is all that the model reads, not {plan.task.length:,}")
-    return Rows.of(plan.task, records, Packer(tokenizer=model.tokenizer, length=length))
+    laid_out = []
+    for task, splits in zip(plan.tasks, records, strict=True):
+        length = min(task.length, longest)
+        if length < task.length:
+            watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))
+        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length)))
+    rows = FinetuneRows.of(laid_out)
+    wanted = plan.training
+    if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):
+        watch(Notice(f"steps are drawn by the tasks' sizes to the power of {EXPONENT}: {draws}"))
+    return rows
 
 
-def train(plan: Settings, rows: Lessons, model: Model, out: Path) -> Epoch:
-    """Fine-tune to the end, write the run folder, and return the best epoch."""
+def train(
+    plan: FinetunePlan,
+    rows: FinetuneRows,
+    model: Model,
+    out: Path,
+    watch: Watch = ignore,
+    wish: Interruption | None = None,
+) -> Epoch:
+    """Fine-tune to the end, write the run folder, and return the best epoch.
+
+    Raises Stopped after a checkpoint if a signal is caught by `wish`. KeyboardInterrupt passes on, after a checkpoint
+    of the last whole step where there can be one.
+    """
     # Made before anything is written: what cannot be leaves no folder behind.
     run = Finetuning(model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out)
     with writing(out):
         folder = opened(plan, rows, out)
-        write_remarks(rows.remarks, out)
+        write_remarks(rows.remarks, out, watch)
         if not folder.finished:
             try:
-                complete(run, plan, folder)
+                complete(run, plan, folder, watch, wish)
             except UserError:
                 if run.trainer.hopeless:
                     folder.fail(run.trainer.step)
@@ -83,7 +107,7 @@ def writing(out: Path) -> Iterator[None]:
         raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.") from error
 
 
-def opened(plan: Settings, rows: Lessons, out: Path) -> RunFolder:
+def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
     """Return the folder of a run, begun now or before; UserError when it holds another one."""
     facts = {
         "osbert": __version__,
@@ -96,102 +120,104 @@ def opened(plan: Settings, rows: Lessons, out: Path) -> RunFolder:
     return folder
 
 
-def write_remarks(remarked: Iterable[str], out: Path) -> None:
-    """Write what was mended or is amiss in the data into the run folder, one record a line, and say how many."""
+def write_remarks(remarked: Iterable[str], out: Path, watch: Watch = ignore) -> None:
+    """Write what was mended or is amiss in the data into the run folder, one record a line, and report how many."""
     remarks = list(remarked)
     if remarks:
         write_text(out / REMARKS, "\n".join(remarks) + "\n")
-        print(f"{len(remarks):,} records were mended or cannot be used; they are listed in {out / REMARKS}")
+        count = f"{len(remarks):,} records were mended or cannot be used; they are listed in {out / REMARKS}"
+        watch(Notice(count, warning=True))
 
 
-def complete(run: Finetuning, plan: Settings, folder: RunFolder) -> None:
+def complete(
+    run: Finetuning, plan: FinetunePlan, folder: RunFolder, watch: Watch, wish: Interruption | None = None
+) -> None:
     """Train to the end and write the model and the report; that it is finished is noted last."""
-    if share := learning(run.learner.backbone):
-        print(share)
-    if cut := run.rows.truncation:
-        print(cut)
-    if kept := run.prepare():
-        print(kept, flush=True)
+    for text in (learning(run.learner.backbone), run.rows.truncation, run.prepare()):
+        if text:
+            watch(Notice(text))
     if run.trainer.resume():
-        print(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}")
+        watch(Notice(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}"))
     if before := run.before():
-        print(f"before training  dev {told(before)}", flush=True)
-    follow(run, plan)
+        watch(Notice(f"before training  dev {scores_line(before)}"))
+    follow(run, watch, wish)
     # A folder is begun before anything is written into it: else it would be taken for somebody else's.
     folders = {
-        part.folder: opened(plan.of(part.task), run.rows, run.folder / part.folder) for part in run.parts if part.folder
+        one.folder: opened(plan.of(one.task), run.rows, run.folder / one.folder) for one in run.outcomes if one.folder
     }
     run.finish()
     ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
     ended |= {"before": before} if before else {}
-    finetuning_report(run.folder, name=plan.path, best=ended["best"], parts=run.parts)
-    for part in run.parts:
-        close(part, folders.get(part.folder, folder), plan, ended)
+    finetuning_report(run.folder, name=plan.name, best=ended["best"], outcomes=run.outcomes)
+    for one in run.outcomes:
+        close(one, folders.get(one.folder, folder), plan, ended)
     if folders:
         folder.finish(ended)
 
 
-def close(part: Part, folder: RunFolder, plan: Settings, ended: Mapping[str, Any]) -> None:
+def close(outcome: TaskOutcome, folder: RunFolder, plan: FinetunePlan, ended: Mapping[str, Any]) -> None:
     """Note that the run of a task is finished: its recipe with what it has learnt, and its facts."""
-    folder.write_recipe(plan.of(part.task).table())
-    calibration = {"calibration": part.calibration.as_dict()} if part.calibration else {}
-    folder.finish({**ended, "best": part.scores(ended["best"]), **calibration})
+    folder.write_recipe(plan.of(outcome.task).table())
+    calibration = {"calibration": outcome.calibration.as_dict()} if outcome.calibration else {}
+    folder.finish({**ended, "best": outcome.scores(ended["best"]), **calibration})
 
 
-def follow(run: Finetuning, plan: Settings) -> None:
-    """Train, showing progress and each epoch's scores; a signal stops after a checkpoint has been written.
-
-    SIGTERM then ends the process with status 143, as it does in pretraining; Ctrl-C is a KeyboardInterrupt.
-    """
+def follow(run: Finetuning, watch: Watch, wish: Interruption | None) -> None:
+    """Train, reporting each step and each epoch. Raises Stopped after a checkpoint if a signal is caught by `wish`."""
     trainer = run.trainer
-    metrics = Metrics(run.folder, every=plan.training.log_every, memory=trainer.memory)
+    metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory)
     metrics.go_back(trainer.step)
-    console, processor = open_console(), str(trainer.processor)
-    line = ProgressLine(console, processor=processor, done=trainer.step, steps=trainer.settings.steps)
-    with Interruption() as wish, line:
-        for event in run.run():
-            if isinstance(event, Progress):
-                line.step(event, metrics.step(event))
-            else:
-                metrics.write({"step": event.step, "epoch": event.epoch, "train.loss": event.loss} | named(event))
-                line.say(row(event) + ("  best so far" if event.best else ""))
-            while trainer.notices:
-                line.say(trainer.notices.pop(0))
-            between = not isinstance(event, Progress) or not run.ends_epoch(event)
-            if wish.signal and between:  # after the last step too: later code does not check for the signal
+    watch(TrainingBegin(processor=str(trainer.processor), done=trainer.step, steps=trainer.settings.steps))
+    noted = trainer.step  # all that the run is resumed from is noted up to this step
+    with wish or contextlib.nullcontext():
+        try:
+            for event in run.run():
+                means = write_metrics(metrics, event)
+                # An epoch that has ended is scored first: without its scores the run would go on behind it.
+                between = not isinstance(event, Progress) or not run.ends_epoch(event)
+                noted = trainer.step if between else noted
+                for one in (*means, event, *trainer.notices):
+                    watch(Notice(one, warning=True) if isinstance(one, str) else one)
+                trainer.notices.clear()
+                if (
+                    wish and wish.signal and between
+                ):  # after the last step too: later code does not check for the signal
+                    trainer.save()
+                    watch(Notice(f"stopped after step {trainer.step:,}; the same command goes on from there"))
+                    raise Stopped
+        except KeyboardInterrupt:
+            if trainer.whole and trainer.step == noted > 0 and not (wish and wish.signal):
                 trainer.save()
-                line.say(f"stopped after step {trainer.step:,}; the same command goes on from there")
-                raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status)
+            raise
 
 
-def named(epoch: Epoch) -> dict[str, float]:
-    """Return the scores under the names they have in metrics.jsonl."""
-    return {f"dev.{name}": value for name, value in epoch.metrics.items()}
+def write_metrics(metrics: Metrics, event: Progress | Epoch) -> list[StepMeans]:
+    """Write what an event adds to metrics.jsonl, and return the means over the steps if a line of them ends with it."""
+    if isinstance(event, Progress):
+        line = metrics.step(event)
+        return [] if line is None else [StepMeans(values=line)]
+    scores = {f"dev.{name}": value for name, value in event.metrics.items()}
+    metrics.write({"step": event.step, "epoch": event.epoch, "train.loss": event.loss} | scores)
+    return []
 
 
-def row(epoch: Epoch) -> str:
-    """Return one line on an epoch; scores of single classes ("f1/label") are left for the end."""
-    return f"epoch {epoch.epoch}  training loss {epoch.loss:.4f}  dev {told(epoch.metrics)}"
-
-
-def told(metrics: Mapping[str, float]) -> str:
-    """Return scores in a line, without those of single classes."""
-    return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items() if "/" not in name)
-
-
-def tell_model(plan: Settings, model: Model) -> None:
-    """Print what is fine-tuned, and what was odd about it."""
+def introduce(plan: FinetunePlan, model: Model, watch: Watch) -> None:
+    """Report what is fine-tuned, and what was odd about it."""
     sizes = model.backbone.architecture
-    start = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
+    begin = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
     recurrent = getattr(sizes, "recurrent", 0)
     above = f" and {recurrent} recurrent" if recurrent else ""
-    print(f"model: {plan.model}, {sizes.layers} layers{above} of {sizes.width}, {start}")
+    watch(Notice(f"model: {plan.model}, {sizes.layers} layers{above} of {sizes.width}, {begin}"))
     if closed := closed_to_others(sizes):
-        print(f"  {closed}")
+        watch(Notice(f"  {closed}"))
     for remark in model.remarks:
-        print(f"  {one_line(remark)}")
+        watch(Notice(f"  {one_line(remark)}"))
     if before := stage_before(plan.model):
-        print(f"  it was fine-tuned for {before}: its encoder goes on from there, the task's own layer is a new one")
+        watch(
+            Notice(
+                f"  it was fine-tuned for {before}: its encoder goes on from there, the task's own layer is a new one"
+            )
+        )
 
 
 def stage_before(model: Path) -> str:
@@ -200,21 +226,37 @@ def stage_before(model: Path) -> str:
     return str(recipe.read(path).get("task", "")) if path.is_file() else ""
 
 
-def tell_end(best: Epoch, out: Path, task: Task) -> None:
-    """Print the best epoch, with the scores of every class, and what to do with the run."""
-    if before := RunFolder(out).facts["finished"].get("before"):
-        print(f"before training: dev {told(before)}")
-    print(f"best: {row(best)}; its weights are in {out}")
+def conclude(plan: FinetunePlan, out: Path, watch: Watch) -> None:
+    """Report the best epoch of a finished run, and what follows from it for each task."""
+    if len(plan.tasks) == 1:
+        _conclude_task(plan.tasks[0], out, watch)
+        return
+    watch(Notice(f"best: {row(Epoch(**RunFolder(out).facts['finished']['best']))}"))
+    for task in plan.tasks:
+        watch(Notice(f"\n{task.name}:"))
+        _conclude_task(task, out / task.name, watch)
+
+
+def _conclude_task(task: Task, out: Path, watch: Watch) -> None:
+    """Report the best epoch, with the scores of every class, and what to do with the run."""
+    ended = RunFolder(out).facts["finished"]
+    best = Epoch(**ended["best"])
+    if before := ended.get("before"):
+        watch(Notice(f"before training: dev {scores_line(before)}"))
+    watch(Notice(f"best: {row(best)}; its weights are in {out}"))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
         steps = best.step // best.epoch * settings["training"]["epochs"]
-        print(f"it has collapsed: every development row is {one_line(best.collapsed)}. {advice(settings, steps=steps)}")
+        answer = one_line(best.collapsed)
+        text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
+        watch(Notice(text, warning=True))
     if classes := class_scores(task, best.metrics):
-        print("F1 of each class: " + ", ".join(f"{one_line(name)} {score}" for name, score in classes.items()))
-    if calibration := RunFolder(out).facts["finished"].get("calibration"):
-        print(Calibration(**calibration).describe())
+        watch(Notice("F1 of each class: " + ", ".join(f"{one_line(name)} {score}" for name, score in classes.items())))
+    if calibration := ended.get("calibration"):
+        watch(Notice(Calibration(**calibration).describe()))
     if (out / TUNED).is_file():
         size, base = (out / TUNED).stat().st_size / 1e6, read_json(out / BASE)["path"]
-        print(f"{out} holds only what was tuned ({size:.1f} MB) and needs {base}; --merge writes a whole model")
+        only = f"{out} holds only what was tuned ({size:.1f} MB) and needs {base}; --merge writes a whole model"
+        watch(Notice(only))
     trust = " --trust" if components.is_dotted(stage_before(out)) else ""
-    print(f"try: osbert predict {out} {task.sample}{trust}", flush=True)
+    watch(Notice(f"try: osbert predict {out} {task.sample}{trust}"))

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import shutil
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +19,17 @@ from osbert.errors import UserError
 from osbert.evaluation.compare import RESTART, sortable, summaries
 from osbert.files import replace_file, sync
 from osbert.models.adapting.features import VECTORS
+from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune import train as finetune_train
-from osbert.runs.finetune.plan import Plan
-from osbert.runs.finetune.rows import Rows
-from osbert.runs.finetune.run import Epoch, tidy
+from osbert.runs.finetune.events import Epoch, row
+from osbert.runs.finetune.plan import FinetunePlan
+from osbert.runs.finetune.records import Splits
+from osbert.runs.finetune.rows import FinetuneRows
+from osbert.runs.finetune.run import tidy
 from osbert.runs.study.report import trials_report
 from osbert.runs.study.search import Candidate, Candidates, Comparison, Tried, candidates
-from osbert.tasks import Record
 from osbert.terminal import one_line
+from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
 TRIALS = "trials"
@@ -54,7 +57,7 @@ class Trial:
         """Return its settings and its seed in words."""
         return ", ".join(filter(None, (self.candidate.describe(), f"seed {self.seed}")))
 
-    def plan(self, plan: Plan) -> Plan:
+    def plan(self, plan: FinetunePlan) -> FinetunePlan:
         """Return the settings of this one run."""
         values: dict[str, dict[str, float]] = {"training": {"seed": self.seed}, "optimizer": {}}
         for key, value in self.candidate.settings.items():
@@ -103,9 +106,11 @@ class Result:
 class Trials:
     """Runs the trials of a comparison on the same rows."""
 
-    plan: Plan
-    rows: Rows
+    plan: FinetunePlan
+    rows: FinetuneRows
     out: Path
+    watch: Watch = ignore
+    wish: Interruption | None = None
 
     def run(self, wanted: Candidates) -> list[Result]:
         """Return the results of all trials, of which those finished before are only read."""
@@ -119,7 +124,7 @@ class Trials:
                 for result in self.restarted(Trial(candidate=candidate, seed=seed))
             ]
             results += found
-            tried.append(Tried(candidate=candidate, score=mean(found, self.rows.task.criterion)))
+            tried.append(Tried(candidate=candidate, score=mean(found, self.rows.criterion)))
         return results
 
     def restarted(self, trial: Trial) -> Iterator[Result]:
@@ -128,7 +133,7 @@ class Trials:
         yield dataclasses.replace(result, replaced=result.collapsed)
         if result.collapsed:
             again = dataclasses.replace(trial, seed=trial.seed + RESTART, replaces=trial.name)
-            print(f"{trial.describe()} has collapsed and is not counted; in its place: {again.describe()}")
+            self._say(f"{trial.describe()} has collapsed and is not counted; in its place: {again.describe()}")
             yield self.one(again)
 
     def one(self, trial: Trial) -> Result:
@@ -137,52 +142,58 @@ class Trials:
         They can be others only where all runs have failed (`RunFolder.begin`): then none of them counts any more.
         """
         folder, plan = RunFolder(self.out / TRIALS / trial.name), trial.plan(self.plan)
-        print(f"\n{trial.describe()}", flush=True)
+        self._say(f"\n{trial.describe()}")
         if folder.facts and (changes := folder.changes(plan.table())):
-            print(f"it failed before and begins anew: {'; '.join(changes)}")
+            self._say(f"it failed before and begins anew: {'; '.join(changes)}")
             shutil.rmtree(folder.folder)
         if folder.finished:
             best = Epoch(**folder.facts["finished"]["best"])
-            print(f"finished before: {finetune_train.row(best)}")
+            self._say(f"finished before: {row(best)}")
             return Result(trial=trial, best=best)
         try:
             if "failed" not in folder.facts:
-                return Result(
-                    trial=trial,
-                    best=finetune_train.train(plan, self.rows, finetune_train.start(plan), folder.folder),
-                )
+                model = finetune_train.start(plan)
+                best = finetune_train.train(plan, self.rows, model, folder.folder, self.watch, self.wish)
+                return Result(trial=trial, best=best)
         except UserError as error:
             if "failed" not in folder.facts:
                 raise
-            print(error)
+            self._say(str(error))
             tidy(folder.folder)
-        print("this run counts as failed; the others go on")
+        self._say("this run counts as failed; the others go on")
         return Result(trial=trial, best=None)
 
+    def _say(self, text: str) -> None:
+        self.watch(Notice(text))
 
-def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:
-    """Run a comparison to its end, write the folder of the best run and the report, and return its best epoch."""
+
+def compare(
+    plan: FinetunePlan,
+    records: Sequence[Splits],
+    out: Path,
+    watch: Watch = ignore,
+    wish: Interruption | None = None,
+) -> None:
+    """Run a comparison to its end, and write the folder of the best run and the report."""
     wanted, asked = plan.comparison, recipe.as_table(plan.comparison)
     training = plan.training
     settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
     model = finetune_train.start(plan)
     plan = dataclasses.replace(plan, opening=plan.opening.again)
-    finetune_train.tell_model(plan, model)
-    rows = finetune_train.lay_out(plan, records, model)
+    finetune_train.introduce(plan, model, watch)
+    rows = finetune_train.lay_out(plan, records, model, watch)
     del model  # every trial reads its own
     with finetune_train.writing(out):
         folder = finetune_train.opened(plan, rows, out)
-        finetune_train.write_remarks(rows.remarks, out)
+        finetune_train.write_remarks(rows.remarks, out, watch)
         if not folder.finished or folder.facts["finished"]["comparison"] != asked:
-            trials = Trials(plan=plan, rows=dataclasses.replace(rows, remarks=(), kept=out / TRIALS), out=out)
+            kept = dataclasses.replace(rows, remarks=(), kept=out / TRIALS)
+            trials = Trials(plan=plan, rows=kept, out=out, watch=watch, wish=wish)
             finish(trials, trials.run(settings), folder)
         for path in (out / TRIALS).glob(VECTORS):
             path.unlink()
         ended = folder.facts["finished"]
-    best = Epoch(**ended["best"])
-    print(f"best of all: {ended['trial']}")
-    finetune_train.tell_end(best, out, plan.task)
-    return best
+    watch(Notice(f"best of all: {ended['trial']}"))
 
 
 def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None:
@@ -190,7 +201,7 @@ def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None
 
     Raises UserError when all have failed, and notes it: the folder may then go on with other settings.
     """
-    out, criterion, plan = trials.out, trials.rows.task.criterion, trials.plan
+    out, criterion, plan = trials.out, trials.rows.criterion, trials.plan
     if not any(result.counts for result in results):
         folder.fail(0)
         raise UserError(
@@ -201,9 +212,10 @@ def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None
     own = out / TRIALS / best.trial.name
     asked = recipe.as_table(plan.comparison)
     adopt(own, folder, recipe.read(own / RECIPE) | {"comparison": asked})
-    trials_report(out, name=plan.path, criterion=criterion, results=results, best=best)
+    trials_report(out, name=plan.name, criterion=criterion, results=results, best=best)
     folder.finish({**RunFolder(own).facts["finished"], "trial": best.trial.name, "comparison": asked})
-    tell(results)
+    for line in lines(results):
+        trials.watch(Notice(line))
 
 
 def chosen(results: Sequence[Result], criterion: str) -> Result:
@@ -255,19 +267,19 @@ def copy(path: Path, out: Path) -> None:
     replace_file(out / path.name, lambda aside: shutil.copyfile(path, aside))
 
 
-def tell(results: Sequence[Result]) -> None:
-    """Print every run, and of each candidate with several the median, mean and deviation of all metrics."""
-    print(f"\n{len(results)} runs, development rows, best epoch of each:")
+def lines(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a line for every run, and for each candidate with several the median, mean and deviation of all metrics."""
+    yield f"\n{len(results)} runs, development rows, best epoch of each:"
     for result in results:
-        scores = finetune_train.row(result.best).partition("dev ")[2] if result.best else ""
+        scores = row(result.best).partition("dev ")[2] if result.best else ""
         remark = result.remark()
-        print(f"  {result.trial.describe()}  {scores}{f'  ({one_line(remark)})' if remark else ''}")
+        yield f"  {result.trial.describe()}  {scores}{f'  ({one_line(remark)})' if remark else ''}"
     for candidate in dict.fromkeys(candidate.name for candidate in (one.trial.candidate for one in results)):
         counted = [one for one in results if one.counts and one.trial.candidate.name == candidate]
         if len(counted) < 2:
             continue
         words = counted[0].trial.candidate.describe()
-        print(f"{words or 'over the seeds'}, {len(counted)} runs:")
+        yield f"{words or 'over the seeds'}, {len(counted)} runs:"
         for name, summary in summaries([one.best.metrics for one in counted if one.best]).items():
             if "/" not in name:
-                print(f"  {name}: {summary.describe()}")
+                yield f"  {name}: {summary.describe()}"

@@ -241,6 +241,10 @@ class Span(TableTask):
         best = Scores(predictions, records, way=self._way).best()
         return dataclasses.replace(self, threshold=best["best_f1_threshold"])
 
+    def error(self, prediction: Prediction, record: Record) -> float:
+        """Return 1 minus the F1 of the answer."""
+        return 1 - Scores([prediction], [record], way=self._way).means()["f1"]
+
     def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the answers at the threshold that gives these questions the highest F1."""
         threshold = self.tuned(predictions, records).threshold

@@ -1,0 +1,112 @@
+"""The tasks of a fine-tuning with their records: read and checked whole before training, and what was found in them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from osbert.errors import Problems, UserError
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan
+from osbert.tasks import Record, Task, load
+from osbert.terminal import one_line
+
+SPLITS = ("train", "dev")
+Splits = Mapping[str, Sequence[Record]]
+"""The records of a task by their split."""
+
+
+def read_tasks(
+    tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch = ignore
+) -> tuple[FinetunePlan, list[Splits]]:
+    """Return the settings of a run, its tasks fitted, with the records of each task; report what was found in them.
+
+    `data`: of one task, its data; of several, a mapping from their names, or a folder that holds those of each.
+
+    Raises UserError that lists what is wrong with the tasks' names, their data and the settings, of all at once.
+    """
+    if len(tasks) == 1:
+        plans = [_read(tasks[0], settings, model=model, data=data)]
+    else:
+        plans = _read_several(tasks, settings, model=model, data=data)
+    for plan, splits in plans:
+        for text in findings(plan.task, splits):
+            watch(Notice(text if len(plans) == 1 else f"{plan.task.name}: {text}"))
+    return FinetunePlan.joined([plan for plan, _ in plans]), [splits for _, splits in plans]
+
+
+def findings(task: Task, records: Splits) -> Iterator[str]:
+    """Yield what was found in the data: the form of each file, the columns, the rows, the labels."""
+    yield from map(one_line, task.findings())
+    for split, found in records.items():
+        yield f"{split}: {one_line(task.describe(found))}"
+    if passed_over := task.passed_over(records["train"]):
+        yield f"train: {one_line(passed_over)}"
+
+
+def _read(
+    task: str | Task, settings: Mapping[str, Any], *, model: Path, data: Any
+) -> tuple[FinetunePlan, dict[str, list[Record]]]:
+    plan = read_plan(task, settings, model=model, data=data)
+    fitted, records = load(plan.task, SPLITS)
+    return dataclasses.replace(plan, tasks=(fitted,)), records
+
+
+def _read_several(
+    tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any
+) -> list[tuple[FinetunePlan, dict[str, list[Record]]]]:
+    from osbert.runs.finetune.long import ModelReader
+
+    names = {name_of(task): task for task in tasks}
+    own = [name.rpartition(".")[2] for name in names]
+    if len(set(own)) < len(tasks) or not tasks:
+        raise UserError(
+            f"The tasks {', '.join(map(name_of, tasks))} cannot be learnt together: name one or more, each by a name "
+            "of its own."
+        )
+    folders = data_of(names, data)
+    reader = ModelReader.of(model)
+    problems = Problems(heading="These tasks cannot be learnt together")
+    plans = []
+    for name, task in names.items():
+        try:
+            plan, records = _read(task, own_settings(settings, name, names), model=model, data=folders[name])
+            if plan.comparison.wanted:
+                raise UserError("several runs (--seeds, --search) are of one task: compare each by itself.")
+            reader.check(plan.task, records)
+        except UserError as error:
+            problems.add(f"{name}: {error}")
+            continue
+        plans.append((plan, records))
+    problems.stop_if_any()
+    return plans
+
+
+def own_settings(settings: Mapping[str, Any], task: str, tasks: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those that are another task's.
+
+    >>> own_settings({"epochs": 2, "mrpc.length": 256}, "rte", ["rte", "mrpc"])
+    {'epochs': 2}
+    """
+    foreign = tuple(f"{name.rpartition('.')[2]}." for name in tasks if name != task)
+    return {name: value for name, value in settings.items() if not name.startswith(foreign)}
+
+
+def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
+    """Return the data of each task: as a mapping has them, or what is called as the task in a folder."""
+    if not isinstance(data, Mapping):
+        return {name: Path(data) / _entry(name, Path(data)) for name in names}
+    if unlike := {*names} ^ {*data}:
+        raise UserError(f"data must have what each task learns from, and no more; it differs in {', '.join(unlike)}.")
+    return dict(data)
+
+
+def _entry(name: str, data: Path) -> str:
+    """Return the name of what is called as a task in a folder: "SST-2" for sst2, or sst2.csv; else the task's own."""
+    name = name.rpartition(".")[2]
+    entries = sorted(data.glob("*"), key=lambda path: (path.is_dir(), path.name))  # of two of one name the folder
+    found = {(path if path.is_dir() else Path(path.name.partition(".")[0])).name: path.name for path in entries}
+    plain = {own.lower().replace("-", ""): entry for own, entry in found.items()}
+    return plain.get(name.lower(), name)

@@ -1,0 +1,268 @@
+"""Fine-tuning from Python: settings by keyword, events, stops and their resumption, the run and its mistakes."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import osbert
+from osbert.errors import UnknownSetting, UserError
+from osbert.inference.engine import Engine
+from osbert.interop.huggingface.folders import write_model
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Learner
+from osbert.runs.contract import Notice
+from osbert.runs.finetune.events import Epoch, StepMeans, TrainingBegin
+from osbert.runs.finetune.finetune import finetune
+from osbert.runs.finetune.result import FinetuneRun, Mistake
+from osbert.tasks.kinds.classify import Classify
+from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert.training.interruption import Interruption, Stopped
+from osbert.training.progress import Progress
+from osbert.training.trainer import Trainer
+from tiny_runs import WORDS
+
+QUICK: dict[str, Any] = {
+    "epochs": 3,
+    "batch": 16,
+    "learning_rate": 1e-2,
+    "precision": "fp32",
+    "device": "cpu",
+    "log_every": 5,
+}
+STEPS = 3 * 9  # 144 training rows
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("encoder")
+    tokenizer = Tokenizer([*SPECIALS, *WORDS])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(tokenizer), length=24).build()
+    write_model(Learner(backbone, {}), folder)
+    write_tokenizer(tokenizer, folder, length=24)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a CSV of 160 rows; a few have the other label, so that there are mistakes."""
+    path = tmp_path_factory.mktemp("data") / "reviews.csv"
+    words = [("good", "pos"), ("bad", "neg"), ("fine", "pos"), ("poor", "neg")]
+    rows = [(f"the {word} film {'a ' * (number % 3)}", label) for number in range(40) for word, label in words]
+    rows = [(text, "pos" if number % 7 == 0 else label) for number, (text, label) in enumerate(rows)]
+    path.write_text("".join(f"{text},{label}\n" for text, label in [("text", "label"), *rows]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def watched(encoder: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuneRun, list[Any]]:
+    """Return a run with its events, as it went in a thread of its own."""
+    events: list[Any] = []
+    runs: list[FinetuneRun] = []
+    out = tmp_path_factory.mktemp("runs") / "run"
+
+    def work() -> None:
+        runs.append(finetune("classify", model=encoder, data=table, out=out, watch=events.append, **QUICK))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return runs[0], events
+
+
+@pytest.fixture(scope="module")
+def run(watched: tuple[FinetuneRun, list[Any]]) -> FinetuneRun:
+    return watched[0]
+
+
+def test_the_events_are_all_that_the_command_prints(watched: tuple[FinetuneRun, list[Any]]) -> None:
+    run, events = watched
+    assert {type(event) for event in events} == {Notice, TrainingBegin, StepMeans, Progress, Epoch}
+    assert [event.step for event in events if isinstance(event, Progress)] == [*range(1, STEPS + 1)]
+    epochs = [event for event in events if isinstance(event, Epoch)]
+    assert [one.epoch for one in epochs] == [1, 2, 3] and run.metrics == [one.metrics for one in epochs if one.best][-1]
+    means = [event.values["step"] for event in events if isinstance(event, StepMeans)]
+    assert means == [5, 10, 15, 20, 25, 27]
+    said = " ".join(str(event) for event in events if isinstance(event, Notice))
+    for part in ("model: ", "train: 144 rows (", "length: 24 tokens", "best: epoch ", "try: osbert predict "):
+        assert part in said
+
+
+def test_nothing_is_printed_and_no_signal_is_caught(
+    encoder: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    def watch(event: object) -> None:
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+    finetune("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, **QUICK | {"epochs": 1})
+    assert not any(capsys.readouterr())
+
+
+def test_the_run_has_scores_a_model_and_answers(run: FinetuneRun) -> None:
+    best = json.loads((run.folder / "run.json").read_text())["finished"]["best"]
+    assert run.metrics == best["metrics"] and run.facts["best"] == best
+    assert isinstance(run.model, Engine) and run.model is run.model
+    texts = ["the good film", "the bad film"]
+    assert run.predict(texts) == run.model.predict(texts)
+
+
+def test_the_mistakes_are_the_wrong_development_predictions_worst_first(run: FinetuneRun, table: Path) -> None:
+    [rows] = run.development.values()
+    assert len(run.errors) == round((1 - run.metrics["accuracy"]) * len(rows)) > 0
+    lines = table.read_text().splitlines()
+    for mistake in run.errors:
+        assert mistake.prediction.value != mistake.label and Path(mistake.path) == table
+        assert lines[mistake.line - 1].endswith(f",{mistake.label}") and mistake.texts[0] in lines[mistake.line - 1]
+        assert mistake.error == pytest.approx(1 - mistake.prediction.probabilities[mistake.label])
+    assert [one.error for one in run.errors] == sorted((one.error for one in run.errors), reverse=True)
+    first = run.errors[0]
+    assert str(first).startswith(f"{table}, line {first.line}: {first.label!r}, predicted ")
+
+
+def test_of_numbers_the_farthest_is_the_worst(encoder: Path, tmp_path: Path) -> None:
+    rows = "".join(f"the {word} film,{score}\n" for word, score in (("good", 3), ("fine", 2), ("bad", 0))) * 20
+    (tmp_path / "scores.csv").write_text("text,score\n" + rows)
+    run = finetune("regress", model=encoder, data=tmp_path / "scores.csv", out=tmp_path / "run", **QUICK)
+    found = [abs(mistake.prediction.value - mistake.label) for mistake in run.errors]
+    assert found == [one.error for one in run.errors] == sorted(found, reverse=True) and len(found) == 6
+
+
+def test_a_second_call_returns_the_finished_run(
+    run: FinetuneRun, encoder: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "run", lambda self: pytest.fail("it trains again"))
+    again = finetune("classify", model=encoder, data=table, out=run.folder, **QUICK)
+    assert again.metrics == run.metrics and again.errors == run.errors
+    with pytest.raises(UserError, match=r"training\.epochs: 3 -> 4"):
+        finetune("classify", model=encoder, data=table, out=run.folder, **QUICK | {"epochs": 4})
+
+
+def stopping(step: int, error: type[BaseException]) -> Callable[[object], None]:
+    def watch(event: object) -> None:
+        if isinstance(event, Progress) and event.step == step:
+            raise error
+
+    return watch
+
+
+@pytest.mark.parametrize(("step", "kept"), [(4, [4]), (9, []), (13, [13])])
+def test_ctrl_c_leaves_a_run_that_ends_in_the_same_weights(
+    run: FinetuneRun, encoder: Path, table: Path, tmp_path: Path, step: int, kept: list[int]
+) -> None:
+    """Step 9 ends an epoch that has not been scored: the run goes on from where it was before."""
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        watch = stopping(step, KeyboardInterrupt)
+        finetune("classify", model=encoder, data=table, out=out, watch=watch, **QUICK)
+    assert [path.name for path in out.glob("checkpoints/step-*")] == [f"step-{number}" for number in kept]
+    begins: list[TrainingBegin] = []
+
+    def watch(event: object) -> None:
+        begins.extend([event] if isinstance(event, TrainingBegin) else [])
+
+    finetune("classify", model=encoder, data=table, out=out, watch=watch, **QUICK)
+    assert [begin.done for begin in begins] == (kept or [0])
+    assert (out / "model.safetensors").read_bytes() == (run.folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("place", "kept"), [("measure of gradients", [6]), ("optimizer", [])])
+def test_ctrl_c_within_a_step_keeps_the_whole_ones(
+    run: FinetuneRun, encoder: Path, table: Path, tmp_path: Path, place: str, kept: list[int]
+) -> None:
+    """Gradients change no weights; while the optimiser changes them there is nothing whole to keep."""
+    begin, out = Trainer.__init__, tmp_path / "run"
+
+    def interrupted(self: Trainer, *given: Any, **more: Any) -> None:
+        begin(self, *given, **more)
+        owner, name = (self.optimizer, "step") if place == "optimizer" else (self.gradients, "add")
+        work = getattr(owner, name)
+
+        def broken(*given: Any, **more: Any) -> Any:
+            if self.step == 6:
+                raise KeyboardInterrupt
+            return work(*given, **more)
+
+        setattr(owner, name, broken)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "__init__", interrupted)
+        finetune("classify", model=encoder, data=table, out=out, **QUICK)
+    assert [path.name for path in out.glob("checkpoints/step-*")] == [f"step-{number}" for number in kept]
+    finetune("classify", model=encoder, data=table, out=out, **QUICK)
+    assert (out / "model.safetensors").read_bytes() == (run.folder / "model.safetensors").read_bytes()
+
+
+def test_a_wish_stops_after_the_step(encoder: Path, table: Path, tmp_path: Path) -> None:
+    wish = Interruption()
+
+    def watch(event: object) -> None:
+        if isinstance(event, Progress) and event.step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Stopped):
+        finetune("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, wish=wish, **QUICK)
+    assert wish.status == 143 and (tmp_path / "run" / "checkpoints" / "step-5").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epoch": 3}, "Unknown setting --epoch.*Did you mean 'epochs'"),
+        ({"training.epoch": 3}, "Did you mean 'training.epochs'"),
+        ({"epochs": "three"}, "'training.epochs' must be integer, not 'three'"),
+        ({"text": "body"}, "there is no 'body'"),
+        ({"trust": "yes"}, "'opening.trust' must be true"),
+    ],
+)
+def test_settings_are_checked_as_those_of_the_command_line(
+    encoder: Path, table: Path, tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        finetune("classify", model=encoder, data=table, out=tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UnknownSetting):
+        osbert.finetune("classify", model=encoder, data=table, out=tmp_path / "run", leraning_rate=1e-3)
+
+
+def test_a_task_with_settings_of_its_own_and_from_scratch(encoder: Path, table: Path, tmp_path: Path) -> None:
+    task = Classify(length=8, labels=("pos", "neg"))
+    settings = QUICK | {"epochs": 1, "from_scratch": True, "training.seed": 3}
+    run = finetune(task, model=encoder, data=table, out=tmp_path / "run", **settings)
+    recipe = json.loads((run.folder / "run.json").read_text())["settings"]
+    assert recipe["task"] == "classify" and recipe["classify"]["length"] == 8 and recipe["from_scratch"] is True
+    assert recipe["training"]["seed"] == 3 and recipe["classify"]["labels"] == ["pos", "neg"]
+
+
+def test_several_tasks_have_a_run_each(encoder: Path, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "scores.csv").write_text("text,score\n" + "good film,3\nbad,1\npoor,2\n" * 20)
+    data = {"classify": table, "regress": tmp_path / "scores.csv"}
+    few = QUICK | {"epochs": 2, "regress.length": 8}
+    run = finetune(["classify", "regress"], model=encoder, data=data, out=tmp_path / "run", **few)
+    assert {"mean", "classify.accuracy", "regress.r2"} <= {*run.metrics} and {*run.tasks} == {*data}
+    for name, own in run.tasks.items():
+        assert own.folder == run.folder / name and own.predict(["good"]) and own.tasks == {name: own}
+        assert {f"{name}.{score}": value for score, value in own.metrics.items()}.items() <= run.metrics.items()
+        assert all(isinstance(mistake, Mistake) for mistake in own.errors)
+    with pytest.raises(UserError, match=r"several tasks \(classify, regress\): take run\.tasks\[name\]\.errors"):
+        _ = run.errors
+    alone = finetune(["classify"], model=encoder, data=table, out=tmp_path / "alone", **QUICK | {"epochs": 1})
+    assert (alone.folder / "model.safetensors").is_file() and {*alone.tasks} == {"classify"}
+
+
+def test_the_example_is_true() -> None:
+    [example] = doctest.DocTestFinder().find(osbert.finetune, "finetune", globs={**vars(osbert)})
+    outcome = doctest.DocTestRunner().run(example)
+    assert outcome.attempted and not outcome.failed
