@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import osbert
-from hub_server import Hub, commit_of, serving
+from hub_server import Hub, commit_of, contents, hub_on_localhost
 from osbert.errors import UserError
 from osbert.interop.hub import DownloadProgress, locate, origin
 from tiny_runs import TASKS, write_run, write_sentences
@@ -31,37 +31,9 @@ COMMIT = commit_of(NAME)
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """Run a hub with one model, and let huggingface_hub know it and an empty cache, in an empty working directory."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    with serving() as running:
-        constants = huggingface_hub.constants
-        monkeypatch.setattr(constants, "ENDPOINT", running.address)
-        template = running.address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        waiting = SimpleNamespace(sleep=lambda seconds: None)  # between the attempts of a download
-        monkeypatch.setattr(huggingface_hub.file_download, "time", waiting)
+    with hub_on_localhost(tmp_path, monkeypatch) as running:
         running.repositories[NAME] = contents(write_run(tmp_path / "made", None))
         yield running
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Return the files of a folder as a repository has them, and some that are never fetched."""
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    strange = (
-        "README.md",
-        "modeling_tiny.py",
-        "tf_model.h5",
-        "flax_model.msgpack",
-        "onnx/model.onnx",
-        ".gitattributes",
-    )
-    return files | dict.fromkeys(strange, b"never wanted")
 
 
 def test_a_model_is_fetched_without_code_and_without_other_formats(hub: Hub) -> None:

@@ -9,7 +9,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
+
+import huggingface_hub.constants
+import huggingface_hub.file_download
+import pytest
 
 
 def commit_of(name: str) -> str:
@@ -71,6 +77,33 @@ def serving() -> Iterator[Hub]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextlib.contextmanager
+def hub_on_localhost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Run an empty hub, which huggingface_hub takes for its own, with an empty cache and in an empty folder."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    constants = huggingface_hub.constants
+    with serving() as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+        template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        waiting = SimpleNamespace(sleep=lambda seconds: None)  # between the attempts of a download
+        monkeypatch.setattr(huggingface_hub.file_download, "time", waiting)
+        yield hub
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder as a repository has them, and some that are never fetched."""
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    strange = ("README.md", "modeling_tiny.py", "tf_model.h5", "flax_model.msgpack", "onnx/model.onnx")
+    return files | dict.fromkeys(strange, b"never wanted")
 
 
 class _Handler(BaseHTTPRequestHandler):

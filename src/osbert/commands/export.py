@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions, default_out
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop.opening import CAREFUL, Opening
@@ -29,7 +29,7 @@ KEPT = ("config.json", "run.json")
 
 
 def export(
-    run: Path,
+    run: ModelFolder,
     /,
     *,
     to: Literal["onnx"],
@@ -51,7 +51,7 @@ def export(
     Parameters
     ----------
     run
-        A run folder of osbert's, or a Hugging Face BERT folder.
+        A run folder of osbert's, a Hugging Face BERT folder, or a name (docs/models-by-name.md).
     to
         The form: onnx, which wants the extra onnx.
     out
@@ -71,8 +71,7 @@ def export(
     from osbert.interop.onnx.files import require_writers
 
     require_writers()
-    named = run if run.name not in ("", "..") else run.resolve()
-    out = out or named.with_name(f"{named.name}-{'int8' if int8 else to}")
+    out = out or default_out(run, f"-{'int8' if int8 else to}")
     with claim(out) as place:
         require_free(place)
         engine = opened(run, opening)

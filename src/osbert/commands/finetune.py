@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.runs.finetune.plan import Plan, read_plan, schema
@@ -39,7 +39,7 @@ def finetune(
     /,
     # The help is made when it is asked for: this annotation is not evaluated before.
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help=settings_help())],
-    model: Path,
+    model: ModelFolder,
     data: Path,
     out: Path,
     from_scratch: Annotated[bool, Parameter(negative=())] = False,
@@ -60,7 +60,7 @@ def finetune(
         multi: several tasks at once that share the encoder, --tasks rte=RTE,mrpc=MRPC, with a run folder for each below
         `out`.
     model
-        A run folder of osbert's, or a Hugging Face folder (docs/families.md).
+        A run folder of osbert's, a Hugging Face folder (docs/families.md), or a name (docs/models-by-name.md).
     data
         A CSV, TSV or JSON-lines file, of which a share is held out for development; or a folder with files called
         train.*, dev.* and test.*.

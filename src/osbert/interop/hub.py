@@ -80,6 +80,11 @@ def origin(path: Path) -> dict[str, str]:
     return {"name": repository.removeprefix("models--").replace("--", "/"), "commit": commit}
 
 
+def hub_facts(path: Path) -> dict[str, dict[str, str]]:
+    """Return what run.json keeps of a model that was trained further: "hub", its name and commit, if it has them."""
+    return {"hub": found} if (found := origin(path)) else {}
+
+
 def _is_local(path: Path) -> bool:
     """Return whether a text is the path of a folder or a file, or the prefix of a TensorFlow checkpoint's files."""
     return path.exists() or bool(path.name and path.with_name(f"{path.name}.index").exists())
