@@ -144,7 +144,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
     from osbert.interop.huggingface.tokenizers import write_any_tokenizer
     from osbert.interop.onnx.files import ONNX, write_onnx
-    from osbert.interop.onnx.padded import Padded, objections, scored
+    from osbert.interop.onnx.padded import PaddedGraph, objections, scored
     from osbert.interop.sentence_files import read_sentence_model, write_sentence_model
     from osbert.interop.task_files import RECIPE
     from osbert.models.contract import Head
@@ -158,7 +158,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None
     learnt = task.learnt(head) if task and isinstance(head, Head) else {}
-    model = Padded(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
+    model = PaddedGraph(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
     write_onnx(model, folder / ONNX, int8=int8, learnt=learnt, tokenizer=engine.tokenizer.fingerprint)
     sizes = learner.backbone.architecture
     write_any_tokenizer(engine.tokenizer, folder, length=engine.packer.length, segments=sizes.segments)
