@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.interop.hub import DownloadProgress, locate, origin
+from osbert.interop.hub import DownloadProgress, is_name, locate, origin
 from osbert.interop.opening import Opening
 from osbert.terminal import one_line, open_console
 
@@ -44,8 +44,7 @@ ModelFolder = Annotated[Path, Parameter(converter=_converted)]
 def served(model: str) -> str:
     """Return a model to serve as PATH or NAME=PATH, given as either, or by its name on the hub in place of the path."""
     name, equals, path = ("", "", model) if Path(model).is_dir() else model.rpartition("=")
-    folder = located(path)
-    if folder == Path(path):
+    if not is_name(path) or (folder := located(path)) == Path(path):
         return model
     return f"{name if equals else path.partition('@')[0].rpartition('/')[2]}={folder}"
 

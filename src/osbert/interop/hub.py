@@ -66,6 +66,22 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
     return _Repository.named(model).located(watch)
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text can be the name of a model on a hub, with @REVISION or without.
+
+    >>> [is_name(text) for text in ("google-bert/bert-base-uncased@main", "./encoder", "runs/mine/encoder")]
+    [True, False, False]
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(text.partition("@")[0])
+    except HFValidationError:
+        return False
+    return True
+
+
 def origin(path: Path) -> dict[str, str]:
     """Return the name and the commit of a model in a cache of the hub; nothing for any other folder.
 
@@ -100,15 +116,10 @@ class _Repository:
     @classmethod
     def named(cls, model: str) -> _Repository:
         """Return the repository that OWNER/NAME@REVISION names. Raises UserError if it cannot be such a name."""
-        from huggingface_hub.errors import HFValidationError
-        from huggingface_hub.utils import validate_repo_id
-
         name, at, revision = model.partition("@")
         form = "A model of the hub is NAME or OWNER/NAME, with @REVISION or without"
-        try:
-            validate_repo_id(name)
-        except HFValidationError as error:
-            raise UserError(f"{model} is not there, and cannot be the name of a model. {form}.") from error
+        if not is_name(model):
+            raise UserError(f"{model} is not there, and cannot be the name of a model. {form}.")
         if at and not _REVISION.fullmatch(revision):
             raise UserError(
                 f"{model}: '{revision}' cannot be a revision, which is a branch, a tag or a commit. {form}."
