@@ -12,6 +12,9 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# No test depends on the network: what is no folder is no model of a hub either. Tests of the hub run one on localhost.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 # A busy machine is no failure.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")

@@ -23,12 +23,13 @@ def _silence(event: Any) -> None:
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Engine:
-    """Load a run folder, or a Hugging Face BERT folder, and return an Engine with `.embed(texts)` and
-    `.predict(texts)`.
+    """Load a run folder, a Hugging Face folder or, by its name, a model of the Hugging Face hub, and return an Engine
+    with `.embed(texts)` and `.predict(texts)`.
 
-    `trust`: import the code that the folder's recipe.toml names. `verify`: compare a run's files with their hashes in
-    run.json. Raises osbert.errors.UserError when the folder is not a model, when a file is damaged, and when it names
-    code without `trust`.
+    A name is OWNER/NAME, with @REVISION or without; a Path is never a name. `trust`: import the code that the folder's
+    recipe.toml names. `verify`: compare a run's files with their hashes in run.json. Raises osbert.errors.UserError
+    when the folder is not a model, when a name leads to none, when a file is damaged, and when it names code without
+    `trust`.
     """
     from osbert.inference.engine import (
         load as load_engine,  # torch takes seconds to import: only when a model is wanted
@@ -148,6 +149,7 @@ def pretrain(
     >>> run.metrics["step"], run.metrics["held_out.mlm.loss"] > 0
     (2, True)
     """
+    from osbert.interop.hub import locate
     from osbert.interop.opening import Opening
     from osbert.runs.pretrain import pretraining
 
@@ -156,7 +158,7 @@ def pretrain(
         settings=settings,
         corpus=Path(corpus),
         out=Path(out),
-        origin=None if origin is None else Path(origin),
+        origin=None if origin is None else locate(origin, watch=watch).path,
         opening=Opening(trust=trust),
     )
     return pretraining.pretrain(request, watch=watch)

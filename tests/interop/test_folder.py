@@ -19,6 +19,7 @@ from osbert.interop import folder as opener
 from osbert.interop import weight_files
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.folder import Folder, open_folder
+from osbert.interop.hub import ModelLocation
 from osbert.interop.onnx import files as onnx_files
 from osbert.interop.opening import Opening
 from osbert.interop.tuned_files import keep_tuned
@@ -191,7 +192,11 @@ def test_released_weights_are_free_and_what_was_read_stays(tmp_path: Path, reads
 
 
 def test_a_hub_has_a_name_and_a_commit(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, name="google-bert/bert-base-uncased", commit="86b5e0934494bd15c9632b12f734a8a67f723594")
+    folder = Folder(
+        ModelLocation(
+            path=tmp_path, name="google-bert/bert-base-uncased", commit="86b5e0934494bd15c9632b12f734a8a67f723594"
+        )
+    )
     assert (folder.name, folder.commit[:4], str(folder)) == ("google-bert/bert-base-uncased", "86b5", str(tmp_path))
 
 

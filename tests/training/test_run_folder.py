@@ -46,6 +46,18 @@ def test_other_settings_or_inputs_are_refused_with_the_difference(tmp_path: Path
     assert str(tmp_path) in str(caught.value)
 
 
+def test_a_setting_that_the_run_did_not_know_yet_may_be_off_but_not_on(tmp_path: Path) -> None:
+    run = begin(tmp_path / "run")
+    later = {**SETTINGS, "model": {"layers": 2, "turbo": False, "pooling": ""}}
+    begin(tmp_path / "run", later)
+    assert run.facts["settings"] == later
+    begin(tmp_path / "other")
+    with pytest.raises(UserError, match=r"model\.turbo: none -> true"):
+        begin(tmp_path / "other", {**SETTINGS, "model": {"layers": 2, "turbo": True}})
+    with pytest.raises(UserError, match=r"model\.layers: 2 -> none"):
+        begin(tmp_path / "other", {**SETTINGS, "model": {"turbo": False}})
+
+
 def test_passes_may_have_another_size(tmp_path: Path) -> None:
     for tokens in (4096, 1024):
         assert begin(tmp_path, {**SETTINGS, "data": {"micro_tokens": tokens}}).begin(

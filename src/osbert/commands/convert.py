@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop.opening import CAREFUL, Opening
@@ -26,7 +26,7 @@ LAYER = re.compile(r"\blayer[._](\d+)\b")
 
 
 def convert(
-    source: Path,
+    source: ModelFolder,
     target: Path,
     /,
     *,
@@ -45,7 +45,7 @@ def convert(
     ----------
     source
         A run folder, a Hugging Face folder, a folder with bert_config.json, vocab.txt and bert_model.ckpt.*, or the
-        prefix of one of several checkpoints in such a folder.
+        prefix of one of several checkpoints in such a folder; or a name (docs/models-by-name.md).
     target
         The folder to write, which is not there yet, or empty.
     to

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.commands.file_options import TextOptions
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 from osbert.errors import UserError
 from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
@@ -30,7 +30,7 @@ class VectorOptions(EmbeddingOptions):
 
 
 def embed(
-    model: Path,
+    model: ModelFolder,
     file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
     *,
@@ -54,7 +54,8 @@ def embed(
     Parameters
     ----------
     model
-        A run folder of osbert's, or a Hugging Face BERT folder, that of a sentence-transformers model included.
+        A run folder of osbert's, a Hugging Face folder, that of a sentence-transformers model included, or a name
+        (docs/models-by-name.md).
     file
         A .txt file with a text a line, a CSV, TSV, JSON-lines or Parquet file; - for lines from standard input.
     out

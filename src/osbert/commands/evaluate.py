@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from osbert.commands.file_options import FileOptions
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, expected_error
@@ -17,7 +17,7 @@ from osbert.terminal import one_line, open_console
 
 
 def evaluate(
-    run: Path,
+    run: ModelFolder,
     /,
     *,
     data: Path,
@@ -34,7 +34,7 @@ def evaluate(
     Parameters
     ----------
     run
-        The folder of a fine-tuned run.
+        The folder of a fine-tuned run, or its name on the hub.
     data
         A CSV, TSV or JSON-lines file, all rows of which are used; or a folder.
     split

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions, default_out
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop.opening import CAREFUL, Opening
@@ -29,7 +29,7 @@ KEPT = ("config.json", "run.json")
 
 
 def export(
-    run: Path,
+    run: ModelFolder,
     /,
     *,
     to: Literal["onnx"],
@@ -51,7 +51,7 @@ def export(
     Parameters
     ----------
     run
-        A run folder of osbert's, or a Hugging Face BERT folder.
+        A run folder of osbert's, a Hugging Face BERT folder, or a name (docs/models-by-name.md).
     to
         The form: onnx, which wants the extra onnx.
     out
@@ -71,8 +71,7 @@ def export(
     from osbert.interop.onnx.files import require_writers
 
     require_writers()
-    named = run if run.name not in ("", "..") else run.resolve()
-    out = out or named.with_name(f"{named.name}-{'int8' if int8 else to}")
+    out = out or default_out(run, f"-{'int8' if int8 else to}")
     with claim(out) as place:
         require_free(place)
         engine = opened(run, opening)
@@ -144,7 +143,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
     from osbert.interop.huggingface.tokenizers import write_any_tokenizer
     from osbert.interop.onnx.files import ONNX, write_onnx
-    from osbert.interop.onnx.padded import Padded, objections, scored
+    from osbert.interop.onnx.padded import PaddedGraph, objections, scored
     from osbert.interop.sentence_files import write_sentence_model
     from osbert.interop.task_files import RECIPE
     from osbert.models.contract import Head
@@ -158,7 +157,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None
     learnt = task.learnt(head) if task and isinstance(head, Head) else {}
-    model = Padded(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
+    model = PaddedGraph(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
     write_onnx(model, folder / ONNX, int8=int8, learnt=learnt, tokenizer=engine.tokenizer.fingerprint)
     sizes = learner.backbone.architecture
     write_any_tokenizer(engine.tokenizer, folder, length=engine.packer.length, segments=sizes.segments)

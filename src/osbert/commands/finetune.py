@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from osbert import recipe
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.errors import UnknownSetting, UserError
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
@@ -42,7 +42,7 @@ def finetune(
     /,
     # The help is made when it is asked for: this annotation is not evaluated before.
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help=settings_help())],
-    model: Path,
+    model: ModelFolder,
     data: Path,
     out: Path,
     from_scratch: Annotated[bool, Parameter(negative=())] = False,
@@ -62,7 +62,7 @@ def finetune(
         and swag. glue: GLUE's nine sets, a run each in a folder of `out`, and the table of their official scores.
         Several tasks (rte mrpc) share the encoder, with a run folder for each below `out`.
     model
-        A run folder of osbert's, or a Hugging Face folder (docs/families.md).
+        A run folder of osbert's, a Hugging Face folder (docs/families.md), or a name (docs/models-by-name.md).
     data
         A CSV, TSV or JSON-lines file, of which a share is held out for development; or a folder with files called
         train.*, dev.* and test.*. Of several tasks, the folder with a file or folder for each, of its name; --rte.data

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.terminal import one_line
@@ -20,7 +20,7 @@ def neighbours(
     /,
     *texts: str,
     count: int = 10,
-    model: Path | None = None,
+    model: ModelFolder | None = None,
     device: str = "auto",
     opening: OpeningOptions = CAREFUL,
 ) -> None:
@@ -38,7 +38,7 @@ def neighbours(
     count
         How many to show.
     model
-        Where the model is now, if it is not where it was.
+        Where the model is now, if it is not where it was; a folder, or a name (docs/models-by-name.md).
     device
         cpu, cuda or cuda:N; auto is a GPU where there is one.
     """

@@ -1,11 +1,87 @@
-"""The options --trust and --no-verify, of every command that opens a folder."""
+"""What every command that opens a model has: a model by its folder or its name, and --trust and --no-verify."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from osbert.interop.hub import DownloadProgress, is_name, locate, origin
 from osbert.interop.opening import Opening
+from osbert.terminal import one_line, open_console
+
+if TYPE_CHECKING:
+    from cyclopts import Token
 
 OpeningOptions = Annotated[Opening, Parameter(name="*")]
+
+
+def located(model: str) -> Path:
+    """Return the folder of a model: a path, or a name of the hub or of an installed package, fetched where it must be.
+
+    Downloads and remarks are shown on standard error. Raises UserError as `locate`.
+    """
+    with _downloads() as watch:
+        location = locate(model, watch=watch)
+    for remark in location.remarks:
+        print(one_line(remark), file=sys.stderr)
+    return location.path
+
+
+def _converted(kind: Any, tokens: Sequence[Token]) -> Path:
+    """Return the folder of the model that the one value of an option names; cyclopts calls this."""
+    return located(tokens[0].value)
+
+
+ModelFolder = Annotated[Path, Parameter(converter=_converted)]
+"""The type of an option that takes a model: a folder, or a name such as google-bert/bert-base-uncased or minilm."""
+
+
+def served(model: str) -> str:
+    """Return a model to serve as PATH or NAME=PATH, given as either, or by its name on the hub in place of the path."""
+    name, equals, path = ("", "", model) if Path(model).is_dir() else model.rpartition("=")
+    if not is_name(path) or (folder := located(path)) == Path(path):
+        return model
+    return f"{name if equals else path.partition('@')[0].rpartition('/')[2]}={folder}"
+
+
+def default_out(model: Path, ending: str) -> Path:
+    """Return where a command writes by default what it makes of a model.
+
+    That is beside the model; for one in the hub's cache or in an installed package it is the current folder.
+    """
+    if found := origin(model):
+        return Path(found["name"].rpartition("/")[2] + ending)
+    for package in (model, model.parent):
+        if (package / "__init__.py").is_file():
+            return Path(package.name + ending)
+    named = model if model.name not in ("", "..") else model.resolve()
+    return named.with_name(named.name + ending)
+
+
+@contextlib.contextmanager
+def _downloads() -> Iterator[Callable[[DownloadProgress], None]]:
+    """Show downloads as bars on standard error, from the first one on."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bars = Progress(*columns, console=open_console(stderr=True))
+    tasks: dict[str, TaskID] = {}
+
+    def watch(event: DownloadProgress) -> None:
+        if not tasks:
+            bars.start()
+        if event.file not in tasks:
+            tasks[event.file] = bars.add_task(f"{event.model} {event.file}", total=event.total or None)
+        bars.update(tasks[event.file], completed=event.done)
+
+    try:
+        yield watch
+    finally:
+        if tasks:
+            bars.stop()

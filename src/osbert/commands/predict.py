@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from osbert.commands.evaluate import moved_task
 from osbert.commands.file_options import FileOptions
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.errors import Problems, UserError
 from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL
@@ -38,7 +38,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def predict(
-    run: Path,
+    run: ModelFolder,
     /,
     *texts: str,
     file: Path | None = None,
@@ -56,7 +56,7 @@ def predict(
     Parameters
     ----------
     run
-        The folder of a fine-tuned run.
+        The folder of a fine-tuned run, or its name on the hub.
     texts
         The text, in quotes; write -- before one that begins with a hyphen. Where the run reads several texts together,
         such as pairs, all of them in their order.

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.commands.event_consoles import TrainingConsole
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import open_console
 
@@ -35,7 +35,7 @@ def pretrain(
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help=settings_help())],
     corpus: Path,
     out: Path,
-    origin: Annotated[Path | None, Parameter(name="--from")] = None,
+    origin: Annotated[ModelFolder | None, Parameter(name="--from")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Pretrain an encoder on a corpus, by a recipe.
@@ -54,9 +54,9 @@ def pretrain(
     out
         The run folder: model, tokenizer, recipe, metrics, report, checkpoints.
     origin
-        A finished run, or a Hugging Face folder, whose encoder is trained further, usually on another corpus. Where no
-        recipe is named its own serves, or the recipe further; the learning rate is at most 5e-5 unless you give one.
-        The held-out text of a run is measured beside the new one.
+        A finished run, a Hugging Face folder, or a name (docs/models-by-name.md), whose encoder is trained further,
+        usually on another corpus. Where no recipe is named its own serves, or the recipe further; the learning rate is
+        at most 5e-5 unless you give one. The held-out text of a run is measured beside the new one.
     """
     from osbert.recipe import split
     from osbert.runs.pretrain import pretraining

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import OpeningOptions, served
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.server.limits import Limits
@@ -44,7 +44,8 @@ def serve(
     Parameters
     ----------
     runs
-        Run folders, exported ones, or Hugging Face BERT folders, as PATH or NAME=PATH.
+        Run folders, exported ones, or Hugging Face BERT folders, as PATH or NAME=PATH; names of the hub in place of
+        paths (docs/models-by-name.md).
     port
         The port to listen at; 0 for a free one.
     host
@@ -87,7 +88,7 @@ def _orders(runs: list[str], device: str, limits: Limits, threads: int) -> Order
     if not runs:
         raise UserError("Give one run or more: osbert serve RUN")
     return Orders(
-        runs=named(runs),
+        runs=named([served(run) for run in runs]),
         device=device,
         threads=threads,
         batch_tokens=limits.batch_tokens,

@@ -19,6 +19,7 @@ from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.interop import sentence_files
 from osbert.interop.folder import Folder, Form, open_folder, pretraining_heads
+from osbert.interop.hub import ModelLocation
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.folders import closed_to_others, fill_heads, laid_out
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
@@ -63,7 +64,7 @@ def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
     prefix = None if has_config and has_weights(path) else google.checkpoint(path)
     if prefix is not None:
         found = google.read_google(prefix)
-        return Folder(found.folder, opening, name=str(path), checkpoint=found)
+        return Folder(ModelLocation(path=found.folder, name=str(path)), opening, checkpoint=found)
     if path.exists() and not has_config:
         raise UserError(
             RunFolder(path).unended

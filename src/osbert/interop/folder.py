@@ -19,6 +19,7 @@ from osbert import components
 from osbert.errors import UserError
 from osbert.guarded import require_regular
 from osbert.interop import sentence_files
+from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.folders import assemble, fill, fill_heads, named
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
@@ -41,21 +42,22 @@ Form = Literal["osbert", "huggingface", "google"]
 
 
 def open_folder(name: str | Path, opening: Opening = CAREFUL) -> Folder:
-    """Return the folder of a model. Nothing is read yet: a property raises UserError once its files cannot be used.
+    """Return the folder of a model, by its path or its name (`hub.locate`).
+
+    Nothing is read yet: a property raises UserError once its files cannot be used.
 
     >>> folder = open_folder("encoder")
     >>> folder.path.name, folder.commit
     ('encoder', '')
     """
-    path = Path(name)
-    return Folder(path, opening, name=str(name))
+    return Folder(locate(name), opening)
 
 
 class Folder:
     """A folder that holds a model. Each part is read when it is first used, and only once.
 
-    `name`: what the user called it. `commit`: the commit of a model from a hub; "" for a local folder. `checkpoint`:
-    the content of a google-research/bert folder, whose `path` then holds the tokenizer.
+    `name` and `commit`: those of a model from a hub; the path and "" for a local folder. `checkpoint`: the content
+    of a google-research/bert folder, whose `path` then holds the tokenizer.
 
     The hashes of a finished run are compared before the first part is read. Every part is made once, so a caller that
     trains the backbone does not share the Folder.
@@ -63,18 +65,17 @@ class Folder:
 
     def __init__(
         self,
-        path: Path,
+        location: ModelLocation,
         opening: Opening = CAREFUL,
         *,
-        name: str = "",
-        commit: str = "",
         checkpoint: GoogleFolder | None = None,
     ) -> None:
         """Stand for a folder, of which nothing has been read."""
-        self.path = path
+        self.location = location
+        self.path = location.path
+        self.name = location.name or str(location.path)
+        self.commit = location.commit
         self.opening = opening
-        self.name = name or str(path)
-        self.commit = commit
         self.checkpoint = checkpoint
 
     def __str__(self) -> str:
@@ -198,8 +199,9 @@ class Folder:
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """Return what is odd about the weights and the tokenizer, a line each for the user."""
-        return Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows)).remarks
+        """Return what is odd about the place, the weights and the tokenizer, a line each for the user."""
+        report = Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
+        return (*self.location.remarks, *report.remarks)
 
     @property
     def has_pooler(self) -> bool:

@@ -203,9 +203,8 @@ class RunFolder:
     ) -> list[str]:
         """Return the remedies among the differences, allowed when the run has `failed`; refuse all others."""
         harmless, remedies = (tuple(f"{name}:" for name in names) for names in (HARMLESS, REMEDIES if failed else ()))
-        lines = [
-            line for line in recipe.difference(before.get("settings", {}), settings) if not line.startswith(harmless)
-        ]
+        known = _extended(before.get("settings", {}), settings)
+        lines = [line for line in recipe.difference(known, settings) if not line.startswith(harmless)]
         changes = [line for line in lines if line.startswith(remedies)]
         lines = [line for line in lines if line not in changes]
         lines += recipe.difference({name: before.get(name) for name in inputs}, inputs)
@@ -216,3 +215,19 @@ class RunFolder:
                 + "\nGive the settings it was begun with to go on with it, or choose another folder for --out."
             )
         return changes
+
+
+def _extended(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a run with those that the version which began it did not have, where they are off in `new`.
+
+    >>> _extended({"data": {"text": "a"}}, {"data": {"text": "b", "skip": False, "share": 0.5}})
+    {'data': {'text': 'a', 'skip': False}}
+    """
+    extended = {
+        **old,
+        **{key: value for key, value in new.items() if key not in old and (value is False or value == "")},
+    }
+    for key, value in old.items():
+        if isinstance(value, Mapping) and isinstance(new.get(key), Mapping):
+            extended[key] = _extended(value, new[key])
+    return extended

@@ -16,7 +16,7 @@ import transformers
 from osbert.errors import UserError
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.onnx.files import Opened, open_onnx, write_onnx
-from osbert.interop.onnx.padded import INPUTS, Padded
+from osbert.interop.onnx.padded import INPUTS, PaddedGraph
 from osbert.models.contract import Learner
 
 
@@ -29,7 +29,7 @@ def learner(make_learner: Callable[..., Learner]) -> Learner:
 def paths(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("onnx")
     for kind in ("fp32", "int8"):
-        model = Padded(learner, "tag", pooler=True)
+        model = PaddedGraph(learner, "tag", pooler=True)
         write_onnx(model, folder / f"{kind}.onnx", int8=kind == "int8", learnt={"first": [0.1, -1e4]})
     return {path.stem: path for path in folder.iterdir()}
 
@@ -105,7 +105,7 @@ def test_libraries_that_are_not_there(learner: Learner, tmp_path: Path, monkeypa
     for name in ("onnxscript", "onnxruntime"):
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(UserError, match=rf'ONNX needs the library {name}: pip install "osbert\[onnx\]"'):
-            write_onnx(Padded(learner, "tag", pooler=True), tmp_path / "x.onnx", int8=False, learnt={})
+            write_onnx(PaddedGraph(learner, "tag", pooler=True), tmp_path / "x.onnx", int8=False, learnt={})
         monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(UserError, match="needs the library onnxruntime"):
@@ -115,5 +115,5 @@ def test_libraries_that_are_not_there(learner: Learner, tmp_path: Path, monkeypa
 def test_a_model_too_large_for_a_file(learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("osbert.interop.onnx.files.LARGEST", 1000)
     with pytest.raises(UserError, match="holds at most 2 GB"):
-        write_onnx(Padded(learner, "tag", pooler=True), tmp_path / "x.onnx", int8=False, learnt={})
+        write_onnx(PaddedGraph(learner, "tag", pooler=True), tmp_path / "x.onnx", int8=False, learnt={})
     assert not list(tmp_path.iterdir())

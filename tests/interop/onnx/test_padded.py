@@ -14,7 +14,7 @@ import transformers
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.onnx.padded import ByteTable, Padded, objections
+from osbert.interop.onnx.padded import ByteTable, PaddedGraph, objections
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
@@ -75,7 +75,7 @@ def test_every_architecture_gives_what_flat_tokens_give(changes: dict[str, Any])
     model = learner("classify", **changes)
     batch, padded = both_forms()
     with torch.inference_mode():
-        scores, hidden, pooled = Padded(model, "classify", pooler=True)(*padded)
+        scores, hidden, pooled = PaddedGraph(model, "classify", pooler=True)(*padded)
         states = model.states(batch)
         expected = model.heads["classify"].outputs(states, batch)  # type: ignore[operator]
     torch.testing.assert_close(hidden[padded[2].bool()], states.hidden, atol=TOLERANCE, rtol=0)
@@ -87,7 +87,7 @@ def test_every_architecture_gives_what_flat_tokens_give(changes: dict[str, Any])
 def test_every_head_gives_what_it_gives_flat_and_in_transformers(kind: str, tmp_path: Path) -> None:
     model = learner(kind)
     batch, padded = both_forms()
-    form = Padded(model, kind, pooler=False, **({"scale": 0.5} if kind == "classify" else {}))
+    form = PaddedGraph(model, kind, pooler=False, **({"scale": 0.5} if kind == "classify" else {}))
     with torch.inference_mode():
         *scores, _ = form(*padded)
         found = torch.stack(scores, -1) if len(scores) == 2 else scores[0]
@@ -106,7 +106,7 @@ def test_every_head_gives_what_it_gives_flat_and_in_transformers(kind: str, tmp_
 
 
 def test_a_row_of_nothing_but_padding_harms_no_other() -> None:
-    model = Padded(learner("tag"), "tag", pooler=True)
+    model = PaddedGraph(learner("tag"), "tag", pooler=True)
     _, (ids, segments, mask) = both_forms()
     with torch.inference_mode():
         full = model(ids, segments, mask)
@@ -132,4 +132,4 @@ def test_what_has_no_padded_form_is_said() -> None:
     features = Learner(backbone, {"tag": TagHead(backbone, target="x", labels=5, features="last")})
     assert "features of a frozen encoder" in " ".join(objections(features, "tag"))
     with pytest.raises(ValueError, match="its head is a MaskedLanguageHead"):
-        Padded(Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}), "mlm", pooler=True)
+        PaddedGraph(Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}), "mlm", pooler=True)

@@ -23,7 +23,7 @@ from osbert import __version__
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import parse_json
-from osbert.interop.onnx.padded import INPUTS, STATES, Padded
+from osbert.interop.onnx.padded import INPUTS, STATES, PaddedGraph
 from osbert.interop.weight_files import require_finite
 
 ONNX = "model.onnx"
@@ -72,7 +72,9 @@ def require_writers() -> None:
         require_library(name)
 
 
-def write_onnx(model: Padded, path: Path, *, int8: bool, learnt: Mapping[str, list[Any]], tokenizer: str = "") -> None:
+def write_onnx(
+    model: PaddedGraph, path: Path, *, int8: bool, learnt: Mapping[str, list[Any]], tokenizer: str = ""
+) -> None:
     """Write a model whose batch and length are free, whole or not at all.
 
     `int8`: the weights of products and the piece embeddings take a byte each; what comes in is rounded to bytes as it
@@ -149,7 +151,7 @@ def reason(error: Exception) -> str:
     return PREFIX.sub("", str(error).strip()).rstrip(".")
 
 
-def _write(model: Padded, path: Path, *, int8: bool, said: Mapping[str, str]) -> None:
+def _write(model: PaddedGraph, path: Path, *, int8: bool, said: Mapping[str, str]) -> None:
     import onnx
 
     if int8:
@@ -165,7 +167,7 @@ def _write(model: Padded, path: Path, *, int8: bool, said: Mapping[str, str]) ->
     onnx.save(graph, path)
 
 
-def _exported(model: Padded) -> Any:
+def _exported(model: PaddedGraph) -> Any:
     batch = torch.export.Dim("batch")
     length = torch.export.Dim("length", max=model.backbone.architecture.length)
     example = tuple(torch.ones(2, 5, dtype=torch.int64) for _ in INPUTS)

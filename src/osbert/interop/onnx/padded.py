@@ -28,7 +28,7 @@ STATES, POOLER, SCORES = "last_hidden_state", "pooler_output", "logits"
 SPAN_SCORES = ("start_logits", "end_logits")
 
 
-class Padded(nn.Module):
+class PaddedGraph(nn.Module):
     """A learner's backbone and one head of it, or none: (B, T) inputs -> the outputs `names` says.
 
     Scores are (B, K), (B, 1) a choice, (B, T, K) a token, or starts and ends (B, T) each; states (B, T, D); the

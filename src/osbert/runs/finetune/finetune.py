@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from osbert.interop.hub import locate
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.finetune import train as steps
@@ -45,7 +46,7 @@ def finetune(
     tasks = [task] if isinstance(task, (str, Task)) else list(task)
     with claim(Path(out)) as folder:
         RunFolder(folder).refuse_foreign()
-        plan, records = read_tasks(tasks, settings, model=Path(model), data=data, watch=watch)
+        plan, records = read_tasks(tasks, settings, model=locate(model, watch=watch).path, data=data, watch=watch)
         return finetune_plan(plan, records, folder, watch, wish)
 
 

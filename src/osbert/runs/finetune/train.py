@@ -14,6 +14,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.score import class_scores
 from osbert.files import disk_full, write_text
+from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import closed_to_others
 from osbert.interop.tuned_files import BASE, TUNED
 from osbert.interop.weight_files import read_json
@@ -114,6 +115,7 @@ def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
         "command": "finetune",
         "rows": rows.fingerprint,
         "tokenizer": rows.tokenizer.fingerprint,
+        **hub_facts(plan.model),
     }
     folder = RunFolder(out)
     folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"))

@@ -16,6 +16,7 @@ from osbert.corpus.shards import Corpus
 from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.interop.hub import hub_facts
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.contract import find_family
@@ -145,6 +146,7 @@ class PretrainPlan:
             "vocabulary": len(self.tokenizer),
             "unigram_entropy": self.corpus.unigram_entropy,
             "origin": None if self.origin is None else self.origin.fingerprint,
+            **({} if self.origin is None else hub_facts(self.origin.folder)),
             **budget,
         }
 

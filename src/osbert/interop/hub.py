@@ -1,0 +1,268 @@
+"""A model by its name: a local folder, a packaged model, or a repository of a Hugging Face hub, as a folder.
+
+huggingface_hub downloads and keeps the cache, so HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN hold. Of a
+repository only the config, the tokenizer and the weights are fetched (`hub_files`), never code.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from osbert.errors import UserError, nearest
+from osbert.files import write_text
+from osbert.interop.hub_errors import Failure, explain, megabytes
+from osbert.interop.hub_files import NAMES, chosen_files, lacks
+from osbert.interop.packaged import packaged_folder, packaged_names
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+_REVISION = re.compile(r"(?!.*\.\.)[\w][\w./-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLocation:
+    """Where a model lies. `name` and `commit` are those of the hub, "" for a local folder.
+
+    `remarks`: what the user should know of how it was found.
+    """
+
+    path: Path
+    name: str = ""
+    commit: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DownloadProgress:
+    """An event: `done` bytes of a file have been downloaded, out of `total`, which is 0 where it is not known."""
+
+    model: str
+    file: str
+    done: int
+    total: int
+
+
+def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: None) -> ModelLocation:
+    """Return the folder of a model: a path, a packaged model's name, or OWNER/NAME on the hub, with @REVISION or not.
+
+    A local folder comes first, then a packaged model, then the hub's cache, then the network. A complete snapshot in
+    the cache needs no request if the revision is a commit, or offline. A Path is never a name. `watch` gets a
+    DownloadProgress now and then.
+
+    Raises UserError if there is no such model, if it cannot be fetched, and if it has no files that osbert reads.
+
+    >>> locate("/").path.is_dir()
+    True
+    """
+    path = Path(model)
+    if isinstance(model, Path) or _is_local(path):
+        return ModelLocation(path=path)
+    if (folder := packaged_folder(model)) is not None:
+        return ModelLocation(path=folder, name=model)
+    return _Repository.named(model).located(watch)
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can be the name of a model on a hub, with @REVISION or without.
+
+    >>> [is_name(text) for text in ("google-bert/bert-base-uncased@main", "./encoder", "runs/mine/encoder")]
+    [True, False, False]
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(text.partition("@")[0])
+    except HFValidationError:
+        return False
+    return True
+
+
+def origin(path: Path) -> dict[str, str]:
+    """Return the name and the commit of a model in a cache of the hub; nothing for any other folder.
+
+    >>> origin(Path("hub/models--google-bert--bert-base-uncased/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594"))
+    {'name': 'google-bert/bert-base-uncased', 'commit': '86b5e0934494bd15c9632b12f734a8a67f723594'}
+    >>> origin(Path("runs/encoder"))
+    {}
+    """
+    *_, repository, snapshots, commit = ("", "", "", *path.parts)
+    if snapshots != "snapshots" or not repository.startswith("models--") or not COMMIT.fullmatch(commit):
+        return {}
+    return {"name": repository.removeprefix("models--").replace("--", "/"), "commit": commit}
+
+
+def hub_facts(path: Path) -> dict[str, dict[str, str]]:
+    """Return what run.json keeps of a model that was trained further: "hub", its name and commit, if it has them."""
+    return {"hub": found} if (found := origin(path)) else {}
+
+
+def _is_local(path: Path) -> bool:
+    """Return whether a text is the path of a folder or a file, or the prefix of a TensorFlow checkpoint's files."""
+    return path.exists() or bool(path.name and path.with_name(f"{path.name}.index").exists())
+
+
+@dataclass(frozen=True)
+class _Repository:
+    """A model's repository on the hub, at a revision: a branch, a tag or a commit."""
+
+    name: str
+    revision: str
+
+    @classmethod
+    def named(cls, model: str) -> _Repository:
+        """Return the repository that OWNER/NAME@REVISION names. Raises UserError if it cannot be such a name."""
+        name, at, revision = model.partition("@")
+        form = "A model of the hub is NAME or OWNER/NAME, with @REVISION or without"
+        if not is_name(model):
+            raise UserError(f"{model} is not there, and cannot be the name of a model. {form}.")
+        if at and not _REVISION.fullmatch(revision):
+            raise UserError(
+                f"{model}: '{revision}' cannot be a revision, which is a branch, a tag or a commit. {form}."
+            )
+        parent = name.partition("/")[0]
+        if "/" in name and not at and Path(parent).is_dir():
+            raise UserError(
+                f"{model} is not there: the folder {parent} has no {name.partition('/')[2]}. For the model of that "
+                f"name on the hub, give its revision: {name}@main"
+            )
+        return cls(name, revision or "main")
+
+    @property
+    def cache(self) -> Path:
+        """Return the folder of this repository in the hub's cache."""
+        from huggingface_hub import constants
+
+        return Path(constants.HF_HUB_CACHE).expanduser() / f"models--{self.name.replace('/', '--')}"
+
+    def located(self, watch: Callable[[Any], None]) -> ModelLocation:
+        """Return the model from the cache or from the hub. Raises UserError as `locate`."""
+        from huggingface_hub import constants
+
+        if COMMIT.fullmatch(self.revision) and not self._lacks(self.revision):
+            return self._location(self.revision)
+        if constants.HF_HUB_OFFLINE:
+            return self._cached(UserError(f"{self._title} is not in the cache, and HF_HUB_OFFLINE is set.{self._also}"))
+        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+        try:
+            commit, sizes = self._listing()
+        except Exception as error:  # huggingface_hub and its HTTP client have no common class of errors
+            problem = explain(error, self._failure())
+            if isinstance(error, GatedRepoError | RepositoryNotFoundError | RevisionNotFoundError):
+                raise problem from error
+            return self._cached(problem, error)
+        return self._fetched(commit, sizes, watch)
+
+    def _location(self, commit: str, *remarks: str) -> ModelLocation:
+        return ModelLocation(path=self._snapshot(commit), name=self.name, commit=commit, remarks=remarks)
+
+    def _snapshot(self, commit: str) -> Path:
+        return self.cache / "snapshots" / commit
+
+    def _lacks(self, commit: str, *, known: bool = True) -> str:
+        """Return a file that the cached snapshot of a commit lacks, "" if it is complete.
+
+        `known`: a file that may be there or not counts as lacking unless the cache knows that the commit has none.
+        """
+        absent = self.cache / ".no_exist" / commit
+        return lacks(self._snapshot(commit), lambda file: not known or (absent / file).is_file())
+
+    def _cached(self, problem: UserError, cause: Exception | None = None) -> ModelLocation:
+        """Return the cache's copy of the revision, with a remark if the hub failed by `cause`; or raise `problem`."""
+        reference = self.cache / "refs" / self.revision
+        commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else self.revision
+        if not COMMIT.fullmatch(commit) or self._lacks(commit, known=False):
+            raise problem from cause
+        remarks = [f"{problem} The copy in the cache is used, commit {commit}."] if cause else []
+        if self._lacks(commit):
+            remarks.append(
+                f"{self._title}: the copy in the cache was not made by osbert, and may lack files of the repository, "
+                "such as modules.json. With a network they are fetched."
+            )
+        return self._location(commit, *remarks)
+
+    def _listing(self) -> tuple[str, dict[str, int]]:
+        """Return the commit of the revision and its files with their sizes, 0 where a size is not known."""
+        from huggingface_hub import HfApi, constants
+
+        info = HfApi(library_name="osbert").model_info(
+            self.name, revision=self.revision, timeout=constants.HF_HUB_ETAG_TIMEOUT, files_metadata=True
+        )
+        if not isinstance(info.sha, str) or not COMMIT.fullmatch(info.sha):
+            raise ValueError(f"{info.sha!r} is no commit")
+        files = {file.rfilename: file.size for file in info.siblings or ()}
+        return info.sha, {name: size if isinstance(size, int) else 0 for name, size in files.items()}
+
+    def _fetched(self, commit: str, sizes: Mapping[str, int], watch: Callable[[Any], None]) -> ModelLocation:
+        """Fetch the files of a commit that the cache lacks; small ones first, weights last."""
+        files = chosen_files(sizes, where=self._title)
+        missing = [file for file in files if not (self._snapshot(commit) / file).is_file()]
+        self._require_room(sum(sizes[file] for file in missing))
+        for file in missing:
+            try:
+                self._download(file, commit, sizes[file], watch)
+            except Exception as error:  # as above
+                raise explain(error, self._failure(file)) from error
+        try:
+            absent = self.cache / ".no_exist" / commit
+            for file in (file for file in NAMES if file not in sizes and not (absent / file).is_file()):
+                (absent / file).parent.mkdir(parents=True, exist_ok=True)
+                (absent / file).touch()
+            if self.revision != commit:
+                reference = self.cache / "refs" / self.revision
+                reference.parent.mkdir(parents=True, exist_ok=True)
+                write_text(reference, commit)
+        except OSError:  # a cache that cannot be written, where everything was there already
+            pass
+        return self._location(commit)
+
+    def _download(self, file: str, commit: str, size: int, watch: Callable[[Any], None]) -> None:
+        from huggingface_hub import hf_hub_download
+
+        class Meter:
+            """What huggingface_hub takes for a tqdm bar: it counts the bytes."""
+
+            def __init__(meter, *, total: float | None = None, initial: float = 0, **_: Any) -> None:
+                meter.total, meter.done = int(total or size), int(initial)
+                meter.update(0)
+
+            def __enter__(meter) -> Meter:
+                return meter
+
+            def __exit__(meter, *_: object) -> None:
+                pass
+
+            def update(meter, count: float | None = 1) -> None:
+                meter.done += int(count or 0)
+                watch(DownloadProgress(self.name, file, meter.done, meter.total))
+
+        path = Path(hf_hub_download(self.name, file, revision=commit, library_name="osbert", tqdm_class=Meter))
+        if path != self._snapshot(commit) / file and not (self._snapshot(commit) / file).is_file():
+            raise ValueError(f"{file} is of another commit")
+
+    def _require_room(self, size: int) -> None:
+        """Raise UserError if the disk of the cache has no room for `size` bytes."""
+        place = next(folder for folder in (self.cache, *self.cache.absolute().parents) if folder.is_dir())
+        if (free := shutil.disk_usage(place).free) < size:
+            raise UserError(
+                f"{self._title} needs {megabytes(size)}, but the disk of the cache {self.cache.parent} has "
+                f"{megabytes(free)} left. Free some, or set HF_HOME to a folder on another disk."
+            )
+
+    @property
+    def _title(self) -> str:
+        return self.name if self.revision == "main" else f"{self.name}@{self.revision}"
+
+    def _failure(self, file: str = "") -> Failure:
+        return Failure(self.name, self.revision, self.cache.parent, file=file, also="" if file else self._also)
+
+    @property
+    def _also(self) -> str:
+        """Return the end of a message: the other things that the name could have been."""
+        near = nearest(self.name, packaged_names())
+        return f" There is no folder of that name here either.{near}"

