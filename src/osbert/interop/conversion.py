@@ -203,7 +203,7 @@ def _heads(backbone: Backbone, tensors: Mapping[str, Tensor], task: Task | None)
     if all(one in tensors for one in names.HEADS["mlm"].values()):
         heads["mlm"] = MaskedLanguageHead(backbone)
     if any(one in tensors for one in names.HEADS["nsp"].values()):
-        heads["nsp"] = SequenceHead(backbone, kind="nsp", target="nsp")
+        heads["nsp"] = SequenceHead(backbone, target="nsp", form="nsp")
     known = components.names("objectives")
     for name in sorted({name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()):
         if name in known:

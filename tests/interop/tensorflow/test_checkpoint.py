@@ -34,7 +34,7 @@ def opened(folder: Path) -> Learner:
     assert loaded.report.named("new") == () and loaded.report.problems == ()
     heads = {
         "mlm": MaskedLanguageHead(loaded.backbone),
-        "nsp": SequenceHead(loaded.backbone, kind="nsp", target="nsp"),
+        "nsp": SequenceHead(loaded.backbone, target="nsp", form="nsp"),
     }
     learner = Learner(loaded.backbone, heads).eval()
     assert {row.status for row in fill_heads(found.tensors, learner)} == {"loaded"}

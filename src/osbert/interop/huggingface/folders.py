@@ -28,9 +28,6 @@ from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
-from osbert.models.heads.grouped import ChoiceHead
-from osbert.models.heads.predictions import SequenceHead
-from osbert.models.heads.tagging import TagHead
 from osbert.models.initialisation import initialise
 from osbert.models.transformer.positions import rotation
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -196,14 +193,14 @@ def laid_out(
     for name, head in _heads(learner):
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
-            if head.kind in ("regress", "classify", "choose") and in_units and ours in published[name]:
+            if head.form in ("sequence", "choice") and in_units and ours in published[name]:
                 tensors[own] = tensor
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor
     if family := families.of_type(config["model_type"]):
-        kinds = {head.kind for name, head in _heads(learner) if published[name]}
+        forms = {head.form for name, head in _heads(learner) if published[name]}
         tensors = {
-            families.spelled(name.removeprefix(prefix), family, kinds, prefix=bool(prefix)): tensor
+            families.spelled(name.removeprefix(prefix), family, forms, prefix=bool(prefix)): tensor
             for name, tensor in tensors.items()
         }
     return config, tensors
@@ -307,7 +304,7 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
         found: list[Row] = []
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
-            theirs = own if own in tensors else names.HEADS.get(head.kind, {}).get(ours, own)
+            theirs = own if own in tensors else names.HEADS.get(head.form, {}).get(ours, own)
             if misfit := _misfit(theirs, tensors, tuple(tensor.shape)):
                 remark = f"the head '{name}' starts afresh: {misfit}"
                 found.append(Row(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
@@ -317,7 +314,7 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
         rows += found
         if all(row.status == "loaded" for row in found):
             head.load_state_dict(state)
-        if head.kind == "mlm" and names.DECODER in tensors and not (row := _unused(names.DECODER, tensors)).expected:
+        if head.form == "mlm" and names.DECODER in tensors and not (row := _unused(names.DECODER, tensors)).expected:
             rows.append(row)
     return rows
 
@@ -327,7 +324,7 @@ def _other_heads(learner: Learner) -> list[str]:
     found = {
         "a tagger on features of a frozen encoder"
         if head.frozen is not None
-        else names.other_head(head.kind, learner.backbone.architecture)
+        else names.other_head(head, learner.backbone.architecture)
         for _, head in _heads(learner)
     }
     return sorted(found - {""})
@@ -340,8 +337,8 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     taken: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        none = head.kind == "nsp" and (foreign or (isinstance(sizes, Architecture) and sizes.positions == "rotary"))
-        theirs = {} if none or names.other_head(head.kind, sizes) else names.HEADS.get(head.kind, {})
+        none = head.form == "nsp" and (foreign or (isinstance(sizes, Architecture) and sizes.positions == "rotary"))
+        theirs = {} if none or names.other_head(head, sizes) else names.HEADS.get(head.form, {})
         free = taken.isdisjoint(theirs.values())
         published[name] = theirs if free else {}
         taken.update(published[name].values())
@@ -351,20 +348,18 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
 def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, Any]:
     """Return the config.json fields that tell which heads there are."""
     published = _published(learner)
-    heads = {head.kind: head for name, head in _heads(learner) if published[name]}
+    heads = {head.form: head for name, head in _heads(learner) if published[name]}
     kind = "OsbertModel" if _other_heads(learner) else names.model_class(heads, learner.backbone.architecture)
     fields: dict[str, Any] = {"architectures": [kind]}
-    head = heads.get("classify") or heads.get("regress") or heads.get("tag")
-    if isinstance(head, SequenceHead | TagHead):
-        count = head.linear.out_features
+    if head := heads.get("sequence") or heads.get("tokens"):
+        count = len(head.get_parameter("linear.weight"))
         labels = labels or [f"LABEL_{place}" for place in range(count)]
         if len(labels) != count:
             raise ValueError(f"{len(labels)} label names for {count} outputs")
-        if isinstance(head, SequenceHead):
-            fields["problem_type"] = "regression" if head.kind == "regress" else "single_label_classification"
-        fields["classifier_dropout"] = head.dropout.share
-    if isinstance(choice := heads.get("choose"), ChoiceHead):
-        fields["classifier_dropout"] = choice.dropout.share
+        if head.form == "sequence":
+            fields["problem_type"] = names.PROBLEMS[head.values]
+    if dropout := getattr(head or heads.get("choice"), "dropout", None):
+        fields["classifier_dropout"] = dropout.share
     if labels:
         fields["id2label"] = {str(place): label for place, label in enumerate(labels)}
         fields["label2id"] = {label: place for place, label in enumerate(labels)}

@@ -19,7 +19,7 @@ class ContrastiveHead(Head):
     So the loss is no sum over records that could be parted: a step must be one pass (`Batch.whole`).
     """
 
-    kind = "contrastive"
+    form = "vectors"
 
     def __init__(self, backbone: Backbone, *, target: str, pooling: Pooling, temperature: float) -> None:
         """Stand on `backbone`; the batch's targets `target` stand on the first sequence of each record.

@@ -132,7 +132,7 @@ class Classify(Tempered, TextTask):
         from osbert.models.heads.predictions import SequenceHead
 
         share = backbone.architecture.dropout
-        return SequenceHead(backbone, kind="classify", target=self.name, labels=len(self.labels), dropout=share)
+        return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share)
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]

@@ -74,10 +74,10 @@ class Regress(TextTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to one number."""
-        from osbert.models.heads.predictions import SequenceHead
+        from osbert.models.heads.predictions import NumberHead
 
         share = backbone.architecture.dropout
-        return SequenceHead(backbone, kind="regress", target=self.name, labels=1, dropout=share)
+        return NumberHead(backbone, target=self.name, dropout=share)
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
