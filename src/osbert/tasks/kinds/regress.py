@@ -15,6 +15,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record
+from osbert.tasks.edges import Edge
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Regress(TextTask):
     alike; predictions and metrics are in the user's own unit.
     """
 
+    values = "numbers"
+    edge = Edge(kind="regress", call="predict")
     numbers: ClassVar[bool] = True
 
     center: float = 0.0
@@ -100,6 +103,15 @@ class Regress(TextTask):
             "mse": (error := float(np.mean((said - true) ** 2))),
             "r2": 1 - error / float(true.var()) if np.ptp(true) else 0.0,
         }
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return the number."""
+        return {"value": prediction.value}
+
+    @classmethod
+    def of_published(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]] | None:
+        """Return the task for others' regression with one output."""
+        return (cls(), ()) if len(labels) == 1 else None
 
     def published(self) -> dict[str, Any]:
         """Return the unit of the numbers."""
