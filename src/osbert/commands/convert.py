@@ -30,7 +30,7 @@ def convert(
     /,
     *,
     to: Literal["osbert", "huggingface", "google", "onnx"],
-    task: Literal["classify", "regress", "tag", "span", "choose"] | None = None,
+    task: str | None = None,
     labels: str = "",
     anyway: Annotated[bool, Parameter(negative=())] = False,
     opening: OpeningOptions = CAREFUL,
@@ -52,7 +52,8 @@ def convert(
         AutoModel or SentenceTransformer reads, and nothing else. google: what google-research/bert reads. onnx: what
         osbert export writes.
     task
-        What the last layer of a model is for, where its config does not tell.
+        What the last layer of a model is for, where its config does not tell: classify, regress, tag, span, choose, or
+        a kind of your own by its dotted name.
     labels
         Names of its outputs in their order, with commas: no,yes. They replace those of the config.
     anyway

@@ -71,6 +71,9 @@ class Edges:
     """What its head's outputs are, of the form sequence."""
     edge: ClassVar[Edge | None] = None
     """How it is served; None for a kind that cannot be served."""
+    published_outputs: ClassVar[int | None] = None
+    """How many outputs others' models of its form and values have, of which it can be the task: 0 for any number, with
+    labels (`of_labels`); None where it cannot be."""
     reads_rows: ClassVar[bool] = False
     """Whether a request may give it rows by column, which `row` reads."""
 
@@ -96,9 +99,9 @@ class Edges:
         return {field.name: getattr(prediction, field.name) for field in (self.edge.answer if self.edge else ())}
 
     @classmethod
-    def of_published(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]] | None:
-        """Return the task for others' model of its form and values, and the order of its outputs, () for as it is.
+    def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
+        """Return the task for others' model whose outputs have these names, and their order, () for as they are.
 
-        `labels`: the names of the outputs. None where the kind does not read others' models, or none with these labels.
+        Raises ValueError, saying why, when the kind has no such task.
         """
-        return None
+        raise NotImplementedError

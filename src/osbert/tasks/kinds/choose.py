@@ -39,6 +39,7 @@ class Choose(Tempered, CutTask):
 
     form = "choice"
     edge = Edge(kind="choose", call="predict")
+    published_outputs = 1
     reads_rows = True
     together: ClassVar[bool] = True
     sample: ClassVar[str] = '"a context" "one way to go on" "another"'
@@ -215,11 +216,6 @@ class Choose(Tempered, CutTask):
         """Return the number of the choice, from 0, and the probabilities of all in their order."""
         shares = prediction.probabilities
         return {"choice": list(shares).index(prediction.value), "probabilities": list(shares.values())}
-
-    @classmethod
-    def of_published(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]] | None:
-        """Return the task for others' model with one score for each choice."""
-        return (cls(), ()) if len(labels) == 1 else None
 
     @property
     def _counting(self) -> Counting:

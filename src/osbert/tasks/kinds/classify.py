@@ -35,6 +35,7 @@ class Classify(Tempered, TextTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     edge = Edge(kind="classify", call="predict")
+    published_outputs = 0
     spellings: ClassVar[Mapping[str, str]] = {}
     """What a data set writes in its files -> the label's name."""
     positive: ClassVar[str] = ""
@@ -188,7 +189,7 @@ class Classify(Tempered, TextTask):
         return {"label": prediction.value, "probabilities": dict(prediction.probabilities)}
 
     @classmethod
-    def of_published(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
+    def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
         """Return the task for others' classifier."""
         return cls(labels=tuple(labels), temperature=1.0), ()
 

@@ -32,6 +32,7 @@ class Regress(TextTask):
 
     values = "numbers"
     edge = Edge(kind="regress", call="predict")
+    published_outputs = 1
     numbers: ClassVar[bool] = True
 
     center: float = 0.0
@@ -107,11 +108,6 @@ class Regress(TextTask):
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the number."""
         return {"value": prediction.value}
-
-    @classmethod
-    def of_published(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]] | None:
-        """Return the task for others' regression with one output."""
-        return (cls(), ()) if len(labels) == 1 else None
 
     def published(self) -> dict[str, Any]:
         """Return the unit of the numbers."""

@@ -46,6 +46,7 @@ class Span(TableTask):
 
     form = "span"
     edge = Edge(kind="span", call="answer")
+    published_outputs = 2
     lazy: ClassVar[bool] = True
     wanted: ClassVar[str] = "answer that stands in the paragraph"
     sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
@@ -273,11 +274,6 @@ class Span(TableTask):
         assert isinstance(prediction, Answer)
         listed = [{name: getattr(one, name) for name in SHOWN} for one in (prediction.chosen, *prediction.candidates)]
         return {"answer": listed[0] if prediction.chosen.start >= 0 else None, "n_best": listed[1:]}
-
-    @classmethod
-    def of_published(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]] | None:
-        """Return the task for others' model of starts and ends."""
-        return (cls(), ()) if len(labels) == 2 else None
 
     def _cutter(self, packer: Packer) -> Cutter:
         return Cutter(packer=packer, question=self.question_length, stride=self.stride)

@@ -43,6 +43,7 @@ class Tag(Task):
 
     form = "tokens"
     edge = Edge(kind="tag", call="tag")
+    published_outputs = 0
 
     types: tuple[str, ...] = ()
     """The types of entities, learnt from the training rows when left open."""
@@ -272,7 +273,7 @@ class Tag(Task):
         return {"entities": list(prediction.found) if isinstance(prediction, Entities) else []}
 
     @classmethod
-    def of_published(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]] | None:
+    def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
         """Return the task whose labels are these in another order, of the scheme that spells them."""
         schemes: tuple[Scheme, ...] = ("bio", "bioes", "words")
         for scheme in schemes:
@@ -285,7 +286,7 @@ class Tag(Task):
             if sorted(names) == sorted(labels):
                 order = tuple(labels.index(name) for name in names)
                 return cls(types=types, scheme=scheme), () if order == tuple(range(len(order))) else order
-        return None
+        raise ValueError(f"no scheme of tags has the labels {', '.join(labels[:6])} (is there an {OUTSIDE}?)")
 
     def published(self) -> dict[str, Any]:
         """Return the labels' names."""
