@@ -16,6 +16,7 @@ from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.models.forms import Form, Values
+from osbert.models.pooling import Pooling
 
 Direction = Literal["both", "left_to_right"]
 
@@ -245,6 +246,8 @@ class Head(nn.Module):
     """The form of its outputs."""
     values: Values = "classes"
     """What its outputs are."""
+    pooling: Pooling | None = None
+    """How a head of the form vectors makes a text's vector of its states; such a run is a sentence model."""
     beside: tuple[str, ...] = ()
     """How the names of parameters begin that the outputs do not depend on, such as a CRF's, which decoding reads."""
     sparse: bool = False

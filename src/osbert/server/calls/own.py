@@ -9,7 +9,7 @@ from pydantic import Field, create_model
 
 from osbert.server.calls.contract import Call, Item, Values, item_of, windows
 from osbert.server.models import ServerModel
-from osbert.server.schemas import Reply, Request, Texts
+from osbert.server.schemas import Refusal, Reply, Request, Texts
 from osbert.tasks.edges import Edge, FieldType
 
 TYPES: Mapping[FieldType, Any] = {
@@ -67,7 +67,10 @@ class OwnCall(Call):
         texts: list[str] = []
         for field in self.edge.request:
             value = values[field.name]
-            texts += [value] if isinstance(value, str) else value
+            given = [value] if isinstance(value, str) else value
+            if not all(len(model.engine.tokenizer.encode(text)) for text in given):
+                raise Refusal(422, "There is nothing in it to read.", field=field.name)
+            texts += given
         return [item_of(model, texts, self.edge.request[0].name)]
 
     def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
