@@ -26,7 +26,7 @@ from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel, read_sentence_model
 from osbert.interop.task_files import read_task
-from osbert.interop.tensor_report import Report, Row, of_pieces
+from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import read_json
 from osbert.models.contract import Learner
@@ -239,6 +239,8 @@ def _load_exported(folder: Path, task: Task | None, device: str) -> Engine:
     backend = OnnxBackend(folder / ONNX, sizes)
     tokenizer = read_fitting_tokenizer(folder, sizes)
     backend.check(task, tokenizer)
-    table = Row(name=PIECES, shape=(sizes.vocabulary, getattr(sizes, "embedding", 0) or sizes.width), status="loaded")
+    table = TensorRow(
+        name=PIECES, shape=(sizes.vocabulary, getattr(sizes, "embedding", 0) or sizes.width), status="loaded"
+    )
     remarks = Report(rows=(of_pieces(table, len(tokenizer)),)).remarks
     return Engine(backend, tokenizer, task=task, folder=folder, remarks=remarks)

@@ -1,6 +1,6 @@
 """A model in one of three forms becomes the same model in another: ours, Hugging Face's or google-research/bert's.
 
-    folder -> Model (a learner with its heads, a tokenizer, a task, and what became of every tensor) -> folder
+    folder -> ModelParts (a learner with its heads, a tokenizer, a task, and what became of every tensor) -> folder
 
 Whatever the form of a folder, its tensors are read by Hugging Face's names, and its config in their words.
 """
@@ -31,8 +31,19 @@ from osbert.interop.huggingface.folders import (
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel, read_sentence_model, write_sentence_model
-from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, read_task, task_of
-from osbert.interop.tensor_report import Report, Row, of_pieces
+from osbert.interop.task_files import (
+    FIELD,
+    LAYERS,
+    RECIPE,
+    TOLD,
+    FolderTask,
+    TaskHint,
+    as_field,
+    as_recipe,
+    read_task,
+    task_of,
+)
+from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
@@ -50,7 +61,7 @@ DISCRIMINATOR = "discriminator_predictions."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class ModelParts:
     """What a folder holds. `pooled`: whether it has a pooler; without, the learner's is a fresh one.
 
     `sentences`: how it makes a vector of a text, None where it was not trained for that.
@@ -80,20 +91,20 @@ class _Content:
     others: Mapping[str, tuple[int, ...]]
 
 
-def open_model(path: Path, asked: Asked | None = None, opening: Opening = CAREFUL) -> Model:
+def open_model(path: Path, asked: TaskHint | None = None, opening: Opening = CAREFUL) -> ModelParts:
     """Open a run folder, a Hugging Face folder, or a folder (or prefix) of a TensorFlow checkpoint.
 
     Raises UserError when it is none of them, when a file is missing or damaged, or when the parts do not fit together.
     """
-    asked = asked or Asked()
+    asked = asked or TaskHint()
     content = _content(path, opening)
     where = str(content.folder)
     architecture = names.architecture(content.config, where=where)
     tokenizer = read_fitting_tokenizer(content.folder, architecture)
     own = read_task(content.folder, opening)
-    if own and asked != Asked():
+    if own and asked != TaskHint():
         raise UserError(f"{path} is a run of the task {own.name}: {TOLD}.")
-    found = Found(task=own) if own else task_of(content.config, content.tensors, asked, where=where)
+    found = FolderTask(task=own) if own else task_of(content.config, content.tensors, asked, where=where)
     tensors = _ordered(content.tensors, found.order)
     loaded = assemble(architecture, tensors, where=content.folder)
     learner = Learner(loaded.backbone, _heads(loaded.backbone, tensors, found.task)).eval()
@@ -105,7 +116,7 @@ def open_model(path: Path, asked: Asked | None = None, opening: Opening = CAREFU
     rows += [_other(name, shape) for name, shape in content.others.items()]
     if content.form == "google":
         rows = [_spelled(row) for row in rows]
-    return Model(
+    return ModelParts(
         form=content.form,
         folder=content.folder,
         learner=learner,
@@ -118,7 +129,7 @@ def open_model(path: Path, asked: Asked | None = None, opening: Opening = CAREFU
     )
 
 
-def write_model_as(model: Model, folder: Path, form: Form) -> None:
+def write_model_as(model: ModelParts, folder: Path, form: Form) -> None:
     """Write a model in a form. Raises UserError when the form has no such model; nothing is then written."""
     closed = closed_to_others(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
@@ -142,7 +153,7 @@ def write_model_as(model: Model, folder: Path, form: Form) -> None:
         _write_run(model, folder)
 
 
-def notes(model: Model, form: Form | Literal["onnx"]) -> Iterator[str]:
+def notes(model: ModelParts, form: Form | Literal["onnx"]) -> Iterator[str]:
     """Yield what others will not see of a model in a form, a sentence each."""
     if form == "osbert":
         return
@@ -218,12 +229,12 @@ def _units(tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor
     return {part: tensors[f"classifier.{part}"] for part in ("weight", "bias") if f"classifier.{part}" in tensors}
 
 
-def _without(rows: tuple[Row, ...], filled: list[Row]) -> Iterator[Row]:
+def _without(rows: tuple[TensorRow, ...], filled: list[TensorRow]) -> Iterator[TensorRow]:
     taken = {row.name for row in filled}
     return (row for row in rows if row.name not in taken)
 
 
-def _judged(rows: list[Row], found: Found, filled: list[Row]) -> list[Row]:
+def _judged(rows: list[TensorRow], found: FolderTask, filled: list[TensorRow]) -> list[TensorRow]:
     """Return the rows with what is to be said of heads that no head of ours was made of."""
     published = any(row.name.startswith("heads.") for row in filled)
     judged = []
@@ -243,13 +254,13 @@ def _judged(rows: list[Row], found: Found, filled: list[Row]) -> list[Row]:
     return judged
 
 
-def _other(name: str, shape: tuple[int, ...]) -> Row:
+def _other(name: str, shape: tuple[int, ...]) -> TensorRow:
     if google.of_optimizer(name):
-        return Row(name=name, shape=shape, status="unused", remark="of use in training alone")
-    return Row(name=name, shape=shape, status="unused", expected=False, remark="unknown")
+        return TensorRow(name=name, shape=shape, status="unused", remark="of use in training alone")
+    return TensorRow(name=name, shape=shape, status="unused", expected=False, remark="unknown")
 
 
-def _spelled(row: Row) -> Row:
+def _spelled(row: TensorRow) -> TensorRow:
     """Return a row by the name and shape that a tensor has in a TensorFlow checkpoint; those that are its own stay."""
     if "/" in row.name or "." not in row.name:
         return row
@@ -257,7 +268,7 @@ def _spelled(row: Row) -> Row:
     return replace(row, name=name, shape=row.shape[::-1] if name.endswith("/kernel") else row.shape)
 
 
-def _write_run(model: Model, folder: Path) -> None:
+def _write_run(model: ModelParts, folder: Path) -> None:
     """Write how the run folder came to be, and the task if there is one."""
     source = model.folder / RECIPE
     if source.is_file():

@@ -49,7 +49,7 @@ TOLD = "--task and --labels are for models that do not tell what they are for; l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TaskHint:
     """What the user says of a folder that does not say it: the kind of task and the labels, in their order."""
 
     kind: str | None = None
@@ -57,7 +57,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FolderTask:
     """A folder's task, None where it has none; or `reason`, why its last layer is of no use.
 
     `order`: the rows of the last layer in the order of the task's labels; () for as they stand.
@@ -93,7 +93,7 @@ def as_field(task: Task) -> dict[str, Any]:
     return {"name": task.name, "settings": _settings(task)}
 
 
-def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Asked, *, where: str) -> Found:
+def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: TaskHint, *, where: str) -> FolderTask:
     """Return the task of a folder that has no recipe. `tensors`: by Hugging Face's names without prefix.
 
     Raises UserError when what was asked for does not fit, and when a field of our own is damaged.
@@ -102,28 +102,32 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Ask
     field = config.get(FIELD)
     if field is not None:
         name = str(field.get("name", ""))
-        if asked != Asked():
+        if asked != TaskHint():
             raise UserError(f"{where} holds a model of the task {name}: {TOLD}.")
         if "." in name:  # a file from elsewhere does not say which code is imported
             raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.")
-        return Found(task=_built(name, field.get("settings", {}), where=where))
+        return FolderTask(task=_built(name, field.get("settings", {}), where=where))
     outputs = next((tensors[name].shape[:1].numel() for name in map("{}weight".format, LAYERS) if name in tensors), 0)
     if not outputs:
-        return Found()
+        return FolderTask()
     kind = _kind_asked(asked.kind) if asked.kind else _kind_of(*_form(config, tensors, outputs))
     if kind is None:
-        return Found(reason=_unknown(config))
+        return FolderTask(reason=_unknown(config))
     if kind.published_outputs:
         name, wanted = kind.__module__.rpartition(".")[2], kind.published_outputs
         if asked.labels:
             raise UserError(f"--labels names classes or tags; the model in {where} is for {name}, which has none.")
         fits = outputs == wanted
-        return Found(task=kind()) if fits else Found(reason=f"{name} has {wanted} outputs, this layer has {outputs}")
+        return (
+            FolderTask(task=kind())
+            if fits
+            else FolderTask(reason=f"{name} has {wanted} outputs, this layer has {outputs}")
+        )
     try:
         task, order = kind.of_labels(_labels(config, asked, outputs, where))
     except ValueError as error:
-        return Found(reason=str(error))
-    return Found(task=task, order=order)
+        return FolderTask(reason=str(error))
+    return FolderTask(task=task, order=order)
 
 
 def _built(name: str, settings: object, *, where: str, trust: bool = False) -> Task:
@@ -186,7 +190,7 @@ def _unknown(config: Mapping[str, Any]) -> str:
     return "nothing tells what it is for: say it with --task, such as --task classify --labels no,yes"
 
 
-def _labels(config: Mapping[str, Any], asked: Asked, count: int, where: str) -> tuple[str, ...]:
+def _labels(config: Mapping[str, Any], asked: TaskHint, count: int, where: str) -> tuple[str, ...]:
     """Return the labels' names in the order of the outputs."""
     names = config.get("id2label")
     said = {str(place): str(name) for place, name in names.items()} if isinstance(names, dict) else {}

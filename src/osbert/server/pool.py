@@ -54,7 +54,7 @@ NUDGES = 4
 
 
 @dataclass(kw_only=True, eq=False)
-class Pending:
+class PendingRequest:
     """An accepted request: what was asked, who answers it, and how many workers died over it."""
 
     asking: Dispatch
@@ -72,7 +72,7 @@ class _Worker:
 
     process: asyncio.subprocess.Process
     writer: asyncio.StreamWriter
-    given: dict[int, Pending] = field(default_factory=dict)
+    given: dict[int, PendingRequest] = field(default_factory=dict)
     begun: Collection[int] = ()
     heard: float = 0.0
 
@@ -98,7 +98,7 @@ class WorkerPool:
         self.limits = limits
         self.metrics = metrics
         self.count = workers
-        self.pending: dict[int, Pending] = {}
+        self.pending: dict[int, PendingRequest] = {}
         self.models: list[dict[str, Any]] = []
         self.edges: Sequence[Edge] = ()
         self.problem = ""
@@ -138,12 +138,12 @@ class WorkerPool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def submit(self, call: str, asked: dict[str, Any], deadline: float) -> Pending:
+    def submit(self, call: str, asked: dict[str, Any], deadline: float) -> PendingRequest:
         """Accept a request, to be answered before `deadline` (time.monotonic). Raises Refusal, 429, when it is full."""
         self.admit()
         number = next(self._numbers)
         asking = Dispatch(number, call, asked, time.monotonic(), deadline)
-        pending = Pending(asking=asking, answer=asyncio.get_running_loop().create_future())
+        pending = PendingRequest(asking=asking, answer=asyncio.get_running_loop().create_future())
         self.pending[number] = pending
         self._give(pending)
         return pending
@@ -169,7 +169,7 @@ class WorkerPool:
         rate = (len(self._times) - 1) / max(time.monotonic() - self._times[0], 1e-3)
         return min(max(1, math.ceil(len(self.pending) / rate)), 60)
 
-    def forget(self, pending: Pending) -> None:
+    def forget(self, pending: PendingRequest) -> None:
         """Have nobody work on a request any more; nothing is done where it is answered."""
         number = pending.asking.number
         if self.pending.pop(number, None) is None:
@@ -179,7 +179,7 @@ class WorkerPool:
             pending.worker.writer.write(framed(Cancellation(number)))
             pending.worker = None
 
-    def _give(self, pending: Pending) -> None:
+    def _give(self, pending: PendingRequest) -> None:
         """Hand a request to the worker that has fewest; without one it waits."""
         worker = min(self._ready, key=lambda one: len(one.given), default=None)
         if worker:

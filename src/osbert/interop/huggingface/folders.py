@@ -23,7 +23,7 @@ from osbert.files import write_json
 from osbert.interop.huggingface import families, names
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tensor_report import Report, Row, of_pieces
+from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import SAFE, read_json, write_tensors
 from osbert.models.architecture import Architecture
@@ -234,17 +234,17 @@ def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _backbone_state(
     backbone: Backbone, tensors: Mapping[str, Tensor], *, where: Path
-) -> tuple[dict[str, Tensor], list[Row]]:
+) -> tuple[dict[str, Tensor], list[TensorRow]]:
     """Return the backbone's state as far as the tensors go, and their rows. All misfits at once are a UserError."""
     problems = Problems(heading=f"{where} does not hold the weights that its config.json promises")
     shapes = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
     state: dict[str, Tensor] = {}
-    rows: list[Row] = []
+    rows: list[TensorRow] = []
     family = families.of_architecture(backbone.architecture)
     for ours, theirs in names.backbone(backbone.architecture).items():
         shape = (shapes[ours][0] // len(theirs), *shapes[ours][1:])
         if ours.startswith("pooler.") and theirs[0] not in tensors:
-            rows.append(Row(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
+            rows.append(TensorRow(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
             continue
         misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape))}
         for name, misfit in misfits.items():
@@ -266,27 +266,27 @@ def _misfit(name: str, tensors: Mapping[str, Tensor], shape: tuple[int, ...]) ->
     return "" if tensor.is_floating_point() else f"{name} holds {tensor.dtype}, not real numbers."
 
 
-def _loaded(name: str, tensor: Tensor) -> Row:
+def _loaded(name: str, tensor: Tensor) -> TensorRow:
     remark = "" if tensor.dtype == torch.float32 else f"{tensor.dtype} made float32"
-    return Row(name=name, shape=tuple(tensor.shape), status="loaded", remark=remark)
+    return TensorRow(name=name, shape=tuple(tensor.shape), status="loaded", remark=remark)
 
 
-def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Row]:
+def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[TensorRow]:
     """Return a row for each tensor that is not the backbone's."""
     used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
     return [_unused(name, tensors) for name in tensors if name not in used]
 
 
-def _unused(name: str, tensors: Mapping[str, Tensor]) -> Row:
+def _unused(name: str, tensors: Mapping[str, Tensor]) -> TensorRow:
     shape = tuple(tensors[name].shape)
     if name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
-        return Row(name=name, shape=shape, status="unused", expected=False, remark=remark)
+        return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
     if name in names.BUFFERS:
-        return Row(name=name, shape=shape, status="unused", remark="holds nothing learned")
+        return TensorRow(name=name, shape=shape, status="unused", remark="holds nothing learned")
     if name.startswith(names.HEAD_PREFIXES):
-        return Row(name=name, shape=shape, status="unused", remark="a head's")
-    return Row(name=name, shape=shape, status="unused", expected=False, remark="unknown")
+        return TensorRow(name=name, shape=shape, status="unused", remark="a head's")
+    return TensorRow(name=name, shape=shape, status="unused", expected=False, remark="unknown")
 
 
 def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
@@ -296,18 +296,18 @@ def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
         yield name, head
 
 
-def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
+def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRow]:
     """Fill the learner's heads from tensors as `named` gives them; return what became of each of their own."""
-    rows: list[Row] = []
+    rows: list[TensorRow] = []
     for name, head in _heads(learner):
         state: dict[str, Tensor] = {}
-        found: list[Row] = []
+        found: list[TensorRow] = []
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
             theirs = own if own in tensors else names.HEADS.get(head.form, {}).get(ours, own)
             if misfit := _misfit(theirs, tensors, tuple(tensor.shape)):
                 remark = f"the head '{name}' starts afresh: {misfit}"
-                found.append(Row(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
+                found.append(TensorRow(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
             else:
                 found.append(_loaded(theirs, tensors[theirs]))
                 state[ours] = tensors[theirs].float()
