@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import random
 import shutil
 import sys
@@ -24,8 +25,12 @@ from osbert.commands.convert import convert
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
+from osbert.interop.huggingface.folders import read_heads, write_model
+from osbert.interop.onnx.padded import Padded
 from osbert.interop.opening import Opening
 from osbert.models.architecture import Architecture
+from osbert.models.contract import Learner
+from osbert.models.heads.predictions import NumberHead
 from osbert.server.calls.table import CALLS, all_calls
 from osbert.server.hosts import Hosts
 from osbert.server.http import Service, application
@@ -166,6 +171,31 @@ def test_it_is_published_and_read_back(trained: Path, tmp_path: Path) -> None:
     again = osbert.load(tmp_path / "back")
     assert [one.value for one in again.predict(PAIRS)] == [one.value for one in engine.predict(PAIRS)]
     assert again.fine_tuned.name == TOY
+
+
+class _Deep(NumberHead):
+    """A head with a layer more than others' classes have."""
+
+    def __init__(self, backbone: Any, **settings: Any) -> None:
+        super().__init__(backbone, **settings)
+        self.inner = torch.nn.Linear(backbone.architecture.width, backbone.architecture.width)
+
+    def outputs(self, states: Any, batch: Any) -> torch.Tensor:
+        return self.linear(torch.tanh(self.inner(states.pooled)))
+
+
+def test_a_head_that_others_have_no_class_for_is_kept_for_osbert_alone(tmp_path: Path) -> None:
+    backbone = Architecture(layers=1, heads=2, width=16, vocabulary=20, length=12).build()
+    learner = Learner(backbone, {"deep": _Deep(backbone, target="deep")}).eval()
+    write_model(learner, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "osbert"
+    again = Learner(backbone, {"deep": _Deep(backbone, target="deep")})
+    read_heads(tmp_path, again).require_complete("deep")
+    for name, tensor in learner.heads.state_dict().items():
+        assert torch.equal(tensor, again.heads.state_dict()[name])
+    ids = torch.randint(0, 20, (2, 5))
+    scores, *_ = Padded(learner, "deep", pooler=False)(ids, torch.zeros_like(ids), torch.ones_like(ids))
+    assert scores.shape == (2, 1)
 
 
 def test_a_dotted_name_is_served_only_where_it_is_trusted(
