@@ -88,7 +88,7 @@ class ServerModel:
     def told(self) -> dict[str, Any]:
         """Return what /v1/models tells."""
         task = self.engine.task
-        labels = getattr(task, "labels", None)
+        labels = task.published().get("labels") if task else None
         names = {"labels": list(labels)} if labels else {}
         fields = list(task.request_fields) if task else ["text"]
         own = {"call": asdict(self.edge)} if self.edge.is_own else {}
