@@ -213,9 +213,9 @@ def test_a_dotted_name_is_served_only_where_it_is_trusted(
     sys.modules.pop(f"kinds.{TOY}", None)
 
 
-@pytest.mark.parametrize("name", [*components.names("tasks.kinds"), TOY])
+@pytest.mark.parametrize("name", [*components.names("tasks"), TOY])
 def test_every_kind_declares_its_edges(name: str) -> None:
-    kind: type[Task] = components.find("tasks.kinds", name, base=Task)
+    kind: type[Task] = components.find("tasks", name, base=Task)
     task = kind(**{field: ("a", "b") for field in ("labels", "types") if field in kind.__dataclass_fields__})
     head = task.head(Architecture(layers=1, heads=2, width=16, vocabulary=20, length=12).build())
     assert (head.form, head.values) == (kind.form, kind.values)

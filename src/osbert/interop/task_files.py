@@ -177,9 +177,10 @@ def _kind_asked(name: str) -> type[Task]:
 
 def _kind_of(form: Form, values: Values) -> type[Task] | None:
     """Return the kind of task that others' models of a form are for, None where there is none."""
-    for name in components.names("tasks.kinds"):
-        kind: type[Task] = components.find("tasks.kinds", name, base=Task)
-        if kind.published_outputs is not None and (kind.form, kind.values) == (form, values):
+    for name in components.names("tasks"):
+        kind: type[Task] = components.find("tasks", name, base=Task)
+        declares = vars(kind).get("published_outputs") is not None  # itself: a data set only inherits it
+        if declares and (kind.form, kind.values) == (form, values):
             return kind
     return None
 

@@ -28,9 +28,7 @@ EMBED = "embed"
 
 def kinds() -> list[str]:
     """Return the kinds of models that osbert serves by itself."""
-    tasks: list[type[Task]] = [
-        components.find("tasks.kinds", name, base=Task) for name in components.names("tasks.kinds")
-    ]
+    tasks: list[type[Task]] = [components.find("tasks", name, base=Task) for name in components.names("tasks")]
     return sorted({PRETRAINED.kind, ENCODER.kind, *(task.edge.kind for task in tasks if task.edge)})
 
 
