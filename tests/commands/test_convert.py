@@ -18,7 +18,7 @@ from osbert.commands.convert import convert
 from osbert.commands.export import export
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.tensor_report import Row
+from osbert.interop.tensor_report import TensorRow
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import read_file
 from osbert.runs.pretrain.start import Origin
@@ -222,13 +222,13 @@ def test_targets_and_options_that_cannot_be_are_told(encoder: Path, tmp_path: Pa
 
 
 def test_layers_that_are_alike_are_one_row() -> None:
-    def row(layer: int, **fields: object) -> Row:
-        return Row(name=f"encoder.layer.{layer}.output.dense.bias", shape=(4,), **{"status": "loaded", **fields})
+    def row(layer: int, **fields: object) -> TensorRow:
+        return TensorRow(name=f"encoder.layer.{layer}.output.dense.bias", shape=(4,), **{"status": "loaded", **fields})
 
     names = [one.name for one in verb.gathered((row(0), row(1), row(2, remark="float16 made float32"), row(3)))]
     assert names == [f"encoder.layer.{layer}.output.dense.bias" for layer in (0, 1, 3, 2)]
     assert [one.name for one in verb.gathered((row(0), row(1)))] == ["encoder.layer.0-1.output.dense.bias"]
-    alone = Row(name="pooler.dense.bias", shape=(4,), status="new", expected=False)
+    alone = TensorRow(name="pooler.dense.bias", shape=(4,), status="new", expected=False)
     assert verb.gathered((alone,)) == [alone]
 
 

@@ -27,8 +27,8 @@ from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.contract import Head, Learner
 from osbert.runs.export_trial import Side, Trial
-from osbert.server.models import Run
-from osbert.server.wire import Asking, Orders
+from osbert.server.models import ModelFolder
+from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from osbert.tasks import Task
 from osbert.text.tokenizer import Tokenizer
@@ -81,9 +81,9 @@ def test_every_kind_of_task_says_the_same(kind: str, encoder: Path, tmp_path: Pa
 
 def test_an_export_in_bytes_is_served(encoder: Path, tmp_path: Path) -> None:
     folder = exported(made("classify", encoder, tmp_path / "run"), tmp_path / "out", int8=True)
-    worker = Worker(Orders(runs=[Run("small", folder)]))
+    worker = Worker(Orders(runs=[ModelFolder("small", folder)]))
     asked = {"texts": ["the actor plays . a bad bad film"]}
-    assert worker.take_in([Asking(1, "predict", asked, 0.0, math.inf)]) == []
+    assert worker.take_in([Dispatch(1, "predict", asked, 0.0, math.inf)]) == []
     (answer,) = worker.work().answers
     (said,) = load(folder).predict(asked["texts"])
     told = {"label": said.value, "probabilities": dict(said.probabilities)}

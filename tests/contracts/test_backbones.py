@@ -24,8 +24,8 @@ from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.models import families
 from osbert.models.contract import Backbone, Learner, find_family
-from osbert.server.models import Run
-from osbert.server.wire import Asking, Orders
+from osbert.server.models import ModelFolder
+from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from osbert.text.train import train
 
@@ -102,8 +102,8 @@ def test_a_toy_family_goes_through_the_whole_chain(tmp_path: Path) -> None:
     vectors = np.load(tmp_path / "vectors.npy")
     np.testing.assert_array_equal(vectors, osbert.load(encoder).embed(["good film", "bad play"]))
 
-    worker, now = Worker(Orders(runs=[Run("toy", run)], device="cpu")), time.monotonic()
-    assert not worker.take_in([Asking(1, "predict", {"texts": ["good film"]}, now, now + 60)])
+    worker, now = Worker(Orders(runs=[ModelFolder("toy", run)], device="cpu")), time.monotonic()
+    assert not worker.take_in([Dispatch(1, "predict", {"texts": ["good film"]}, now, now + 60)])
     (answer,) = worker.work().answers
     assert answer.status == 200 and json.loads(answer.body)["model"] == "toy"
 

@@ -184,7 +184,7 @@ def test_its_head_gives_a_finite_loss_and_gradients(
     torch.manual_seed(0)
     backbone = fitting(objective, length=packer.length).build()
     head = objective.head(backbone)
-    assert head.kind
+    assert head.form
     objective.begin(head, np.arange(VOCABULARY))
     learner = Learner(backbone, {objective.name: head})
     batch = collate(examples(objective, documents, packer)[:8])

@@ -33,8 +33,8 @@ from osbert.interop.tuned_files import keep_tuned
 from osbert.models import families
 from osbert.models.adapting.lora import Factors
 from osbert.models.contract import Backbone, Learner
-from osbert.server.models import Run
-from osbert.server.wire import Asking, Orders
+from osbert.server.models import ModelFolder
+from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 
 WORDS = tiny_runs.Tokenizer([*tiny_runs.SPECIALS, *tiny_runs.WORDS])
@@ -135,11 +135,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def served(folder: Path, **asked: object) -> np.ndarray:
     """Return the vectors that the server gives the texts; it refuses the long one, as no text is cut there."""
-    worker = Worker(Orders(runs=[Run("one", folder)], device="cpu"))
+    worker = Worker(Orders(runs=[ModelFolder("one", folder)], device="cpu"))
     request = {"texts": TEXTS, "pooling": None, "normalise": None, **asked}
-    (refusal,) = worker.take_in([Asking(1, "embed", request | {"texts": [LONG]}, 0.0, math.inf)])
+    (refusal,) = worker.take_in([Dispatch(1, "embed", request | {"texts": [LONG]}, 0.0, math.inf)])
     assert refusal.status == 422 and f"the model reads {LENGTHS.get(folder.name, 7)} tokens" in str(refusal.body)
-    assert not worker.take_in([Asking(2, "embed", request, 0.0, math.inf)])
+    assert not worker.take_in([Dispatch(2, "embed", request, 0.0, math.inf)])
     (answer,) = worker.work().answers
     assert answer.status == 200, answer.body
     return np.array(json.loads(answer.body)["vectors"], np.float32)

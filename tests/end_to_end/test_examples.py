@@ -126,7 +126,7 @@ def test_the_objective_on_its_page(module) -> None:
     assert np.all(hidden.ids[target.index] == TOKENIZER.mask)
     assert np.array_equal(example.ids[target.index], target.labels)
     backbone = Architecture(layers=1, heads=1, width=8, length=32, vocabulary=len(TOKENIZER)).build()
-    assert objective.head(backbone).kind == "mlm"
+    assert objective.head(backbone).form == "mlm"
 
 
 def test_the_task_on_its_page(module, tmp_path: Path) -> None:

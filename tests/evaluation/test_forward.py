@@ -33,7 +33,7 @@ class TokenHead(Head):
 def learner() -> Learner:
     torch.manual_seed(0)
     backbone = Architecture(layers=1, heads=2, width=8, vocabulary=20, length=16).build()
-    head = SequenceHead(backbone, kind="classify", target="sort", labels=3, dropout=0.5)
+    head = SequenceHead(backbone, target="sort", labels=3, dropout=0.5)
     return Learner(backbone, {"sort": head, "tokens": TokenHead()})
 
 

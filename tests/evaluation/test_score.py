@@ -27,9 +27,7 @@ PACKER = Packer(tokenizer=Tokenizer([*SPECIALS, "good", "bad", "film"]), length=
 def learner() -> Learner:
     torch.manual_seed(0)
     backbone = Architecture(layers=1, heads=2, width=8, vocabulary=8, length=8).build()
-    heads = {
-        name: SequenceHead(backbone, kind="classify", target=name, labels=2) for name in ("classify", "test_score")
-    }
+    heads = {name: SequenceHead(backbone, target=name, labels=2) for name in ("classify", "test_score")}
     return Learner(backbone, heads)
 
 

@@ -40,7 +40,7 @@ def learner(*, layers: int = 2, feedforward: int = 0, rotary: bool = False, **si
         positions="rotary" if rotary else "learned",
         **({"heads": 2, "width": 8} | sizes),
     ).build()
-    nsp = SequenceHead(backbone, kind="nsp", target="nsp")
+    nsp = SequenceHead(backbone, target="nsp", form="nsp")
     return Learner(backbone, {"mlm": MaskedLanguageHead(backbone), "nsp": nsp})
 
 

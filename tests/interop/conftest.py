@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.conversion import model_of, open_any
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.heads.predictions import MaskedLanguageHead, NumberHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
@@ -84,8 +85,12 @@ def _learner(kinds: list[str], **changes: object) -> Learner:
         elif kind == "tag":
             heads[kind] = TagHead(backbone, target=kind, labels=5)
         else:
-            labels = {"nsp": 2, "classify": 3, "regress": 1}[kind]
-            heads[kind] = SequenceHead(backbone, kind=kind, target=kind, labels=labels)
+            made = {
+                "nsp": partial(SequenceHead, form="nsp"),
+                "classify": partial(SequenceHead, labels=3),
+                "regress": NumberHead,
+            }
+            heads[kind] = made[kind](backbone, target=kind)
             torch.nn.init.normal_(heads[kind].linear.bias)
     return Learner(backbone, heads).eval()
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.conversion import Model, model_of, open_any
+from osbert.interop.conversion import ModelParts, model_of, open_any
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.onnx.files import open_onnx, write_onnx
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, make_learner: Callable[..., Learner], tokenizer: Toke
     return tmp_path / "model"
 
 
-def read(folder: Path) -> Model:
+def read(folder: Path) -> ModelParts:
     """Open a folder as osbert convert does."""
     return model_of(open_any(folder))
 

@@ -18,11 +18,11 @@ import transformers
 
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.conversion import Model, model_of, notes, open_any, write_model_as
+from osbert.interop.conversion import ModelParts, model_of, notes, open_any, write_model_as
 from osbert.interop.conversion_check import differences
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import FIELD, MODULES, SentenceModel, read_sentence_model, write_sentence_model
-from osbert.interop.task_files import Asked, as_recipe
+from osbert.interop.task_files import TaskHint, as_recipe
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.models.adapting.lora import Factors
@@ -81,7 +81,7 @@ def runs(
     return make
 
 
-def equal(first: Model, second: Model) -> bool:
+def equal(first: ModelParts, second: ModelParts) -> bool:
     """Whether weights and pieces are the same to the bit, and the task the same but for its data."""
     states = [model.learner.state_dict() for model in (first, second)]
     assert states[0].keys() == states[1].keys()
@@ -217,7 +217,8 @@ def test_a_task_of_a_file_from_elsewhere_imports_nothing(runs: Callable[[str], P
     for folder, told in (("there", "holds a model of the task classify"), ("run", "is a run of the task classify")):
         with pytest.raises(UserError, match=f"{told}: --task and --labels are for models that do not tell"):
             model_of(
-                open_any(tmp_path / "there" if folder == "there" else runs("classify")), Asked(labels=("a", "b", "c"))
+                open_any(tmp_path / "there" if folder == "there" else runs("classify")),
+                TaskHint(labels=("a", "b", "c")),
             )
 
 

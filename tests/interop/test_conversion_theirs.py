@@ -19,7 +19,7 @@ from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.conversion_check import differences, sequences
-from osbert.interop.task_files import Asked
+from osbert.interop.task_files import TaskHint
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
@@ -157,17 +157,17 @@ def test_a_layer_whose_purpose_is_unknown_is_a_problem_until_it_is_told(theirs: 
     model = model_of(open_any(folder))
     assert {row.name for row in model.report.problems} == {"classifier.weight", "classifier.bias"}
     assert "--task classify --labels no,yes" in model.report.problems[0].remark
-    told = model_of(open_any(folder), Asked(kind="classify", labels=("no", "yes")))
+    told = model_of(open_any(folder), TaskHint(kind="classify", labels=("no", "yes")))
     assert told.report.problems == () and told.task == Classify(labels=("no", "yes"), temperature=1.0)
     with pytest.raises(UserError, match=r"--labels has 3 names, but the model .* has 2 outputs"):
-        model_of(open_any(folder), Asked(kind="classify", labels=("no", "yes", "maybe")))
+        model_of(open_any(folder), TaskHint(kind="classify", labels=("no", "yes", "maybe")))
     with pytest.raises(UserError, match=r"two outputs have the name 'no'"):
-        model_of(open_any(folder), Asked(kind="classify", labels=("no", "no")))
+        model_of(open_any(folder), TaskHint(kind="classify", labels=("no", "no")))
     assert (
         "choose has 1 outputs, this layer has 2"
-        in model_of(open_any(folder), Asked(kind="choose")).report.problems[0].remark
+        in model_of(open_any(folder), TaskHint(kind="choose")).report.problems[0].remark
     )
-    remark = model_of(open_any(folder), Asked(kind="tag", labels=("B-X", "I-X"))).report.problems[0].remark
+    remark = model_of(open_any(folder), TaskHint(kind="tag", labels=("B-X", "I-X"))).report.problems[0].remark
     assert "no scheme of tags has the labels B-X, I-X (is there an O?)" in remark
 
 

@@ -28,7 +28,7 @@ from osbert.objectives.mlm import MaskedLanguage
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.pretrain.start import Origin
-from osbert.server.models import Model
+from osbert.server.models import ServerModel
 from osbert.training.run_folder import RunFolder
 
 CLASSIFIER = tiny_runs.TASKS["classifier"]
@@ -133,7 +133,7 @@ def test_each_part_is_made_once(folder: Path) -> None:
 
 def test_weights_are_read_once(folder: Path, reads: Counter[str], tmp_path: Path) -> None:
     engine = load(folder)
-    Model("served", engine)
+    ServerModel("served", engine)
     engine.embed(["good film"])
     if engine.task is CLASSIFIER:
         engine.predict(["good film"])

@@ -17,7 +17,7 @@ import osbert
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.interop.conversion import Model, model_of, open_any, write_model_as
+from osbert.interop.conversion import ModelParts, model_of, open_any, write_model_as
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.opening import CAREFUL, Opening
@@ -33,7 +33,7 @@ UNCHECKED = Opening(verify=False)
 TASK = Classify(labels=("a", "b", "c"), text="text", temperature=1.0)
 
 
-def read(folder: Path, opening: Opening = CAREFUL) -> Model:
+def read(folder: Path, opening: Opening = CAREFUL) -> ModelParts:
     """Open a folder as osbert convert does."""
     return model_of(open_any(folder, opening))
 

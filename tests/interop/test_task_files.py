@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from osbert.errors import UserError
-from osbert.interop.task_files import Asked, read_task, task_of
+from osbert.interop.task_files import TaskHint, read_task, task_of
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from osbert.interop.task_files import Asked, read_task, task_of
 )
 def test_fields_of_other_types(config: dict[str, Any], text: str) -> None:
     with pytest.raises(UserError, match=text):
-        task_of(config, {"classifier.weight": torch.zeros(2, 4)}, Asked(), where="config.json")
+        task_of(config, {"classifier.weight": torch.zeros(2, 4)}, TaskHint(), where="config.json")
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import numpy as np
 
 import osbert
 from osbert.commands.embed import embed
-from osbert.server.models import Run
-from osbert.server.wire import Asking, Orders
+from osbert.server.models import ModelFolder
+from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 
 
@@ -21,9 +21,9 @@ def vectors(model: Path, texts: Sequence[str], folder: Path) -> dict[str, np.nda
     folder.mkdir()
     (folder / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     embed(model, folder / "texts.txt", out=folder / "x.npy")
-    worker = Worker(Orders(runs=[Run("one", model)], device="cpu"))
+    worker = Worker(Orders(runs=[ModelFolder("one", model)], device="cpu"))
     asked = {"texts": list(texts), "pooling": None, "normalise": None}
-    assert worker.take_in([Asking(1, "embed", asked, 0.0, math.inf)]) == []
+    assert worker.take_in([Dispatch(1, "embed", asked, 0.0, math.inf)]) == []
     (answer,) = worker.work().answers
     return {
         "library": osbert.load(model).embed(texts),

@@ -20,7 +20,7 @@ from osbert.models.heads.tagging import TagHead
 
 
 def make_pair(backbone: Transformer) -> Learner:
-    heads = {"mlm": MaskedLanguageHead(backbone), "nsp": SequenceHead(backbone, kind="nsp", target="nsp")}
+    heads = {"mlm": MaskedLanguageHead(backbone), "nsp": SequenceHead(backbone, target="nsp", form="nsp")}
     return Learner(backbone, heads)
 
 
@@ -90,7 +90,7 @@ def test_relabelled_batches_are_read_where_their_labels_are(batch) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        partial(SequenceHead, kind="classify", target="t", labels=3),
+        partial(SequenceHead, target="t", labels=3),
         partial(TagHead, target="t", labels=3),
         partial(SpanHead, target="t"),
         partial(ChoiceHead, target="t"),

@@ -5,22 +5,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.server.batching import Job, Part, Queue
+from osbert.server.batching import JobSlice, Queue, ServerJob
 
 
-def job(number: int, *sizes: int, group: str = "a", arrived: float = 0.0, deadline: float = 100.0) -> Job:
+def job(number: int, *sizes: int, group: str = "a", arrived: float = 0.0, deadline: float = 100.0) -> ServerJob:
     items = [(number, place) for place in range(len(sizes))]
-    return Job(number=number, group=group, items=items, sizes=sizes, arrived=arrived, deadline=deadline)
+    return ServerJob(number=number, group=group, items=items, sizes=sizes, arrived=arrived, deadline=deadline)
 
 
-def queue(*jobs: Job, tokens: int = 100, wait: float = 0.5) -> Queue:
+def queue(*jobs: ServerJob, tokens: int = 100, wait: float = 0.5) -> Queue:
     made = Queue(tokens=tokens, wait=wait)
     for one in jobs:
         made.add(one)
     return made
 
 
-def taken(parts: list[Part]) -> list[tuple[int, int]]:
+def taken(parts: list[JobSlice]) -> list[tuple[int, int]]:
     return [item for part in parts for item in part.items]
 
 

@@ -20,8 +20,8 @@ import pytest
 
 from osbert.errors import UserError
 from osbert.server.connections import FEWEST, Room
-from osbert.server.limits import Limits
-from osbert.server.metrics import Metrics
+from osbert.server.limits import ServerLimits
+from osbert.server.metrics import ServerMetrics
 
 BODY = b'{"texts": ["a good film"]}'
 HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -96,7 +96,7 @@ def test_who_sends_no_header_in_time_is_closed(quick: Any, sent: bytes) -> None:
 
 
 def test_a_connection_whose_request_is_not_read_yet_is_not_the_one_to_close() -> None:
-    room = Room(Limits(connections=2), Metrics(), workers=1)
+    room = Room(ServerLimits(connections=2), ServerMetrics(), workers=1)
 
     def connected(arrived: bool) -> Any:
         connection = MagicMock()
@@ -217,16 +217,16 @@ def test_the_log_of_all_that_is_one_line(quick: Any) -> None:
 def test_room_is_below_the_limit_on_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def room(files: int, workers: int = 1) -> Room:
         monkeypatch.setattr(resource, "getrlimit", lambda of: (files, files))
-        return Room(Limits(), Metrics(), workers=workers)
+        return Room(ServerLimits(), ServerMetrics(), workers=workers)
 
-    assert room(resource.RLIM_INFINITY).most == room(10_000).most == Limits().connections
+    assert room(resource.RLIM_INFINITY).most == room(10_000).most == ServerLimits().connections
     assert room(1024).most < 1024 - 100 and room(1024, 4).most < room(1024).most
     with pytest.raises(UserError, match=r"limit on open files is 64.*ulimit -n"):
         room(64)
 
 
 def test_that_no_file_is_left_is_logged_once_and_other_errors_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
-    room = Room(Limits(), Metrics(), workers=1)
+    room = Room(ServerLimits(), ServerMetrics(), workers=1)
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

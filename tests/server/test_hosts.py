@@ -14,7 +14,7 @@ from osbert.cli import main
 from osbert.server.hosts import Hosts
 from osbert.server.keys import Keys
 from osbert.server.run import Address
-from osbert.server.schemas import Refused
+from osbert.server.schemas import Refusal
 
 APP = "https://app.example.org"
 DEFAULT = Address(keys=Keys()).hosts
@@ -27,7 +27,7 @@ def refused(hosts: Hosts, host: str | None, origin: str | None = None) -> int:
     """Return the status of the refusal, 0 where there is none."""
     try:
         hosts.check(host, origin)
-    except Refused as refusal:
+    except Refusal as refusal:
         assert refusal.field == {421: "Host", 403: "Origin"}[refusal.status]
         return refusal.status
     return 0

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from starlette.requests import Request as HttpRequest
 
 from osbert.server import intake, schemas
+from osbert.server.calls.predict import PredictRequest
 from osbert.server.intake import Intake, exceeds
-from osbert.server.limits import Limits
-from osbert.server.schemas import FAULTS, FIELDS, Predict, Refused
+from osbert.server.limits import ServerLimits
+from osbert.server.schemas import FAULTS, FIELDS, Refusal
 
 SIZE = 1_000_000
 BOUND = 2.0
@@ -67,20 +68,20 @@ def test_no_body_is_parsed_that_has_too_many_values_or_faults(name: str, monkeyp
     monkeypatch.setattr(schemas, "_text", counting)
     if status == 413 and field == "body":
         monkeypatch.setattr(schemas, "parse", lambda *given: pytest.fail("it was parsed"))
-    reader = Intake(Limits())
+    reader = Intake(ServerLimits())
     if name == "escapes":  # as long as many texts: refused by what it is, where texts are measured
-        assert len(reader._parsed(Predict, bytearray(body)).texts[0]) > Limits().characters  # type: ignore[attr-defined]
+        assert len(reader._parsed(PredictRequest, bytearray(body)).texts[0]) > ServerLimits().characters  # type: ignore[attr-defined]
         return
-    with pytest.raises(Refused) as refused:
-        reader._parsed(Predict, bytearray(body))
+    with pytest.raises(Refusal) as refused:
+        reader._parsed(PredictRequest, bytearray(body))
     assert refused.value.status == status and refused.value.field.startswith(field)
     assert most[0] <= 2 * FIELDS and len(refused.value.message) < 5000 and len(refused.value.field) < 200
 
 
 def test_a_refusal_names_the_first_fault_of_a_list_and_some_of_a_record() -> None:
     record = {f"c{number}": number for number in range(FIELDS)}
-    with pytest.raises(Refused) as refused:
-        schemas.parse(Predict, json.dumps({"texts": [1, 2], "records": [record, 3], "more": 1}).encode())
+    with pytest.raises(Refusal) as refused:
+        schemas.parse(PredictRequest, json.dumps({"texts": [1, 2], "records": [record, 3], "more": 1}).encode())
     named = {part.partition(":")[0] for part in refused.value.message.split("; ")}
     assert "texts[0]" in named and "texts[1]" not in named and len(named) <= FAULTS
 
@@ -106,7 +107,7 @@ def test_values_are_counted_in_any_json(value: Any, ascii: bool) -> None:
 
 def test_what_waits_for_its_parsing_counts_as_coming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else any number of large bodies could wait there."""
-    limits = Limits(queue=2, body=100_000)
+    limits = ServerLimits(queue=2, body=100_000)
     free = threading.Event()
     monkeypatch.setattr(intake, "exceeds", lambda *given: not free.wait(30))
     body = json.dumps({"texts": ["a" * 40_000, "b" * 40_000]}).encode()
@@ -122,11 +123,11 @@ def test_what_waits_for_its_parsing_counts_as_coming(monkeypatch: pytest.MonkeyP
     async def run() -> None:
         reader = Intake(limits)
         deadline = time.monotonic() + 60
-        first = [asyncio.ensure_future(reader.read(Predict, request(), deadline)) for _ in range(2)]
+        first = [asyncio.ensure_future(reader.read(PredictRequest, request(), deadline)) for _ in range(2)]
         while reader.coming < 2 * len(body):
             await asyncio.sleep(0)
-        with pytest.raises(Refused) as refused:
-            await reader.read(Predict, request(), deadline)
+        with pytest.raises(Refusal) as refused:
+            await reader.read(PredictRequest, request(), deadline)
         assert refused.value.status == 429 and reader.coming == 2 * len(body)
         free.set()
         assert [len(one.texts) for one in await asyncio.gather(*first)] == [2, 2]  # type: ignore[attr-defined]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from osbert.server import pool as pool_module
-from osbert.server.models import Run
-from osbert.server.pool import Pool
-from osbert.server.wire import Asking, Orders
+from osbert.server.models import ModelFolder
+from osbert.server.pool import WorkerPool
+from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from osbert.training.run_folder import RunFolder
 
@@ -37,7 +37,7 @@ def test_a_worker_reads_nothing_of_a_folder_once_it_is_loaded(runs: dict[str, Pa
     def answers(worker: Worker) -> list[tuple[int, bytes]]:
         now = time.monotonic()
         asking = [
-            Asking(number, asked["call"], {"model": name, **asked}, now, now + 600)
+            Dispatch(number, asked["call"], {"model": name, **asked}, now, now + 600)
             for number, (name, asked) in enumerate(ASKED.items())
         ]
         found = worker.take_in(asking)
@@ -45,7 +45,7 @@ def test_a_worker_reads_nothing_of_a_folder_once_it_is_loaded(runs: dict[str, Pa
             found += worker.work().answers
         return [(one.status, one.body) for one in sorted(found)]
 
-    orders = Orders(runs=[Run(name, folder) for name, folder in folders.items()], device="cpu")
+    orders = Orders(runs=[ModelFolder(name, folder) for name, folder in folders.items()], device="cpu")
     expected = answers(Worker(orders))
     worker = Worker(orders)
     for folder in folders.values():
@@ -121,7 +121,7 @@ def test_a_second_server_hears_that_the_port_is_taken_before_it_loads_anything(
     from osbert.server.keys import Keys
     from osbert.server.run import Address, listening
 
-    monkeypatch.setattr(Pool, "start", lambda self: pytest.fail("models are loaded"))
+    monkeypatch.setattr(WorkerPool, "start", lambda self: pytest.fail("models are loaded"))
     with listening(Address(host="0.0.0.0", port=0, keys=Keys())) as door:
         port = str(door.getsockname()[1])
         assert main(["serve", str(runs["pairs"]), "--host", "0.0.0.0", "--port", port]) == 1

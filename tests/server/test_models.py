@@ -12,8 +12,8 @@ from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.sentence_files import LENGTHS, MODULES, POOLING
-from osbert.server.models import Model, Run, find, named
-from osbert.server.schemas import Refused
+from osbert.server.models import ModelFolder, ServerModel, find, named
+from osbert.server.schemas import Refusal
 from osbert.server.wire import Orders
 from osbert.server.worker import Worker
 
@@ -21,12 +21,12 @@ from osbert.server.worker import Worker
 def test_a_folder_with_an_equals_sign_is_no_name(tmp_path: Path) -> None:
     folder = tmp_path / "rate=3e-5"
     folder.mkdir()
-    assert named([str(folder), f"best={folder}"]) == [Run("rate=3e-5", folder), Run("best", folder)]
+    assert named([str(folder), f"best={folder}"]) == [ModelFolder("rate=3e-5", folder), ModelFolder("best", folder)]
 
 
 def test_the_name_of_a_model_that_is_not_there_is_shortened() -> None:
-    with pytest.raises(Refused, match=r"There is no model 'n{100}\.\.\.' here") as refused:
-        find({}, "n" * 1_000_000, ("encoder",), "embed")
+    with pytest.raises(Refusal, match=r"There is no model 'n{100}\.\.\.' here") as refused:
+        find({}, "n" * 1_000_000, "embed", "embed")
     assert len(refused.value.message) < 300
 
 
@@ -34,23 +34,23 @@ def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], t
     """A pooling that there is not here is told when nothing else is asked for; a length that cannot be, at once."""
     folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
     (folder / POOLING / "config.json").write_text('{"pooling_mode": "lasttoken"}')
-    model = Model("sentences", load(folder))
-    with pytest.raises(Refused, match="asks for the pooling lasttoken; here are cls, mean, max and weighted") as caught:
+    model = ServerModel("sentences", load(folder))
+    with pytest.raises(Refusal, match="asks for the pooling lasttoken; here are cls, mean, max and weighted") as caught:
         model.embedder(EmbeddingOptions())
     assert caught.value.status == 422 and caught.value.field == "pooling"
     assert model.embedder(EmbeddingOptions(pooling="mean")).settings.pooling == "mean"
     shutil.copytree(runs["sentences"], folder, dirs_exist_ok=True)
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": "long"}))
-    with pytest.raises(Refused, match="max_seq_length must be a number of tokens, not 'long'"):
-        Model("sentences", load(folder)).embedder(EmbeddingOptions())
+    with pytest.raises(Refusal, match="max_seq_length must be a number of tokens, not 'long'"):
+        ServerModel("sentences", load(folder)).embedder(EmbeddingOptions())
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": 3}))
     with pytest.raises(UserError, match="must be from 5 to 12"):
-        Model("sentences", load(folder))
+        ServerModel("sentences", load(folder))
 
 
 def test_a_part_that_vectors_are_made_without_is_told(runs: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
     parts = json.loads((folder / MODULES).read_text())
     (folder / MODULES).write_text(json.dumps([*parts, {"idx": 3, "path": "3_Dense", "type": "models.Dense"}]))
-    _, remarks = Worker(Orders(runs=[Run("one", folder)], device="cpu")).ready()
+    remarks = Worker(Orders(runs=[ModelFolder("one", folder)], device="cpu")).ready().remarks
     assert remarks == [f"one: {folder / MODULES} has a part Dense, which osbert does not apply: the vectors are others"]

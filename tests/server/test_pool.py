@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from osbert.server import pool as pool_module
-from osbert.server.limits import Limits
-from osbert.server.metrics import Metrics
-from osbert.server.models import Run
-from osbert.server.pool import DEATHS, Pool
-from osbert.server.wire import Answered, Orders, Read, Ready, framed
+from osbert.server.limits import ServerLimits
+from osbert.server.metrics import ServerMetrics
+from osbert.server.models import ModelFolder
+from osbert.server.pool import DEATHS, WorkerPool
+from osbert.server.wire import LoadReport, Orders, PassReport, WorkerAnswer, framed
 from osbert.training.run_folder import RunFolder
 
 WORKER = """#!PYTHON
@@ -43,7 +43,7 @@ def dying(place, items):
     return items
 
 class Call:
-    kinds, what = (), "try"
+    what = "try"
     option = staticmethod(lambda asked: None)
     items = staticmethod(lambda model, asked: [Item(text) for text in dying("items", asked["texts"])])
     read = staticmethod(lambda model, items, option: dying("read", items))
@@ -59,7 +59,7 @@ class Worker(worker.Worker):
         self.queue = Queue(tokens=8, wait=0.05)
 
     def ready(self):
-        return worker.Ready([], [])
+        return worker.LoadReport([], [])
 
 worker.Worker = Worker
 worker.serve(Wire(socket=socket.socket(fileno=0)))
@@ -67,21 +67,21 @@ worker.serve(Wire(socket=socket.socket(fileno=0)))
 
 
 @pytest.fixture
-def pool_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]:
+def pool_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., WorkerPool]:
     """Give what makes a pool whose workers live as told, once they said that they are ready."""
 
-    def made(life: str, **limits: Any) -> Pool:
+    def made(life: str, **limits: Any) -> WorkerPool:
         program = tmp_path / "worker"
-        whole = life if life.startswith("#!") else WORKER.format(ready=framed(Ready([], [])), life=life)
+        whole = life if life.startswith("#!") else WORKER.format(ready=framed(LoadReport([], [])), life=life)
         program.write_text(whole.replace("PYTHON", sys.executable, 1))
         program.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(program))
-        return Pool(Orders(runs=[]), Limits(**limits), Metrics())
+        return WorkerPool(Orders(runs=[]), ServerLimits(**limits), ServerMetrics())
 
     return made
 
 
-async def asked(pool: Pool) -> Answered:
+async def asked(pool: WorkerPool) -> WorkerAnswer:
     await pool.start()
     pending = pool.submit("predict", {}, time.monotonic() + 60)
     try:
@@ -91,7 +91,7 @@ async def asked(pool: Pool) -> Answered:
 
 
 def test_a_request_that_kills_its_workers_is_ended(
-    pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]
+    pool_of: Callable[..., WorkerPool], capsys: pytest.CaptureFixture[str]
 ) -> None:
     pool = pool_of(DEADLY)
     answered = asyncio.run(asked(pool))
@@ -103,11 +103,13 @@ def test_a_request_that_kills_its_workers_is_ended(
 
 
 @pytest.mark.parametrize("place", ["items", "read"])
-def test_a_request_that_kills_its_workers_takes_no_other_with_it(pool_of: Callable[..., Pool], place: str) -> None:
+def test_a_request_that_kills_its_workers_takes_no_other_with_it(
+    pool_of: Callable[..., WorkerPool], place: str
+) -> None:
     pool = pool_of(READING.format(place=place))
     texts = [["a"], ["poison"], *([str(number), "b"] for number in range(18))]
 
-    async def answered() -> list[Answered]:
+    async def answered() -> list[WorkerAnswer]:
         await pool.start()
         pending = [pool.submit("try", {"texts": one}, time.monotonic() + 60) for one in texts]
         try:
@@ -123,14 +125,14 @@ def test_a_request_that_kills_its_workers_takes_no_other_with_it(pool_of: Callab
 
 
 def test_files_are_hashed_again_only_if_they_may_be_others(
-    pool_of: Callable[..., Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool_of: Callable[..., WorkerPool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "vocab.txt").write_text("[PAD]\n")
     RunFolder(run).finish({})
     pool = pool_of(DEADLY)
-    pool.orders = Orders(runs=[Run("run", run)])
+    pool.orders = Orders(runs=[ModelFolder("run", run)])
     sent: list[bool] = []
     framed = pool_module.framed
 
@@ -146,7 +148,7 @@ def test_files_are_hashed_again_only_if_they_may_be_others(
     assert sent[:3] == [True, False, True]
 
 
-def test_workers_that_hang_are_killed(pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_that_hang_are_killed(pool_of: Callable[..., WorkerPool], capsys: pytest.CaptureFixture[str]) -> None:
     answered = asyncio.run(asked(pool_of(HANGING, patience=0.2)))
     assert answered.status == 503
     told = capsys.readouterr().err
@@ -155,9 +157,9 @@ def test_workers_that_hang_are_killed(pool_of: Callable[..., Pool], capsys: pyte
 
 
 def test_workers_that_have_nothing_to_do_are_left_alone(
-    pool_of: Callable[..., Pool], capsys: pytest.CaptureFixture[str]
+    pool_of: Callable[..., WorkerPool], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pool = pool_of(IDLE.format(read=framed(Read([]))), patience=2.0)
+    pool = pool_of(IDLE.format(read=framed(PassReport([]))), patience=2.0)
 
     async def waited() -> None:
         await pool.start()

@@ -15,19 +15,19 @@ import pytest
 
 from osbert.inference.embedder import Embedder
 from osbert.server import worker as module
-from osbert.server.models import Run
-from osbert.server.wire import Asking, Begun, Dropping, Failed, Orders, Wire
+from osbert.server.models import ModelFolder
+from osbert.server.wire import Cancellation, Dispatch, LoadFailure, Orders, PassStart, Wire
 from osbert.server.worker import Worker
 
 
 @pytest.fixture
 def worker(runs: dict[str, Path]) -> Worker:
-    return Worker(Orders(runs=[Run("classifier", runs["classifier"])], device="cpu"))
+    return Worker(Orders(runs=[ModelFolder("classifier", runs["classifier"])], device="cpu"))
 
 
-def asking(number: int, *texts: str, seconds: float = 60.0) -> Asking:
+def asking(number: int, *texts: str, seconds: float = 60.0) -> Dispatch:
     now = time.monotonic()
-    return Asking(number, "embed", {"texts": texts, "pooling": "mean", "normalise": False}, now, now + seconds)
+    return Dispatch(number, "embed", {"texts": texts, "pooling": "mean", "normalise": False}, now, now + seconds)
 
 
 def test_what_nobody_waits_for_is_not_even_cut_into_pieces(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_what_nobody_waits_for_is_not_even_cut_into_pieces(worker: Worker, monke
         return sequences(self, texts, record)
 
     monkeypatch.setattr(Embedder, "sequences", noting)
-    (late,) = worker.take_in([asking(1, "a"), asking(2, "film", seconds=0), asking(3, "good"), Dropping(1)])
+    (late,) = worker.take_in([asking(1, "a"), asking(2, "film", seconds=0), asking(3, "good"), Cancellation(1)])
     assert (late.number, late.status) == (2, 504) and cut == ["", "good"]  # "": what an Embedder is tried on
     assert [answer.number for answer in worker.work().answers] == [3]
 
@@ -80,7 +80,7 @@ def test_scores_that_are_no_numbers_are_never_answered(
 
 
 def test_a_pass_is_named_before_it_begins_and_what_is_to_be_alone_is(worker: Worker) -> None:
-    told: list[Begun] = []
+    told: list[PassStart] = []
     alone = asking(2, "film")._replace(alone=True)
     assert worker.take_in([asking(1, "a"), alone, asking(3, "good")]) == []
     while worker.queue.jobs:
@@ -102,5 +102,5 @@ def test_whatever_keeps_the_models_from_loading_is_told(
         Wire(socket=ours).send(Orders(runs=[]))
         module.serve(Wire(socket=theirs))
         (told,) = Wire(socket=ours).receive(0)
-    assert told == Failed("The models cannot be loaded: IndexError('pop from empty list')")
+    assert told == LoadFailure("The models cannot be loaded: IndexError('pop from empty list')")
     assert "Traceback" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     still = dataclasses.replace(Architecture(layers=1, heads=1, width=4, vocabulary=9), dropout=0, attention_dropout=0)
     with pytest.raises(UserError, match="Without dropout a text and itself are the same"):
         Contrastive(text="text").head(still.build())
-    assert Contrastive(text="text", pair="other").head(still.build()).kind == "contrastive"
+    assert Contrastive(text="text", pair="other").head(still.build()).form == "vectors"
 
 
 def test_scores_are_scipys_and_cosines_are_counted() -> None:

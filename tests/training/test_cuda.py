@@ -56,7 +56,7 @@ def make_trainer(
         attention_dropout=dropout,
     )
     backbone = architecture.build()
-    heads = {"mlm": MaskedLanguageHead(backbone), "nsp": SequenceHead(backbone, kind="nsp", target="nsp")}
+    heads = {"mlm": MaskedLanguageHead(backbone), "nsp": SequenceHead(backbone, target="nsp", form="nsp")}
     rng = np.random.default_rng(0)
     examples = [example(rng, record, int(rng.integers(longest // 10, longest + 1))) for record in range(4 * batch)]
     return Trainer(

@@ -71,7 +71,7 @@ def make_learner(kind: str, *, states: float = 0.0, attention: float = 0.0, pool
         backbone = sizes.build()
         if kind == "tag":
             return Learner(backbone, {kind: TagHead(backbone, target=kind, labels=3)})
-        return Learner(backbone, {kind: SequenceHead(backbone, kind=kind, target=kind, labels=3, dropout=pooled)})
+        return Learner(backbone, {kind: SequenceHead(backbone, target=kind, labels=3, dropout=pooled)})
 
 
 def square(column: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -16,11 +16,11 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 
 if TYPE_CHECKING:
-    from osbert.interop.conversion import Model
+    from osbert.interop.conversion import ModelParts
     from osbert.interop.conversion_check import Difference
     from osbert.interop.folder import Form
-    from osbert.interop.task_files import Asked
-    from osbert.interop.tensor_report import Row
+    from osbert.interop.task_files import TaskHint
+    from osbert.interop.tensor_report import TensorRow
 
 LAYER = re.compile(r"\blayer[._](\d+)\b")
 
@@ -31,7 +31,7 @@ def convert(
     /,
     *,
     to: Literal["osbert", "huggingface", "google", "onnx"],
-    task: Literal["classify", "regress", "tag", "span", "choose"] | None = None,
+    task: str | None = None,
     labels: str = "",
     anyway: Annotated[bool, Parameter(negative=())] = False,
     opening: OpeningOptions = CAREFUL,
@@ -53,18 +53,19 @@ def convert(
         AutoModel or SentenceTransformer reads, and nothing else. google: what google-research/bert reads. onnx: what
         osbert export writes.
     task
-        What the last layer of a model is for, where its config does not tell.
+        What the last layer of a model is for, where its config does not tell: classify, regress, tag, span, choose, or
+        a kind of your own by its dotted name.
     labels
         Names of its outputs in their order, with commas: no,yes. They replace those of the config.
     anyway
         Write the target also when a tensor is a PROBLEM; the exit status stays 1.
     """
     from osbert.interop.conversion import notes, write_model_as
-    from osbert.interop.task_files import Asked
+    from osbert.interop.task_files import TaskHint
 
     with claim(target) as place:
         check_target(source, place)
-        asked = Asked(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
+        asked = TaskHint(kind=task, labels=tuple(label.strip() for label in labels.split(",")) if labels else ())
         model = opened(source, asked, opening)
         problems = list(model.report.problems)
         if problems and not anyway:
@@ -86,7 +87,7 @@ def convert(
             raise UserError(f"{count(problems)} above.")
 
 
-def opened(source: Path, asked: Asked, opening: Opening) -> Model:
+def opened(source: Path, asked: TaskHint, opening: Opening) -> ModelParts:
     """Open a model and print what was found. Raises UserError when there is no layer that `asked` is about."""
     from osbert.interop.conversion import model_of, open_any
 
@@ -107,7 +108,7 @@ def check_target(source: Path, target: Path) -> None:
         raise UserError(f"{source} is not there.")
 
 
-def compare(source: Path, written: Path, asked: Asked, opening: Opening) -> None:
+def compare(source: Path, written: Path, asked: TaskHint, opening: Opening) -> None:
     """Load both anew and compare what they say; raises UserError at a difference above the bound."""
     from osbert.interop.conversion import model_of, open_any
     from osbert.interop.conversion_check import differences, sequences
@@ -131,7 +132,7 @@ def tell_differences(found: Sequence[Difference], *, of: str) -> None:
     problems.stop_if_any()
 
 
-def described(model: Model) -> str:
+def described(model: ModelParts) -> str:
     """Return in a line what was found."""
     sizes = model.learner.backbone.architecture
     forms: dict[Form, str] = {"osbert": "a run of osbert's", "huggingface": "Hugging Face's", "google": "TensorFlow's"}
@@ -141,7 +142,7 @@ def described(model: Model) -> str:
     return f"{forms[model.source.form]}, {sizes.layers} layers of {sizes.width}, {pieces}; {heads}{task}"
 
 
-def tell_rows(model: Model) -> None:
+def tell_rows(model: ModelParts) -> None:
     """Print the table of all tensors; layers that are alike are one row."""
     rows = gathered(model.report.rows)
     cells = [(row.name, " x ".join(map(str, row.shape)) or "number", row.status, mark(row), row.remark) for row in rows]
@@ -153,16 +154,16 @@ def tell_rows(model: Model) -> None:
     print(f"{said}; {count(list(model.report.problems)) if model.report.problems else 'no problem'}")
 
 
-def mark(row: Row) -> str:
+def mark(row: TensorRow) -> str:
     """Return how a row is marked."""
     return "expected" if row.expected else "PROBLEM"
 
 
-def gathered(rows: tuple[Row, ...]) -> list[Row]:
+def gathered(rows: tuple[TensorRow, ...]) -> list[TensorRow]:
     """Return the rows with those of several layers that are alike in one, in the order of the first of them."""
     from dataclasses import replace
 
-    groups: dict[Row, list[int]] = {}
+    groups: dict[TensorRow, list[int]] = {}
     for row in rows:
         place = LAYER.search(row.name)
         name = row.name if place is None else f"{row.name[: place.start(1)]}*{row.name[place.end(1) :]}"
@@ -177,6 +178,6 @@ def gathered(rows: tuple[Row, ...]) -> list[Row]:
     return found
 
 
-def count(rows: list[Row]) -> str:
+def count(rows: list[TensorRow]) -> str:
     """Return how many tensors are a PROBLEM, in words."""
     return "1 tensor is a PROBLEM" if len(rows) == 1 else f"{len(rows):,} tensors are a PROBLEM"

@@ -14,18 +14,18 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.inference.backend import Vectors
 from osbert.inference.engine import Engine, load
-from osbert.interop.conversion import Model, write_model_as
+from osbert.interop.conversion import ModelParts, write_model_as
 from osbert.interop.conversion_check import HIDDEN, Difference, sequences
 from osbert.interop.onnx.files import require_writers
 from osbert.interop.onnx.padded import objections, scored
 from osbert.interop.opening import Opening
-from osbert.interop.task_files import Asked
+from osbert.interop.task_files import TaskHint
 
 BOUND = 1e-4
 """The largest difference that is none: onnxruntime adds up in another order, and attends in rectangles."""
 
 
-def refuse(model: Model) -> None:
+def refuse(model: ModelParts) -> None:
     """Raise UserError when a library is missing, or ONNX files have no such model."""
     require_writers()
     task = scored(model.task)
@@ -33,7 +33,7 @@ def refuse(model: Model) -> None:
         raise UserError(f"{model.source} cannot be exported: {' and '.join(reasons)}.")
 
 
-def write_exported(model: Model, source: Path, folder: Path, asked: Asked, opening: Opening) -> None:
+def write_exported(model: ModelParts, source: Path, folder: Path, asked: TaskHint, opening: Opening) -> None:
     """Write a model as `osbert export` does, by way of a run folder that is compared with the source.
 
     Raises UserError when either step changes what the model says.
@@ -47,7 +47,7 @@ def write_exported(model: Model, source: Path, folder: Path, asked: Asked, openi
     tell_differences(_differences(engine, load(folder, opening=opening), model), of="In onnxruntime")
 
 
-def _differences(run: Engine, exported: Engine, model: Model) -> list[Difference]:
+def _differences(run: Engine, exported: Engine, model: ModelParts) -> list[Difference]:
     examples = sequences(model)
     states = (engine.states(examples) for engine in (run, exported))
     found = [Difference(what=HIDDEN, largest=_largest(*states), bound=BOUND)]

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from osbert.commands.opening_options import OpeningOptions, served
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.server.limits import Limits
+from osbert.server.limits import ServerLimits
 
 if TYPE_CHECKING:
     from osbert.server.wire import Orders
@@ -33,7 +33,7 @@ def serve(
     keys: Path | None = None,
     host_names: list[str] | None = None,
     cors: list[str] | None = None,
-    limits: Annotated[Limits | None, Parameter(name="*")] = None,
+    limits: Annotated[ServerLimits | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Serve runs over HTTP: predictions, vectors, filled masks, answers to questions, entities.
@@ -69,7 +69,7 @@ def serve(
     from osbert.server.keys import read_keys
     from osbert.server.run import Address, run
 
-    chosen = limits or Limits()
+    chosen = limits or ServerLimits()
     chosen.check()
     if workers < 1 or threads < 0:
         raise UserError(f"--workers {workers} --threads {threads}: at least 1 worker, and 0 threads or more.")
@@ -81,7 +81,7 @@ def serve(
     run(orders, chosen, address, workers=workers)
 
 
-def _orders(runs: list[str], device: str, limits: Limits, threads: int) -> Orders:
+def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) -> Orders:
     from osbert.server.models import named
     from osbert.server.wire import Orders
 

@@ -1,6 +1,6 @@
 """A model in one of three forms becomes the same model in another: ours, Hugging Face's or google-research/bert's.
 
-    Folder -> Model (a learner with all of its heads, a task, and what became of every tensor) -> folder
+    Folder -> ModelParts (a learner with all of its heads, a task, and what became of every tensor) -> folder
 
 Whatever the form of a folder, its tensors are read by Hugging Face's names, and its config in their words.
 """
@@ -25,8 +25,8 @@ from osbert.interop.huggingface.folders import closed_to_others, fill_heads, lai
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
-from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, Asked, Found, as_field, as_recipe, task_of
-from osbert.interop.tensor_report import Report, Row, of_pieces
+from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, FolderTask, TaskHint, as_field, as_recipe, task_of
+from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import SAFE, write_tensors
@@ -39,7 +39,7 @@ DISCRIMINATOR = "discriminator_predictions."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class ModelParts:
     """What a folder holds, every tensor accounted for.
 
     `sentences`: how it makes a vector of a text, None where it was not trained for that.
@@ -74,16 +74,16 @@ def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
     return open_folder(path, opening)
 
 
-def model_of(source: Folder, asked: Asked | None = None) -> Model:
+def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
     """Return what a folder holds, read as far as it was not before.
 
     Raises UserError when a file is missing or damaged, or when the parts do not fit together.
     """
-    asked = asked or Asked()
+    asked = asked or TaskHint()
     where, own = str(source), source.task
-    if own and asked != Asked():
+    if own and asked != TaskHint():
         raise UserError(f"{source.name} is a run of the task {own.name}: {TOLD}.")
-    found = Found(task=own) if own else task_of(source.config, source.tensors, asked, where=where)
+    found = FolderTask(task=own) if own else task_of(source.config, source.tensors, asked, where=where)
     tensors = _ordered(source.tensors, found.order)
     heads: dict[str, Head] = {found.task.name: found.task.head(source.backbone)} if found.task else {}
     learner = Learner(source.backbone, heads | pretraining_heads(source.backbone, tensors)).eval()
@@ -96,7 +96,7 @@ def model_of(source: Folder, asked: Asked | None = None) -> Model:
         rows += [_other(name, shape) for name, shape in source.checkpoint.unused.items()]
         rows = [_spelled(row) for row in rows]
     source.release()
-    return Model(
+    return ModelParts(
         source=source,
         learner=learner,
         task=found.task,
@@ -106,7 +106,7 @@ def model_of(source: Folder, asked: Asked | None = None) -> Model:
     )
 
 
-def write_model_as(model: Model, folder: Path, form: Form) -> None:
+def write_model_as(model: ModelParts, folder: Path, form: Form) -> None:
     """Write a model in a form. Raises UserError when the form has no such model; nothing is then written."""
     closed = closed_to_others(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
@@ -131,7 +131,7 @@ def write_model_as(model: Model, folder: Path, form: Form) -> None:
         _write_run(model, folder)
 
 
-def notes(model: Model, form: Form | Literal["onnx"]) -> Iterator[str]:
+def notes(model: ModelParts, form: Form | Literal["onnx"]) -> Iterator[str]:
     """Yield what others will not see of a model in a form, a sentence each."""
     if form == "osbert":
         return
@@ -164,12 +164,12 @@ def _units(tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor
     return {part: tensors[f"classifier.{part}"] for part in ("weight", "bias") if f"classifier.{part}" in tensors}
 
 
-def _without(rows: tuple[Row, ...], filled: list[Row]) -> Iterator[Row]:
+def _without(rows: tuple[TensorRow, ...], filled: list[TensorRow]) -> Iterator[TensorRow]:
     taken = {row.name for row in filled}
     return (row for row in rows if row.name not in taken)
 
 
-def _judged(rows: list[Row], found: Found, filled: list[Row]) -> list[Row]:
+def _judged(rows: list[TensorRow], found: FolderTask, filled: list[TensorRow]) -> list[TensorRow]:
     """Return the rows with what is to be said of heads that no head of ours was made of."""
     published = any(row.name.startswith("heads.") for row in filled)
     judged = []
@@ -189,13 +189,13 @@ def _judged(rows: list[Row], found: Found, filled: list[Row]) -> list[Row]:
     return judged
 
 
-def _other(name: str, shape: tuple[int, ...]) -> Row:
+def _other(name: str, shape: tuple[int, ...]) -> TensorRow:
     if google.of_optimizer(name):
-        return Row(name=name, shape=shape, status="unused", remark="of use in training alone")
-    return Row(name=name, shape=shape, status="unused", expected=False, remark="unknown")
+        return TensorRow(name=name, shape=shape, status="unused", remark="of use in training alone")
+    return TensorRow(name=name, shape=shape, status="unused", expected=False, remark="unknown")
 
 
-def _spelled(row: Row) -> Row:
+def _spelled(row: TensorRow) -> TensorRow:
     """Return a row by the name and shape that a tensor has in a TensorFlow checkpoint; those that are its own stay."""
     if "/" in row.name or "." not in row.name:
         return row
@@ -203,7 +203,7 @@ def _spelled(row: Row) -> Row:
     return replace(row, name=name, shape=row.shape[::-1] if name.endswith("/kernel") else row.shape)
 
 
-def _write_run(model: Model, folder: Path) -> None:
+def _write_run(model: ModelParts, folder: Path) -> None:
     """Write how the run folder came to be, and the task if there is one."""
     source = model.source.path / RECIPE
     if source.is_file():

@@ -12,7 +12,7 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.evaluation.forward import evaluating
-from osbert.interop.conversion import Model
+from osbert.interop.conversion import ModelParts
 from osbert.models.contract import Head
 from osbert.models.heads.predictions import MaskedLanguageHead
 
@@ -48,7 +48,7 @@ class Difference:
         return self.largest <= self.bound
 
 
-def differences(first: Model, second: Model) -> list[Difference]:
+def differences(first: ModelParts, second: ModelParts) -> list[Difference]:
     """Return by how much two models differ. Raises ValueError at other heads, other pieces or other poolings."""
     if first.source.tokenizer != second.source.tokenizer:
         raise ValueError("the tokenizers cut texts differently")
@@ -74,7 +74,7 @@ def differences(first: Model, second: Model) -> list[Difference]:
     return found
 
 
-def sequences(model: Model) -> list[Example]:
+def sequences(model: ModelParts) -> list[Example]:
     """Return what is compared: a few texts, a pair where the model reads pairs, and pieces from the whole table."""
     sizes = model.learner.backbone.architecture
     packer = Packer(tokenizer=model.source.tokenizer, length=min(sizes.length, LENGTH))
@@ -87,7 +87,7 @@ def sequences(model: Model) -> list[Example]:
     return examples
 
 
-def _outputs(model: Model, batch: Batch) -> dict[str, Tensor]:
+def _outputs(model: ModelParts, batch: Batch) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     with evaluating(model.learner):
         states = model.learner.backbone(batch)

@@ -27,7 +27,7 @@ from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.task_files import read_task
-from osbert.interop.tensor_report import Report, Row, of_pieces
+from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow.checkpoint import GoogleFolder
 from osbert.interop.tuned_files import TUNED, has_weights, read_whole
 from osbert.interop.weight_files import SAFE, fingerprint, read_json
@@ -195,7 +195,7 @@ class Folder:
             return self._assembled[1]
         sizes = self.architecture
         width = getattr(sizes, "embedding", 0) or sizes.width
-        return Report(rows=(Row(name=names.PIECES, shape=(sizes.vocabulary, width), status="loaded"),))
+        return Report(rows=(TensorRow(name=names.PIECES, shape=(sizes.vocabulary, width), status="loaded"),))
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ def pretraining_heads(backbone: Backbone, tensors: Mapping[str, Tensor]) -> dict
     if all(one in tensors for one in names.HEADS["mlm"].values()):
         heads["mlm"] = MaskedLanguageHead(backbone)
     if any(one in tensors for one in names.HEADS["nsp"].values()):
-        heads["nsp"] = SequenceHead(backbone, kind="nsp", target="nsp")
+        heads["nsp"] = SequenceHead(backbone, target="nsp", form="nsp")
     own = {name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()
     for name in sorted(own.intersection(components.names("objectives"))):
         heads[name] = components.find("objectives", name, base=Objective)().head(backbone)

@@ -7,36 +7,31 @@ that it did not write, the class of the model, the shape of its last layer and i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from osbert import components, recipe
 from osbert.errors import Problems, UserError
+from osbert.interop.huggingface.names import PROBLEMS
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.reading.tagged.schemes import OUTSIDE, Scheme, label_names, parse
+from osbert.models.forms import Form, Values
 from osbert.tasks import Task
-from osbert.tasks.kinds.choose import Choose
-from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.kinds.regress import Regress
-from osbert.tasks.kinds.span import Span
-from osbert.tasks.kinds.tag import Tag
 
 RECIPE = "recipe.toml"
 FIELD = "osbert_task"
 """A config field of our own: the task's name and settings."""
 
-Kind = Literal["classify", "regress", "tag", "span", "choose"]
-KINDS: Mapping[str, Kind] = {
-    "ForSequenceClassification": "classify",
-    "ForTokenClassification": "tag",
+CLASSES: Mapping[str, Form] = {
+    "ForSequenceClassification": "sequence",
+    "ForTokenClassification": "tokens",
     "ForQuestionAnswering": "span",
-    "ForMultipleChoice": "choose",
+    "ForMultipleChoice": "choice",
 }
-"""How the names of Hugging Face's classes end -> our kind of task."""
+"""How the names of Hugging Face's classes end -> the form of their outputs."""
 
 LAYERS = ("classifier.", "qa_outputs.")
 """How the names of last layers begin, of texts or tokens and of spans."""
@@ -54,15 +49,15 @@ TOLD = "--task and --labels are for models that do not tell what they are for; l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TaskHint:
     """What the user says of a folder that does not say it: the kind of task and the labels, in their order."""
 
-    kind: Kind | None = None
+    kind: str | None = None
     labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FolderTask:
     """A folder's task, None where it has none; or `reason`, why its last layer is of no use.
 
     `order`: the rows of the last layer in the order of the task's labels; () for as they stand.
@@ -98,7 +93,7 @@ def as_field(task: Task) -> dict[str, Any]:
     return {"name": task.name, "settings": _settings(task)}
 
 
-def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Asked, *, where: str) -> Found:
+def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: TaskHint, *, where: str) -> FolderTask:
     """Return the task of a folder that has no recipe. `tensors`: by Hugging Face's names without prefix.
 
     Raises UserError when what was asked for does not fit, and when a field of our own is damaged.
@@ -107,26 +102,32 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Ask
     field = config.get(FIELD)
     if field is not None:
         name = str(field.get("name", ""))
-        if asked != Asked():
+        if asked != TaskHint():
             raise UserError(f"{where} holds a model of the task {name}: {TOLD}.")
         if "." in name:  # a file from elsewhere does not say which code is imported
             raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.")
-        return Found(task=_built(name, field.get("settings", {}), where=where))
+        return FolderTask(task=_built(name, field.get("settings", {}), where=where))
     outputs = next((tensors[name].shape[:1].numel() for name in map("{}weight".format, LAYERS) if name in tensors), 0)
     if not outputs:
-        return Found()
-    kind_ = asked.kind or _kind(config, tensors, outputs)
-    if kind_ is None:
-        return Found(reason=_unknown(config))
-    if kind_ in ("span", "choose", "regress"):
+        return FolderTask()
+    kind = _kind_asked(asked.kind) if asked.kind else _kind_of(*_form(config, tensors, outputs))
+    if kind is None:
+        return FolderTask(reason=_unknown(config))
+    if kind.published_outputs:
+        name, wanted = kind.__module__.rpartition(".")[2], kind.published_outputs
         if asked.labels:
-            raise UserError(f"--labels names classes or tags; the model in {where} is for {kind_}, which has none.")
-        wanted = 2 if kind_ == "span" else 1
-        task: Task = {"span": Span, "choose": Choose, "regress": Regress}[kind_]()
+            raise UserError(f"--labels names classes or tags; the model in {where} is for {name}, which has none.")
         fits = outputs == wanted
-        return Found(task=task) if fits else Found(reason=f"{kind_} has {wanted} outputs, this layer has {outputs}")
-    labels = _labels(config, asked, outputs, where)
-    return _tag(labels) if kind_ == "tag" else Found(task=Classify(labels=labels, temperature=1.0))
+        return (
+            FolderTask(task=kind())
+            if fits
+            else FolderTask(reason=f"{name} has {wanted} outputs, this layer has {outputs}")
+        )
+    try:
+        task, order = kind.of_labels(_labels(config, asked, outputs, where))
+    except ValueError as error:
+        return FolderTask(reason=str(error))
+    return FolderTask(task=task, order=order)
 
 
 def _built(name: str, settings: object, *, where: str, trust: bool = False) -> Task:
@@ -152,18 +153,36 @@ def _settings(task: Task) -> dict[str, Any]:
     return recipe.as_table(dataclasses.replace(task, data=""))
 
 
-def _kind(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int) -> Kind | None:
-    """Return the kind of task that a model of Hugging Face's was made for, as far as its config tells."""
+def _form(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int) -> tuple[Form, Values]:
+    """Return what the outputs of a model of Hugging Face's are, "" where its config does not tell."""
     if "qa_outputs.weight" in tensors:
-        return "span"
+        return "span", "classes"
     classes = [str(name) for name in config.get("architectures") or ()]
-    kind = next((kind for name in classes for end, kind in KINDS.items() if name.endswith(end)), None)
-    if kind != "classify":
-        return kind
+    form: Form = next((form for name in classes for end, form in CLASSES.items() if name.endswith(end)), "")
     problem = config.get("problem_type")
-    if problem == "regression" or (problem is None and outputs == 1):
-        return "regress"
-    return None if problem == "multi_label_classification" else "classify"
+    if form != "sequence":
+        return form, "classes"
+    if problem is None and outputs == 1:
+        return form, "numbers"
+    return form, next((values for values, name in PROBLEMS.items() if name == problem), "classes")
+
+
+def _kind_asked(name: str) -> type[Task]:
+    """Return the kind that the user names. Raises UserError where there is none, or it reads no others' models."""
+    kind: type[Task] = components.find("tasks", name, base=Task, trust=True)  # typed by the user
+    if kind.published_outputs is None:
+        raise UserError(f"--task {name}: it is not a task that others' models can be for.")
+    return kind
+
+
+def _kind_of(form: Form, values: Values) -> type[Task] | None:
+    """Return the kind of task that others' models of a form are for, None where there is none."""
+    for name in components.names("tasks"):
+        kind: type[Task] = components.find("tasks", name, base=Task)
+        declares = vars(kind).get("published_outputs") is not None  # itself: a data set only inherits it
+        if declares and (kind.form, kind.values) == (form, values):
+            return kind
+    return None
 
 
 def _unknown(config: Mapping[str, Any]) -> str:
@@ -172,7 +191,7 @@ def _unknown(config: Mapping[str, Any]) -> str:
     return "nothing tells what it is for: say it with --task, such as --task classify --labels no,yes"
 
 
-def _labels(config: Mapping[str, Any], asked: Asked, count: int, where: str) -> tuple[str, ...]:
+def _labels(config: Mapping[str, Any], asked: TaskHint, count: int, where: str) -> tuple[str, ...]:
     """Return the labels' names in the order of the outputs."""
     names = config.get("id2label")
     said = {str(place): str(name) for place, name in names.items()} if isinstance(names, dict) else {}
@@ -182,20 +201,3 @@ def _labels(config: Mapping[str, Any], asked: Asked, count: int, where: str) -> 
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise UserError(f"{where}: two outputs have the name '{twice[0]}'. Give others: --labels a,b,...")
     return labels
-
-
-def _tag(labels: Sequence[str]) -> Found:
-    """Return a tagging task whose labels are these in another order, of the scheme that spells them."""
-    schemes: tuple[Scheme, ...] = ("bio", "bioes", "words")
-    for scheme in schemes:
-        try:
-            parts = [label if scheme == "words" else parse(label)[1] for label in labels if label != OUTSIDE]
-        except ValueError:
-            continue
-        types = tuple(dict.fromkeys(parts))
-        names = label_names(types, scheme)
-        if sorted(names) == sorted(labels):
-            order = tuple(labels.index(name) for name in names)
-            identity = order == tuple(range(len(order)))
-            return Found(task=Tag(types=types, scheme=scheme), order=() if identity else order)
-    return Found(reason=f"no scheme of tags has the labels {', '.join(labels[:6])} (is there an {OUTSIDE}?)")

@@ -17,7 +17,7 @@ Status = Literal["loaded", "new", "unused"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TensorRow:
     """What became of one tensor, named as in the file without the backbone's prefix.
 
     A "new" one was not in the file and starts afresh; an "unused" one was not needed. `expected` is False where the
@@ -35,10 +35,10 @@ class Row:
 class Report:
     """The table of all tensors that were read, made new, or left aside."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TensorRow, ...]
 
     @property
-    def problems(self) -> tuple[Row, ...]:
+    def problems(self) -> tuple[TensorRow, ...]:
         """Return the rows that are not as expected."""
         return tuple(row for row in self.rows if not row.expected)
 
@@ -69,7 +69,7 @@ class Report:
         problems.stop_if_any()
 
 
-def of_pieces(row: Row, pieces: int) -> Row:
+def of_pieces(row: TensorRow, pieces: int) -> TensorRow:
     """Return the row of the table of pieces with what is to be said of rows that belong to none of `pieces`.
 
     Those that make the table a round number are as expected. Other rows are returned as they are.

@@ -15,6 +15,8 @@ from osbert import components
 from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.errors import UserError
+from osbert.models.forms import Form, Values
+from osbert.models.pooling import Pooling
 
 Direction = Literal["both", "left_to_right"]
 
@@ -236,10 +238,18 @@ class FrozenStates(Protocol):
 class Head(nn.Module):
     """States -> outputs -> Loss.
 
-    `kind` names the head's published form ("mlm", "nsp", "classify", "regress") for interop.
+    A head of a form reads the states that `Form` names and not the batch, so that it can be exported. Others have a
+    class for it where its parameters are those of one layer, `linear`, apart from those of `beside`.
     """
 
-    kind: str = ""
+    form: Form = ""
+    """The form of its outputs."""
+    values: Values = "classes"
+    """What its outputs are."""
+    pooling: Pooling | None = None
+    """How a head of the form vectors makes a text's vector of its states; such a run is a sentence model."""
+    beside: tuple[str, ...] = ()
+    """How the names of parameters begin that the outputs do not depend on, such as a CRF's, which decoding reads."""
     sparse: bool = False
     """Whether the loss reads no states but those of the labelled tokens and the summaries; training is then faster."""
     frozen: FrozenStates | None = None

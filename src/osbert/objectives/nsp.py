@@ -71,7 +71,7 @@ class NextSentence(Objective):
         """Return a linear layer on the pooled state, two scores a sequence."""
         from osbert.models.heads.predictions import SequenceHead
 
-        return SequenceHead(backbone, kind="nsp", target=self.name, labels=2)
+        return SequenceHead(backbone, target=self.name, form="nsp")
 
 
 def _walk(middles: Places, lasts: Places, wanted: Booleans) -> tuple[Places, Booleans]:

@@ -69,7 +69,7 @@ class SentenceOrder(Objective):
         """Return a linear layer on the pooled state, two scores a sequence."""
         from osbert.models.heads.predictions import SequenceHead
 
-        return SequenceHead(backbone, kind="sentence_order", target=self.name, labels=2)
+        return SequenceHead(backbone, target=self.name, form="order")
 
 
 def _cut(words: Booleans, rng: np.random.Generator) -> int:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 @dataclass(kw_only=True, eq=False)
-class Job:
+class ServerJob:
     """A request as the queue sees it.
 
     `items`, with the tokens of each in `sizes`. `arrived`, `deadline`: seconds on one clock. `results`: what was made
@@ -35,10 +35,10 @@ class Job:
         return len(self.items) - self.taken
 
 
-class Part(NamedTuple):
+class JobSlice(NamedTuple):
     """The items of a job that one pass reads: those from `first` to before `last`."""
 
-    job: Job
+    job: ServerJob
     first: int
     last: int
 
@@ -58,9 +58,9 @@ class Queue:
         """Begin empty."""
         self.tokens = tokens
         self.wait = wait
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, ServerJob] = {}
 
-    def add(self, job: Job) -> None:
+    def add(self, job: ServerJob) -> None:
         """Put a job at the end."""
         self.jobs[job.number] = job
 
@@ -68,7 +68,7 @@ class Queue:
         """Forget a job, if it is still there."""
         self.jobs.pop(number, None)
 
-    def expired(self, now: float) -> list[Job]:
+    def expired(self, now: float) -> list[ServerJob]:
         """Take out the jobs whose deadline is over, and return them."""
         late = [job for job in self.jobs.values() if job.deadline <= now]
         for job in late:
@@ -91,10 +91,10 @@ class Queue:
                     return 0.0
         return remaining
 
-    def take(self) -> list[Part]:
+    def take(self) -> list[JobSlice]:
         """Return what the next pass reads, at least one item of the oldest job; finished jobs leave the queue."""
         head = next(iter(self.jobs.values()))
-        parts: list[Part] = []
+        parts: list[JobSlice] = []
         room = self.tokens
         for job in [job for job in self.jobs.values() if job.group == head.group]:
             first = job.taken
@@ -102,7 +102,7 @@ class Queue:
                 room -= job.sizes[job.taken]
                 job.taken += 1
             if job.taken > first:
-                parts.append(Part(job, first, job.taken))
+                parts.append(JobSlice(job, first, job.taken))
                 del self.jobs[job.number]
                 if job.left:
                     self.jobs[job.number] = job  # behind the others

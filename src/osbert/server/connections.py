@@ -24,10 +24,10 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from osbert.errors import UserError
-from osbert.server.limits import Limits
+from osbert.server.limits import ServerLimits
 from osbert.server.log import Log
-from osbert.server.metrics import Metrics
-from osbert.server.schemas import Refused
+from osbert.server.metrics import ServerMetrics
+from osbert.server.schemas import Refusal
 
 SLICE = 1 << 11
 """Bytes per read. A chunked body can have a chunk in every six bytes, and each chunk takes time in the event loop."""
@@ -51,7 +51,7 @@ LENGTH = re.compile(rb"^content-length[ \t]*:([^\n]*)", re.IGNORECASE | re.MULTI
 class Room:
     """The open connections, their maximum number, and which one to close at that maximum."""
 
-    def __init__(self, limits: Limits, metrics: Metrics, *, workers: int) -> None:
+    def __init__(self, limits: ServerLimits, metrics: ServerMetrics, *, workers: int) -> None:
         """Compute the maximum. Raises UserError if the limit on open files leaves fewer than FEWEST connections."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         unlimited = files == resource.RLIM_INFINITY
@@ -215,7 +215,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answer malformed HTTP with a refusal in the server's own format that contains the parser's reason."""
         fault = self.conn.fault if isinstance(self.conn, StrictParser) else None
-        self._refuse(Refused(fault.error_status_hint if fault else 400, f"{msg} {fault or ''}".strip()))
+        self._refuse(Refusal(fault.error_status_hint if fault else 400, f"{msg} {fault or ''}".strip()))
 
     def _late(self) -> None:
         pending = self.transport.get_write_buffer_size()
@@ -225,9 +225,9 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.cut()
         else:
             self.room.metrics.cut.inc()
-            self._refuse(Refused(408, f"The request's header did not arrive within {self.room.idle:g} seconds."))
+            self._refuse(Refusal(408, f"The request's header did not arrive within {self.room.idle:g} seconds."))
 
-    def _refuse(self, refusal: Refused) -> None:
+    def _refuse(self, refusal: Refusal) -> None:
         """Send a refusal, unless a response has begun, and close the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps(refusal.content()).encode()

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from osbert.errors import UserError
-from osbert.server.schemas import Refused
+from osbert.server.schemas import Refusal
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@?#\\]+))(?::(\d*))?")
@@ -43,17 +43,17 @@ class Hosts:
                 raise UserError(f"--host-names {name}: give a name such as models.example.org, without http and port.")
 
     def check(self, host: str | None, origin: str | None) -> None:
-        """Raise Refused: 421 if Host names another server, 403 if Origin is the page of another site.
+        """Raise Refusal: 421 if Host names another server, 403 if Origin is the page of another site.
 
         A missing Host is allowed: HTTP/1.0 clients may leave it out, browsers never do.
         """
         if host is not None and not self._answers_to(_split(host)[0]):
-            raise Refused(
+            raise Refusal(
                 421, f"This server does not go by the name {host[:100]!r}; osbert serve --host-names adds names.",
                 field="Host",
             )  # fmt: skip
         if origin is not None and not self._may_ask(origin, host or ""):
-            raise Refused(
+            raise Refusal(
                 403, f"Pages of {origin[:100]!r} may not use this server; osbert serve --cors adds origins.",
                 field="Origin",
             )  # fmt: skip
@@ -80,7 +80,7 @@ class Hosts:
 class HostCheck:
     """Middleware that passes on the requests that `hosts` allows and answers the others with `refuse`."""
 
-    def __init__(self, app: Any, *, hosts: Hosts, refuse: Callable[[Refused], Response]) -> None:
+    def __init__(self, app: Any, *, hosts: Hosts, refuse: Callable[[Refusal], Response]) -> None:
         """Wrap `app`."""
         self.app = app
         self.hosts = hosts
@@ -93,7 +93,7 @@ class HostCheck:
             headers = Headers(scope=scope)
             try:
                 self.hosts.check(headers.get("host"), headers.get("origin"))
-            except Refused as refusal:
+            except Refusal as refusal:
                 answer = self.refuse(refusal)
         await answer(scope, receive, send)
 

@@ -1,6 +1,7 @@
 """The server: HTTP in, JSON out. It checks who asks and whether a request can be taken on; workers do the rest.
 
-POST /v1/predict, embed, fill-mask, answer, tag; GET /v1/models, /health, /ready, /metrics, /openapi.json.
+POST /v1/predict, embed, fill-mask, answer, tag, and the calls that served kinds declare; GET /v1/models, /health,
+/ready, /metrics, /openapi.json.
 """
 
 from __future__ import annotations
@@ -23,25 +24,20 @@ from starlette.requests import ClientDisconnect
 
 import osbert
 from osbert.server import schemas
+from osbert.server.calls.table import all_calls
 from osbert.server.hosts import HostCheck, Hosts
 from osbert.server.intake import Intake
 from osbert.server.keys import Keys
-from osbert.server.limits import Limits
-from osbert.server.metrics import Metrics
+from osbert.server.limits import ServerLimits
+from osbert.server.metrics import ServerMetrics
+from osbert.server.models import kinds
 from osbert.server.page_files import page_routes
-from osbert.server.pool import Pool
-from osbert.server.schemas import Refused
+from osbert.server.pool import WorkerPool
+from osbert.server.schemas import Refusal
 from osbert.server.worker import TOO_LATE
 
 PAGE = Path(__file__).parent / "page"
 """The page in the browser."""
-ROUTES: Mapping[str, tuple[type[schemas.Request], type[Any]]] = {
-    "predict": (schemas.Predict, schemas.Predictions),
-    "embed": (schemas.Embed, schemas.Vectors),
-    "fill-mask": (schemas.FillMask, schemas.Fills),
-    "answer": (schemas.Answer, schemas.Answered),
-    "tag": (schemas.Tag, schemas.Entities),
-}
 REFUSALS = {
     400: "The request is no valid HTTP.",
     401: "An API key is needed, or the one given is wrong.",
@@ -70,15 +66,16 @@ class Service:
     `stopped`: when it was told to stop (time.monotonic), None while it goes on.
     """
 
-    pool: Pool
-    limits: Limits
-    metrics: Metrics
+    pool: WorkerPool
+    limits: ServerLimits
+    metrics: ServerMetrics
     keys: Keys
     stopped: float | None = None
 
     def __post_init__(self) -> None:
-        """Make what bodies come through."""
+        """Make what bodies come through, and the calls of the models that the pool has loaded."""
         self.intake = Intake(self.limits)
+        self.calls = all_calls(self.pool.edges)
 
     def stop(self) -> None:
         """Take on nothing more, and finish what was accepted."""
@@ -94,7 +91,7 @@ class Service:
         begin = time.monotonic()
         try:
             response = await self._answer(call, request, begin)
-        except Refused as refusal:
+        except Refusal as refusal:
             response = self.refusal(refusal)
         except ClientDisconnect:
             response = Response(status_code=GONE)
@@ -105,8 +102,8 @@ class Service:
         self.admit(request)
         deadline = begin + self._seconds(request.headers.get("x-deadline"))
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
-        asked = await self.intake.read(ROUTES[call][0], request, deadline)
+            raise Refusal(415, "Send JSON, with the header Content-Type: application/json.")
+        asked = await self.intake.read(self.calls[call].request, request, deadline)
         self._measure(asked)
         self.check_going()  # it may have stopped since the request began to come
         pending = self.pool.submit(call, asked.model_dump(), deadline)
@@ -120,33 +117,33 @@ class Service:
                 return self.response(answered.status, answered.body)
             if gone.done():
                 return Response(status_code=GONE)
-            raise Refused(504, TOO_LATE)
+            raise Refusal(504, TOO_LATE)
         finally:
             gone.cancel()
             self.pool.forget(pending)
 
     def check_key(self, request: HttpRequest) -> None:
-        """Raise Refused, 401, when the one who asks may not."""
+        """Raise Refusal, 401, when the one who asks may not."""
         if not self.keys.admits(request.headers.get("authorization"), request.headers.get("x-api-key")):
-            raise Refused(401, "Give an API key: Authorization: Bearer KEY.")
+            raise Refusal(401, "Give an API key: Authorization: Bearer KEY.")
 
     def admit(self, request: HttpRequest) -> None:
-        """Raise Refused when the one who asks may not, or nothing is taken on."""
+        """Raise Refusal when the one who asks may not, or nothing is taken on."""
         self.check_key(request)
         self.check_going()
         self.pool.admit()
 
     def check_going(self) -> None:
-        """Raise Refused, 503, when nothing more is taken on."""
+        """Raise Refusal, 503, when nothing more is taken on."""
         if self.stopped is not None:
-            raise Refused(503, STOPPING, retry_after=1)
+            raise Refusal(503, STOPPING, retry_after=1)
 
     def response(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
         """Return JSON; a server that stops closes the connection."""
         closing = {"connection": "close"} if self.stopped is not None else {}
         return Response(body, status, {**(headers or {}), **closing}, media_type="application/json")
 
-    def refusal(self, refusal: Refused) -> Response:
+    def refusal(self, refusal: Refusal) -> Response:
         """Return a refusal as JSON."""
         headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {}
         headers |= {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
@@ -161,18 +158,18 @@ class Service:
         except ValueError:
             seconds = math.nan
         if not seconds > 0:
-            raise Refused(422, "X-Deadline is a number of seconds above 0.", field="X-Deadline")
+            raise Refusal(422, "X-Deadline is a number of seconds above 0.", field="X-Deadline")
         return min(seconds, self.limits.deadline)
 
     def _measure(self, asked: schemas.Request) -> None:
-        """Raise Refused, 413, when there are too many texts, or one is too long."""
+        """Raise Refusal, 413, when there are too many texts, or one is too long."""
         field, count = asked.count()
         if count > self.limits.texts:
-            raise Refused(413, f"A request has at most {self.limits.texts:,} texts, not {count:,}.", field=field)
+            raise Refusal(413, f"A request has at most {self.limits.texts:,} texts, not {count:,}.", field=field)
         for field, text in asked.parts():
             if len(text) > self.limits.characters:
                 what = f"A text has at most {self.limits.characters:,} characters, not {len(text):,}."
-                raise Refused(413, what, field=field)
+                raise Refusal(413, what, field=field)
 
 
 def application(service: Service, *, hosts: Hosts, page: Path = PAGE) -> FastAPI:
@@ -181,18 +178,18 @@ def application(service: Service, *, hosts: Hosts, page: Path = PAGE) -> FastAPI
         title="osbert", version=osbert.__version__, description=__doc__.partition("\n")[0],
         docs_url=None, redoc_url=None, redirect_slashes=False,
     )  # fmt: skip
-    for call, (asked, told) in ROUTES.items():
+    for name, call in service.calls.items():
         app.add_api_route(
-            f"/v1/{call}",
-            _endpoint(service, call),
+            f"/v1/{name}",
+            _endpoint(service, name),
             methods=["POST"],
-            summary=(asked.__doc__ or "").strip(),
-            operation_id=call,
-            responses=_responses(told, *REFUSALS),
+            summary=(call.request.__doc__ or "").strip(),
+            operation_id=name,
+            responses=_responses(call.reply, *REFUSALS),
             openapi_extra={
                 "requestBody": {
                     "required": True,
-                    "content": {"application/json": {"schema": asked.model_json_schema()}},
+                    "content": {"application/json": {"schema": call.request.model_json_schema()}},
                 }
             },
         )
@@ -201,16 +198,16 @@ def application(service: Service, *, hosts: Hosts, page: Path = PAGE) -> FastAPI
     async def other(request: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         told = {404: f"There is no {request.url.path} here.", 405: f"{request.url.path} takes no {request.method}."}
-        response = service.refusal(Refused(error.status_code, told.get(error.status_code, str(error.detail))))
+        response = service.refusal(Refusal(error.status_code, told.get(error.status_code, str(error.detail))))
         response.headers.update(error.headers or {})
         return response
 
     async def refused(request: HttpRequest, error: Exception) -> Response:
-        assert isinstance(error, Refused)
+        assert isinstance(error, Refusal)
         return service.refusal(error)
 
     app.add_exception_handler(HTTPException, other)
-    app.add_exception_handler(Refused, refused)
+    app.add_exception_handler(Refusal, refused)
     if hosts.origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=hosts.origins, allow_methods=["GET", "POST"], allow_headers=["*"]
@@ -237,23 +234,25 @@ def _add_states(app: FastAPI, service: Service) -> None:
         """Return why a worker is missing, if one is."""
         return {"problem": service.pool.problem} if service.pool.problem else {}
 
-    @app.get("/v1/models", responses=_responses(schemas.Models, 401, 503))
+    listed = schemas.models_schema(dict.fromkeys([*kinds(), *(edge.kind for edge in service.pool.edges)]))
+
+    @app.get("/v1/models", responses=_responses(listed, 401, 503))
     async def models(request: HttpRequest) -> Response:
         service.check_key(request)
         return told({"models": service.pool.models})
 
     @app.head("/health", include_in_schema=False)
-    @app.get("/health", responses=_responses(schemas.State))
+    @app.get("/health", responses=_responses(schemas.ServerState))
     async def health() -> Response:
         return told({"status": "alive"} | problem())
 
     @app.head("/ready", include_in_schema=False)
-    @app.get("/ready", responses=_responses(schemas.State, 503))
+    @app.get("/ready", responses=_responses(schemas.ServerState, 503))
     async def ready() -> Response:
         service.check_going()
         if not service.pool.ready:
             service.pool.check_loadable()
-            raise Refused(503, "No worker is ready.", retry_after=1)
+            raise Refusal(503, "No worker is ready.", retry_after=1)
         return told({"status": "ready"} | problem())
 
     @app.get("/metrics", response_class=Response)

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from starlette.requests import Request as HttpRequest
 
 from osbert.server import schemas
-from osbert.server.limits import Limits
-from osbert.server.schemas import Refused
+from osbert.server.limits import ServerLimits
+from osbert.server.schemas import Refusal
 
 LARGE = 1 << 14
 """Bytes above which a body is parsed in a thread."""
@@ -26,7 +26,7 @@ TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]', re.DOTALL)
 class Intake:
     """Reads and parses bodies, and counts the bytes of all bodies that are being received."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         """Apply `limits` to every body."""
         self.limits = limits
         self.coming = 0
@@ -37,7 +37,7 @@ class Intake:
     async def read(self, schema: type[schemas.Request], request: HttpRequest, deadline: float) -> schemas.Request:
         """Return the parsed and validated body of a request.
 
-        Raises Refused: 413 as soon as the body is known to be too large, 429 if the bodies being received take more
+        Raises Refusal: 413 as soon as the body is known to be too large, 429 if the bodies being received take more
         memory than a full queue, 422 if the body does not fit the schema, 504 at `deadline` (time.monotonic).
         """
         body = bytearray()
@@ -48,12 +48,12 @@ class Intake:
                     return self._parsed(schema, body)
                 return await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, schema, body)
         except TimeoutError:
-            raise Refused(504, "The request did not arrive in time.") from None
+            raise Refusal(504, "The request did not arrive in time.") from None
         finally:
             self.coming -= len(body)
 
     async def _receive(self, request: HttpRequest, body: bytearray) -> None:
-        too_large = Refused(413, f"A request has at most {self.limits.body:,} bytes.", field="body")
+        too_large = Refusal(413, f"A request has at most {self.limits.body:,} bytes.", field="body")
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > self.limits.body:
             raise too_large
@@ -63,11 +63,11 @@ class Intake:
             if len(body) > self.limits.body:
                 raise too_large
             if self.coming > self.limits.queue * self.limits.body:
-                raise Refused(429, "Too many requests are coming in; try again later.", retry_after=1)
+                raise Refusal(429, "Too many requests are coming in; try again later.", retry_after=1)
 
     def _parsed(self, schema: type[schemas.Request], body: bytearray) -> schemas.Request:
         if exceeds(body, self.limits.values):
-            raise Refused(413, f"A request has at most {self.limits.values:,} values.", field="body")
+            raise Refusal(413, f"A request has at most {self.limits.values:,} values.", field="body")
         return schemas.parse(schema, body)
 
 

@@ -8,7 +8,7 @@ from osbert.errors import Problems
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ServerLimits:
     """The bounds of a server; what is beyond them is refused, never cut."""
 
     queue: int = 256

@@ -11,7 +11,7 @@ TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 ITEMS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class Metrics:
+class ServerMetrics:
     """The counters of one server, in a registry of their own."""
 
     def __init__(self) -> None:

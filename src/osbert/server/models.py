@@ -3,42 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from osbert import components
 from osbert.errors import Problems, UserError, nearest
 from osbert.inference.vectors.settings import EmbeddingOptions
-from osbert.server.schemas import Refused, shortened
+from osbert.server.schemas import Refusal, shortened
 from osbert.tasks import Task
-from osbert.tasks.kinds.choose import Choose
-from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.kinds.contrastive import Contrastive
-from osbert.tasks.kinds.regress import Regress
-from osbert.tasks.kinds.span import Span
-from osbert.tasks.kinds.tag import Tag
-from osbert.tasks.tables.texts import TextTask
+from osbert.tasks.edges import Edge
 
 if TYPE_CHECKING:
     from osbert.inference.embedder import Embedder
     from osbert.inference.engine import Engine
 
-Kind = Literal["classify", "regress", "tag", "span", "choose", "pretraining", "encoder"]
+ENCODER = Edge(kind="encoder")
+"""How a model without a task is served: it embeds texts."""
+PRETRAINED = Edge(kind="pretraining", call="fill-mask")
+"""How one with a masked-LM head is served."""
+EMBED = "embed"
+"""The call that every model answers."""
 
 
-class Run(NamedTuple):
+def kinds() -> list[str]:
+    """Return the kinds of models that osbert serves by itself."""
+    tasks: list[type[Task]] = [components.find("tasks", name, base=Task) for name in components.names("tasks")]
+    return sorted({PRETRAINED.kind, ENCODER.kind, *(task.edge.kind for task in tasks if task.edge)})
+
+
+class ModelFolder(NamedTuple):
     """A folder to serve, and the name it goes by."""
 
     name: str
     folder: Path
 
 
-def named(runs: Sequence[str]) -> list[Run]:
+def named(runs: Sequence[str]) -> list[ModelFolder]:
     """Return the runs given as PATH, which may hold a =, or NAME=PATH; a path's name is its folder's.
 
     Raises UserError when one is no model, or two have one name.
     """
     problems = Problems(heading="These models cannot be served")
-    found: dict[str, Run] = {}
+    found: dict[str, ModelFolder] = {}
     for given in runs:
         name, equals, path = ("", "", given) if Path(given).is_dir() else given.partition("=")
         folder = Path(path if equals else given)
@@ -49,12 +56,12 @@ def named(runs: Sequence[str]) -> list[Run]:
             problems.add(f"{given}: the name is empty. Write NAME=PATH, or the path alone.")
         elif name in found:
             problems.add(f"{found[name].folder} and {folder} are both called {name}. Write NAME=PATH for one of them.")
-        found.setdefault(name, Run(name, folder))
+        found.setdefault(name, ModelFolder(name, folder))
     problems.stop_if_any()
     return list(found.values())
 
 
-class Model:
+class ServerModel:
     """A run that is served."""
 
     def __init__(self, name: str, engine: Engine) -> None:
@@ -68,9 +75,9 @@ class Model:
         self.name = name
         self.engine = engine
         self.masks = engine.masks
-        self.kind: Kind = kind(engine, masks=self.masks is not None)
+        self.edge = _edge(engine, masks=self.masks is not None)
         self.length = engine.packer.length
-        if self.kind == "encoder":
+        if not self.edge.call:
             # Its own pooling may be unsupported: the first request for it gets the error.
             self.length = vector_settings(EmbeddingOptions(pooling="mean"), engine).length
         self.remarks = (*engine.remarks, *engine.not_applied)
@@ -78,68 +85,60 @@ class Model:
     def told(self) -> dict[str, Any]:
         """Return what /v1/models tells."""
         task = self.engine.task
-        labels = getattr(task, "labels", None)
+        labels = task.published().get("labels") if task else None
         names = {"labels": list(labels)} if labels else {}
-        return {"name": self.name, "kind": self.kind, **names, "fields": fields(task), "length": self.length}
+        fields = list(task.request_fields) if task else ["text"]
+        own = {"call": asdict(self.edge)} if self.edge.is_own else {}
+        return {"name": self.name, "kind": self.edge.kind, **names, "fields": fields, "length": self.length, **own}
+
+    def answers(self, call: str) -> bool:
+        """Return whether a call can be answered by it."""
+        return call in (EMBED, self.edge.call)
 
     def embedder(self, options: EmbeddingOptions) -> Embedder:
         """Return what makes the vectors that a request wants.
 
-        Raises Refused, 422, when the model was trained for what there is not here.
+        Raises Refusal, 422, when the model was trained for what there is not here.
         """
         try:
             return self.engine.embedder(options)
         except UserError as error:
-            raise Refused(422, str(error), field="pooling") from error
+            raise Refusal(422, str(error), field="pooling") from error
 
 
-def kind(engine: Engine, *, masks: bool) -> Kind:
-    """Return what an engine's model is for: its task's kind, else whether it can fill `masks`.
+def _edge(engine: Engine, *, masks: bool) -> Edge:
+    """Return how an engine's model is served: as its task's kind declares, else by whether it can fill `masks`.
 
-    What was taught that alike texts get near vectors is an encoder.
+    Raises UserError if its kind declares nothing.
     """
-    kinds: tuple[tuple[type[Task], Kind], ...] = (
-        (Classify, "classify"), (Regress, "regress"), (Tag, "tag"), (Span, "span"), (Choose, "choose"),
-        (Contrastive, "encoder"),
-    )  # fmt: skip
-    for class_, name in kinds:
-        if isinstance(engine.task, class_):
-            return name
-    if engine.task is not None:
-        raise UserError(f"{engine.folder}: a task of the kind {engine.task.name} cannot be served.")
-    return "pretraining" if masks else "encoder"
+    if engine.task is None:
+        return PRETRAINED if masks else ENCODER
+    if engine.task.edge is None:
+        raise UserError(
+            f"{engine.folder}: a task of the kind {engine.task.name} cannot be served: its class declares no edge "
+            "(docs/add-a-task.md)."
+        )
+    return engine.task.edge
 
 
-def fields(task: Task | None) -> list[str]:
-    """Return what a request says for a model of a task: its texts by name, or the columns of a record."""
-    if isinstance(task, Contrastive):
-        return ["text"]
-    if isinstance(task, Span):
-        return ["question", "paragraph"]
-    if isinstance(task, Choose):
-        prefix = (task.prefix,) if task.prefix else ()
-        return [*task.context, *prefix, *task.choices] if task.context and task.choices else ["context", "choices"]
-    return ["text", "other"] if isinstance(task, TextTask) and task.pair else ["text"]
+def find(models: Mapping[str, ServerModel], name: str | None, call: str, what: str) -> ServerModel:
+    """Return the model of a name, or the first that answers a call; raises Refusal when there is none.
 
-
-def find(models: Mapping[str, Model], name: str | None, kinds: Sequence[Kind], what: str) -> Model:
-    """Return the model of a name, or the first of these kinds; raises Refused when there is none.
-
-    `what`: what is asked of it, in words.
+    `what`: what the call does, in words.
     """
-    able = [model for model in models.values() if model.kind in kinds]
+    able = [model for model in models.values() if model.answers(call)]
     if name is None:
         if able:
             return able[0]
-        raise Refused(404, f"None of the models here can {what}: {', '.join(_listed(models))}.")
+        raise Refusal(404, f"None of the models here can {what}: {', '.join(_listed(models))}.")
     if name not in models:
         short = shortened(name)
         known = f"There is no model '{short}' here, but {', '.join(_listed(models))}."
-        raise Refused(404, known + nearest(short, models), field="model")
+        raise Refusal(404, known + nearest(short, models), field="model")
     if models[name] not in able:
-        raise Refused(422, f"The model {name} ({models[name].kind}) cannot {what}.", field="model")
+        raise Refusal(422, f"The model {name} ({models[name].edge.kind}) cannot {what}.", field="model")
     return models[name]
 
 
-def _listed(models: Mapping[str, Model]) -> Iterator[str]:
-    yield from (f"{model.name} ({model.kind})" for model in models.values())
+def _listed(models: Mapping[str, ServerModel]) -> Iterator[str]:
+    yield from (f"{model.name} ({model.edge.kind})" for model in models.values())

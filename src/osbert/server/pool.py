@@ -16,28 +16,29 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.server.limits import Limits
-from osbert.server.metrics import Metrics
-from osbert.server.schemas import Refused
+from osbert.server.limits import ServerLimits
+from osbert.server.metrics import ServerMetrics
+from osbert.server.schemas import Refusal
 from osbert.server.wire import (
     HEAD,
-    Answered,
-    Asking,
-    Begun,
-    Dropping,
-    Failed,
+    Cancellation,
+    Dispatch,
+    LoadFailure,
+    LoadReport,
     Nudge,
     Orders,
-    Read,
-    Ready,
+    PassReport,
+    PassStart,
+    WorkerAnswer,
     framed,
     refused,
 )
+from osbert.tasks.edges import Edge
 from osbert.training.run_folder import RunFolder
 
 AGAIN = 5
@@ -53,11 +54,11 @@ NUDGES = 4
 
 
 @dataclass(kw_only=True, eq=False)
-class Pending:
+class PendingRequest:
     """An accepted request: what was asked, who answers it, and how many workers died over it."""
 
-    asking: Asking
-    answer: asyncio.Future[Answered]
+    asking: Dispatch
+    answer: asyncio.Future[WorkerAnswer]
     worker: _Worker | None = None
     deaths: int = 0
 
@@ -71,7 +72,7 @@ class _Worker:
 
     process: asyncio.subprocess.Process
     writer: asyncio.StreamWriter
-    given: dict[int, Pending] = field(default_factory=dict)
+    given: dict[int, PendingRequest] = field(default_factory=dict)
     begun: Collection[int] = ()
     heard: float = 0.0
 
@@ -79,16 +80,16 @@ class _Worker:
 class WorkerLoadError(Exception):
     """A worker that cannot load a model."""
 
-    def __init__(self, failed: Failed) -> None:
+    def __init__(self, failed: LoadFailure) -> None:
         """Take the reason, and the model if it is known."""
         super().__init__(failed.message)
         self.model = failed.model
 
 
-class Pool:
+class WorkerPool:
     """The workers, and the requests that were accepted and are not answered yet."""
 
-    def __init__(self, orders: Orders, limits: Limits, metrics: Metrics, *, workers: int = 1) -> None:
+    def __init__(self, orders: Orders, limits: ServerLimits, metrics: ServerMetrics, *, workers: int = 1) -> None:
         """Begin without workers; `start` makes them.
 
         `problem`: why a worker could not be started again, until one could; without paths, for clients.
@@ -97,8 +98,9 @@ class Pool:
         self.limits = limits
         self.metrics = metrics
         self.count = workers
-        self.pending: dict[int, Pending] = {}
+        self.pending: dict[int, PendingRequest] = {}
         self.models: list[dict[str, Any]] = []
+        self.edges: Sequence[Edge] = ()
         self.problem = ""
         self._numbers = itertools.count()
         self._ready: list[_Worker] = []
@@ -136,29 +138,29 @@ class Pool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def submit(self, call: str, asked: dict[str, Any], deadline: float) -> Pending:
-        """Accept a request, to be answered before `deadline` (time.monotonic). Raises Refused, 429, when it is full."""
+    def submit(self, call: str, asked: dict[str, Any], deadline: float) -> PendingRequest:
+        """Accept a request, to be answered before `deadline` (time.monotonic). Raises Refusal, 429, when it is full."""
         self.admit()
         number = next(self._numbers)
-        asking = Asking(number, call, asked, time.monotonic(), deadline)
-        pending = Pending(asking=asking, answer=asyncio.get_running_loop().create_future())
+        asking = Dispatch(number, call, asked, time.monotonic(), deadline)
+        pending = PendingRequest(asking=asking, answer=asyncio.get_running_loop().create_future())
         self.pending[number] = pending
         self._give(pending)
         return pending
 
     def admit(self) -> None:
-        """Raise Refused: 429 when the queue is full, 503 when no worker is there and none can be started."""
+        """Raise Refusal: 429 when the queue is full, 503 when no worker is there and none can be started."""
         if not self._ready:
             self.check_loadable()
         if len(self.pending) >= self.limits.queue:
-            raise Refused(
+            raise Refusal(
                 429, f"{len(self.pending)} requests wait already; try again later.", retry_after=self.retry_after()
             )
 
     def check_loadable(self) -> None:
-        """Raise Refused, 503, when a worker could not be started again."""
+        """Raise Refusal, 503, when a worker could not be started again."""
         if self.problem:
-            raise Refused(503, self.problem, retry_after=AGAIN)
+            raise Refusal(503, self.problem, retry_after=AGAIN)
 
     def retry_after(self) -> int:
         """Return in how many whole seconds the queue will be empty at the speed of the last answers."""
@@ -167,17 +169,17 @@ class Pool:
         rate = (len(self._times) - 1) / max(time.monotonic() - self._times[0], 1e-3)
         return min(max(1, math.ceil(len(self.pending) / rate)), 60)
 
-    def forget(self, pending: Pending) -> None:
+    def forget(self, pending: PendingRequest) -> None:
         """Have nobody work on a request any more; nothing is done where it is answered."""
         number = pending.asking.number
         if self.pending.pop(number, None) is None:
             return
         if pending.worker:
             pending.worker.given.pop(number, None)
-            pending.worker.writer.write(framed(Dropping(number)))
+            pending.worker.writer.write(framed(Cancellation(number)))
             pending.worker = None
 
-    def _give(self, pending: Pending) -> None:
+    def _give(self, pending: PendingRequest) -> None:
         """Hand a request to the worker that has fewest; without one it waits."""
         worker = min(self._ready, key=lambda one: len(one.given), default=None)
         if worker:
@@ -203,7 +205,7 @@ class Pool:
                 stamps = self._stamps()
                 async with self._started(known=stamps == self._verified) as (reader, worker):
                     told = await _message(reader)
-                    if isinstance(told, Failed):
+                    if isinstance(told, LoadFailure):
                         raise WorkerLoadError(told)
                     failures = 0
                     self._recover()
@@ -231,7 +233,7 @@ class Pool:
         """Raise WorkerLoadError when a folder is gone, before a process is started in vain."""
         for run in self.orders.runs:
             if not run.folder.is_dir():
-                raise WorkerLoadError(Failed(f"{run.folder}: there is no such folder.", run.name))
+                raise WorkerLoadError(LoadFailure(f"{run.folder}: there is no such folder.", run.name))
 
     def _stamps(self) -> list[Any]:
         """Return `RunFolder.stamps` of every model."""
@@ -247,7 +249,7 @@ class Pool:
         if not self._ready:
             for number, pending in list(self.pending.items()):
                 del self.pending[number]
-                pending.answer.set_result(refused(number, Refused(503, self.problem, retry_after=AGAIN)))
+                pending.answer.set_result(refused(number, Refusal(503, self.problem, retry_after=AGAIN)))
 
     def _recover(self) -> None:
         """Note that a worker could be started again."""
@@ -295,9 +297,9 @@ class Pool:
             writer.write(framed(replace(self.orders, opening=self.orders.opening.again) if known else self.orders))
             yield reader, _Worker(process=process, writer=writer)
 
-    async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, told: Ready) -> None:
+    async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, told: LoadReport) -> None:
         """Take a worker's answers until it dies, and then give what it had to others."""
-        self.models = told.models
+        self.models, self.edges = told.models, told.edges
         worker.heard = time.monotonic()
         self._ready.append(worker)
         for pending in [one for one in self.pending.values() if one.worker is None]:
@@ -312,9 +314,9 @@ class Pool:
             status = await worker.process.wait()
             print(f"osbert serve: a worker died ({_ended(status)}); another takes over its requests.", file=sys.stderr)
 
-    def _take(self, read: Read | Begun, worker: _Worker) -> None:
+    def _take(self, read: PassReport | PassStart, worker: _Worker) -> None:
         """Note what a worker begins with; give answers to who waits for them, and note the pass."""
-        if isinstance(read, Begun):
+        if isinstance(read, PassStart):
             worker.begun = read.numbers
             return
         worker.begun = ()
@@ -336,7 +338,7 @@ class Pool:
             if pending.deaths >= DEATHS:
                 del self.pending[number]
                 why = f"{DEATHS} workers died over this request, one after the other."
-                pending.answer.set_result(refused(number, Refused(503, why)))
+                pending.answer.set_result(refused(number, Refusal(503, why)))
             else:
                 self._give(pending)
 

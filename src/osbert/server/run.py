@@ -21,10 +21,10 @@ from osbert.server.connections import Connection, Room
 from osbert.server.hosts import Hosts
 from osbert.server.http import STOPPING, Service, application
 from osbert.server.keys import Keys
-from osbert.server.limits import Limits
-from osbert.server.metrics import Metrics
-from osbert.server.pool import Pool
-from osbert.server.schemas import Refused
+from osbert.server.limits import ServerLimits
+from osbert.server.metrics import ServerMetrics
+from osbert.server.pool import WorkerPool
+from osbert.server.schemas import Refusal
 from osbert.server.wire import Orders
 
 LEAVING = 0.3
@@ -103,7 +103,7 @@ class Server(uvicorn.Server):
         """Tell one of them that it came too late."""
         connection.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=connection)
-        refusal = self.service.refusal(Refused(503, STOPPING, retry_after=1))
+        refusal = self.service.refusal(Refusal(503, STOPPING, retry_after=1))
         head = [b"HTTP/1.1 503 Service Unavailable", *(b": ".join(header) for header in refusal.raw_headers)]
         with contextlib.suppress(OSError, TimeoutError):
             await asyncio.wait_for(reader.read(1 << 16), LEAVING / 2)
@@ -111,7 +111,7 @@ class Server(uvicorn.Server):
         writer.close()
 
 
-def run(orders: Orders, limits: Limits, address: Address, *, workers: int) -> None:
+def run(orders: Orders, limits: ServerLimits, address: Address, *, workers: int) -> None:
     """Serve until a signal. Raises UserError when the port is taken or a model cannot be loaded."""
     with listening(address) as door:
         if not address.keys.digests and not _is_local(door):
@@ -119,11 +119,11 @@ def run(orders: Orders, limits: Limits, address: Address, *, workers: int) -> No
         asyncio.run(_run(orders, limits, address, workers, door))
 
 
-async def _run(orders: Orders, limits: Limits, address: Address, workers: int, door: socket.socket) -> None:
-    metrics = Metrics()
+async def _run(orders: Orders, limits: ServerLimits, address: Address, workers: int, door: socket.socket) -> None:
+    metrics = ServerMetrics()
     room = Room(limits, metrics, workers=workers)
     asyncio.get_running_loop().set_exception_handler(room.handle)
-    pool = Pool(orders, limits, metrics, workers=workers)
+    pool = WorkerPool(orders, limits, metrics, workers=workers)
     for remark in await pool.start():
         print(remark, file=sys.stderr)
     service = Service(pool=pool, limits=limits, metrics=metrics, keys=address.keys)

@@ -1,14 +1,15 @@
-"""What requests and answers look like: read strictly, and told to others by /openapi.json."""
+"""What requests and answers have in common: read strictly, and described to others by /openapi.json.
+
+A title and a __qualname__ are a schema's name in /openapi.json, which clients are generated from; it stays as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
-
-from osbert.models.pooling import Pooling
 
 FAULTS = 10
 """Most faults that a refusal names."""
@@ -20,7 +21,7 @@ MESSAGE = 4_000
 """Most characters of a refusal, which may name the columns of a record."""
 Texts = Annotated[list[str], Field(min_length=1, fail_fast=True)]
 """Lists fail at their first fault: pydantic makes an object of every fault, which costs more than the list itself."""
-Record = Annotated[dict[str, str | Annotated[list[str], Field(fail_fast=True)]], Field(max_length=FIELDS)]
+Row = Annotated[dict[str, str | Annotated[list[str], Field(fail_fast=True)]], Field(max_length=FIELDS)]
 
 
 class Request(BaseModel):
@@ -44,87 +45,6 @@ class Request(BaseModel):
         return "texts", len(getattr(self, "texts", None) or ())
 
 
-class Predict(Request):
-    """Texts, or pairs of texts, or records for a model that chooses."""
-
-    texts: (
-        Annotated[
-            list[str | Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1, fail_fast=True)
-        ]
-        | None
-    ) = Field(default=None, description="Texts, or pairs [first, second] where the model reads pairs.")
-    records: Annotated[list[Record], Field(min_length=1, fail_fast=True)] | None = Field(
-        default=None, description="For a model that chooses: rows by column, or {context, choices: [...]}."
-    )
-
-    def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield every text in it with its field."""
-        yield from super().parts()
-        for place, record in enumerate(self.records or ()):
-            for name, value in record.items():
-                for text in (value,) if isinstance(value, str) else value:
-                    yield f"records[{place}].{shortened(name)}", text
-
-    def count(self) -> tuple[str, int]:
-        """Return the field in use, and how many items it has."""
-        if self.records is None:
-            return super().count()
-        lists = [value for record in self.records for value in record.values() if isinstance(value, list)]
-        return "records", max([len(self.records), *map(len, lists)])
-
-
-class Embed(Request):
-    """Texts to embed."""
-
-    texts: Texts
-    pooling: Pooling | None = Field(
-        default=None, description="The model's own if it was trained for sentence vectors, else mean, when left out."
-    )
-    normalise: bool | None = Field(
-        default=None, description="Scale every vector to length 1; where the model was trained for that when left out."
-    )
-
-
-class FillMask(Request):
-    """Texts with [MASK] in them."""
-
-    texts: Texts
-    top: int = Field(default=5, ge=1, le=100, description="How many pieces are told for each mask.")
-
-
-class Answer(Request):
-    """A question, and the paragraph in which the answer is looked for."""
-
-    question: str
-    paragraph: str
-    n_best: int = Field(default=0, ge=0, le=100, description="How many candidates are told beside the answer.")
-
-    def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield the two texts."""
-        yield "question", self.question
-        yield "paragraph", self.paragraph
-
-    def count(self) -> tuple[str, int]:
-        """Return that there is one thing to read."""
-        return "question", 1
-
-
-class Tag(Request):
-    """Texts in which entities are looked for."""
-
-    texts: Texts
-
-
-class Prediction(BaseModel):
-    """Of a text or a record: a label, or a number (value), or a choice."""
-
-    label: str | None = None
-    value: float | None = None
-    choice: int | None = None
-    probabilities: dict[str, float] | list[float] | None = None
-    windows: int | None = Field(default=None, description="Told where a long text was read in several windows.")
-
-
 class Reply(BaseModel):
     """What every answer says: whose it is; of each thing that was read, of each sequence, the pieces, if asked for."""
 
@@ -132,83 +52,29 @@ class Reply(BaseModel):
     pieces: list[list[list[str]]] | None = None
 
 
-class Predictions(Reply):
-    """What /v1/predict answers."""
-
-    predictions: list[Prediction]
-
-
-class Vectors(Reply):
-    """What /v1/embed answers."""
-
-    vectors: list[list[float]]
-
-
-class Fill(BaseModel):
-    """A piece that may stand in a mask's place."""
-
-    piece: str
-    probability: float
-
-
-class Fills(Reply):
-    """What /v1/fill-mask answers: of each text, of each mask in it, the likeliest pieces."""
-
-    fills: list[list[list[Fill]]]
-
-
-class Candidate(BaseModel):
-    """A slice of the paragraph, paragraph[start:end]; of the candidates one may be "" at -1, that there is none."""
-
-    text: str
-    start: int
-    end: int
-    probability: float
-
-
-class Answered(Reply):
-    """What /v1/answer answers; null where the paragraph holds no answer."""
-
-    answer: Candidate | None
-    n_best: list[Candidate]
-    windows: int | None = None
-
-
-class Entity(BaseModel):
-    """An entity: text[start:end], in characters."""
-
-    type: str
-    start: int
-    end: int
-    text: str
-    probability: float | None = None
-
-
-class Entities(Reply):
-    """What /v1/tag answers: the entities of each text."""
-
-    entities: list[list[Entity]]
-    windows: list[int] | None = None
-
-
-class Model(BaseModel):
+class ModelFacts(BaseModel, title="Model"):
     """A model that is served."""
 
+    __qualname__ = "Model"
+
     name: str
-    kind: Literal["classify", "regress", "tag", "span", "choose", "pretraining", "encoder"]
+    kind: str
     labels: list[str] | None = None
     fields: list[str]
     length: int
 
 
-class Models(BaseModel):
-    """What /v1/models answers."""
+def models_schema(kinds: Iterable[str]) -> type[BaseModel]:
+    """Return what /v1/models answers, where models are of these kinds."""
+    kind: Any = Literal[tuple(kinds)]
+    models: Any = list[create_model("Model", __base__=ModelFacts, __doc__=ModelFacts.__doc__, kind=kind)]  # type: ignore[misc]
+    return create_model("Models", __doc__="What /v1/models answers.", models=models)
 
-    models: list[Model]
 
-
-class State(BaseModel):
+class ServerState(BaseModel, title="State"):
     """What /health and /ready answer."""
+
+    __qualname__ = "State"
 
     status: str
     problem: str | None = Field(default=None, description="Why a worker cannot be started again, where one cannot.")
@@ -227,7 +93,7 @@ class Error(BaseModel):
     error: Problem
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """A request that is not answered: the HTTP status, what is wrong, and where."""
 
     def __init__(self, status: int, message: str, *, field: str = "", retry_after: int = 0) -> None:
@@ -246,20 +112,20 @@ class Refused(Exception):
 def parse(schema: type[Request], body: bytes | bytearray) -> Request:
     """Return a request's body as its schema has it.
 
-    Raises Refused, 422, with up to FAULTS faults, of a list the first, and the field of the first that has one, or
+    Raises Refusal, 422, with up to FAULTS faults, of a list the first, and the field of the first that has one, or
     "body".
     """
     try:
         content = from_json(body)
     except ValueError as error:
-        raise Refused(422, f"Invalid JSON: {error}", field="body") from None
+        raise Refusal(422, f"Invalid JSON: {error}", field="body") from None
     try:
         return schema.model_validate(_few(schema, content))
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
     told = list(dict.fromkeys((_field(fault["loc"]), _text(fault, schema)) for fault in faults))[:FAULTS]
     message = "; ".join(f"{field}: {text}" if field else text for field, text in told)
-    raise Refused(422, message, field=next((field for field, _ in told if field), "body"))
+    raise Refusal(422, message, field=next((field for field, _ in told if field), "body"))
 
 
 def shortened(name: str) -> str:
@@ -268,14 +134,14 @@ def shortened(name: str) -> str:
 
 
 def _few(schema: type[Request], content: Any) -> Any:
-    """Return JSON with at most FAULTS unknown fields. Raises Refused, 413, where a record has more than FIELDS."""
+    """Return JSON with at most FAULTS unknown fields. Raises Refusal, 413, where a record has more than FIELDS."""
     if not isinstance(content, dict):
         return content
     records = content.get("records")
     for place, record in enumerate(records if isinstance(records, list) else ()):
         if isinstance(record, dict) and len(record) > FIELDS:
             what = f"A record has at most {FIELDS:,} fields, not {len(record):,}."
-            raise Refused(413, what, field=f"records[{place}]")
+            raise Refusal(413, what, field=f"records[{place}]")
     surplus = set([name for name in content if name not in schema.model_fields][FAULTS:])
     return {name: value for name, value in content.items() if name not in surplus}
 

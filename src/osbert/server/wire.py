@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.server.models import Run
-from osbert.server.schemas import Refused
+from osbert.server.models import ModelFolder
+from osbert.server.schemas import Refusal
+from osbert.tasks.edges import Edge
 
 HEAD = struct.Struct("<I")
 """A message is its length in four bytes, and then itself, pickled."""
@@ -25,7 +26,7 @@ CHUNK = 1 << 18
 class Orders:
     """What a worker is told at its start; `threads` 0 is as many as torch takes by itself."""
 
-    runs: Sequence[Run]
+    runs: Sequence[ModelFolder]
     opening: Opening = CAREFUL
     device: str = "auto"
     threads: int = 0
@@ -33,7 +34,7 @@ class Orders:
     wait: float = 0.004
 
 
-class Asking(NamedTuple):
+class Dispatch(NamedTuple):
     """A request on its way to a worker; times are in seconds of time.monotonic, which all processes share.
 
     `alone`: whether it is read with no other, because a worker died over it and others.
@@ -47,31 +48,35 @@ class Asking(NamedTuple):
     alone: bool = False
 
 
-class Dropping(NamedTuple):
+class Cancellation(NamedTuple):
     """A request that nobody waits for any more."""
 
     number: int
 
 
 class Nudge(NamedTuple):
-    """A request for a sign of life: an empty Read, as soon as no pass is going on."""
+    """A request for a sign of life: an empty PassReport, as soon as no pass is going on."""
 
 
-class Ready(NamedTuple):
-    """The models are loaded; `models` as /v1/models tells them, `remarks`: what was odd about their folders."""
+class LoadReport(NamedTuple):
+    """The models are loaded; `models` as /v1/models lists them, `remarks`: what was odd about their folders.
+
+    `edges`: those of their kinds that declare a call of their own.
+    """
 
     models: list[dict[str, Any]]
     remarks: list[str]
+    edges: Sequence[Edge] = ()
 
 
-class Failed(NamedTuple):
+class LoadFailure(NamedTuple):
     """The models cannot be loaded, in words for the user; `model`: which one of them, where that is known."""
 
     message: str
     model: str = ""
 
 
-class Answered(NamedTuple):
+class WorkerAnswer(NamedTuple):
     """The answer to a request: an HTTP status, and the body as JSON."""
 
     number: int
@@ -79,16 +84,16 @@ class Answered(NamedTuple):
     body: bytes
 
 
-class Begun(NamedTuple):
-    """What a worker is about to work on, so that it is known what it died over; over by the next Read."""
+class PassStart(NamedTuple):
+    """What a worker is about to work on, so that it is known what it died over; over by the next PassReport."""
 
     numbers: list[int]
 
 
-class Read(NamedTuple):
+class PassReport(NamedTuple):
     """A pass of a model, and the answers that it brought about."""
 
-    answers: list[Answered]
+    answers: list[WorkerAnswer]
     model: str = ""
     items: int = 0
     tokens: int = 0
@@ -101,9 +106,9 @@ def framed(message: Any) -> bytes:
     return HEAD.pack(len(body)) + body
 
 
-def refused(number: int, refusal: Refused) -> Answered:
+def refused(number: int, refusal: Refusal) -> WorkerAnswer:
     """Return the answer to a request that is not fulfilled."""
-    return Answered(number, refusal.status, json.dumps(refusal.content(), ensure_ascii=False).encode())
+    return WorkerAnswer(number, refusal.status, json.dumps(refusal.content(), ensure_ascii=False).encode())
 
 
 @dataclass(kw_only=True)

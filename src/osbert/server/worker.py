@@ -17,18 +17,30 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from osbert.errors import UserError
-from osbert.server.batching import Job, Part, Queue
+from osbert.server.batching import JobSlice, Queue, ServerJob
 from osbert.server.log import Log
-from osbert.server.schemas import Refused
-from osbert.server.wire import Answered, Asking, Begun, Dropping, Failed, Nudge, Orders, Read, Ready, Wire, refused
+from osbert.server.schemas import Refusal
+from osbert.server.wire import (
+    Cancellation,
+    Dispatch,
+    LoadFailure,
+    LoadReport,
+    Nudge,
+    Orders,
+    PassReport,
+    PassStart,
+    Wire,
+    WorkerAnswer,
+    refused,
+)
 
 if TYPE_CHECKING:
-    from osbert.server.models import Model, Run
+    from osbert.server.models import ModelFolder, ServerModel
 
 TOO_LATE = "The request could not be answered in its time."
 
 
-class Group(NamedTuple):
+class BatchKey(NamedTuple):
     """What is alike in requests that are read in one pass; `alone`: the number of one that is read with no other."""
 
     call: str
@@ -40,7 +52,7 @@ class Group(NamedTuple):
 class LoadError(UserError):
     """A model that cannot be loaded."""
 
-    def __init__(self, run: Run, error: Exception) -> None:
+    def __init__(self, run: ModelFolder, error: Exception) -> None:
         """Name `run` and the error."""
         super().__init__(str(error))
         self.model = run.name
@@ -51,48 +63,49 @@ class Worker:
 
     def __init__(self, orders: Orders) -> None:
         """Load the models. Raises UserError when one cannot be loaded."""
-        from osbert.server.calls import CALLS
+        from osbert.server.calls.table import all_calls
         from osbert.server.models import find
 
-        self.calls = CALLS
         self.find = find
         self.models = {run.name: _loaded(run, orders) for run in orders.runs}
+        self.edges = [model.edge for model in self.models.values() if model.edge.is_own]
+        self.calls = all_calls(model.edge for model in self.models.values())
         self.log = Log()
         self.queue = Queue(tokens=orders.batch_tokens, wait=orders.wait)
 
-    def ready(self) -> Ready:
+    def ready(self) -> LoadReport:
         """Return what the server is to know of the models."""
         remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.remarks]
-        return Ready([model.told() for model in self.models.values()], remarks)
+        return LoadReport([model.told() for model in self.models.values()], remarks, self.edges)
 
-    def take_in(self, messages: Sequence[Asking | Dropping]) -> list[Answered]:
+    def take_in(self, messages: Sequence[Dispatch | Cancellation]) -> list[WorkerAnswer]:
         """Note messages; return the answers to requests that are refused at once.
 
         Where many long texts wait to be cut into pieces, those that were dropped or are late by then are left alone.
         """
-        dropped = {message.number for message in messages if isinstance(message, Dropping)}
+        dropped = {message.number for message in messages if isinstance(message, Cancellation)}
         for number in dropped:
             self.queue.drop(number)
-        asked = [message for message in messages if isinstance(message, Asking) and message.number not in dropped]
+        asked = [message for message in messages if isinstance(message, Dispatch) and message.number not in dropped]
         return [answer for message in asked for answer in self._queued(message)]
 
-    def _queued(self, message: Asking) -> list[Answered]:
+    def _queued(self, message: Dispatch) -> list[WorkerAnswer]:
         """Put a request into the queue, or return its answer where it is refused."""
         if message.deadline <= time.monotonic():
-            return [refused(message.number, Refused(504, TOO_LATE))]
+            return [refused(message.number, Refusal(504, TOO_LATE))]
         try:
             call = self.calls[message.call]
-            model = self.find(self.models, message.asked.get("model"), call.kinds, call.what)
+            model = self.find(self.models, message.asked.get("model"), message.call, call.what)
             items = call.items(model, message.asked)
             option = call.option(message.asked)
-        except Refused as refusal:
+        except Refusal as refusal:
             return [refused(message.number, refusal)]
         except Exception as error:
             return [self._broken(message.number, message.asked.get("model"), error)]
         self.queue.add(
-            Job(
+            ServerJob(
                 number=message.number,
-                group=Group(message.call, model.name, option, message.number if message.alone else None),
+                group=BatchKey(message.call, model.name, option, message.number if message.alone else None),
                 items=items,
                 sizes=[item.tokens for item in items],
                 arrived=message.arrived,
@@ -102,19 +115,19 @@ class Worker:
         )
         return []
 
-    def work(self, begun: Callable[[Begun], None] = lambda told: None) -> Read:
+    def work(self, begun: Callable[[PassStart], None] = lambda told: None) -> PassReport:
         """Make one pass, and return it with the answers to the requests that are finished.
 
         `begun` is told before whose pass it is.
         """
-        late = [refused(job.number, Refused(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
+        late = [refused(job.number, Refusal(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
         if not self.queue.jobs:
-            return Read(late)
+            return PassReport(late)
         parts = self.queue.take()
-        begun(Begun([part.job.number for part in parts]))
+        begun(PassStart([part.job.number for part in parts]))
         begin = time.monotonic()
         answers = self._read(parts)
-        return Read(
+        return PassReport(
             answers=late + answers,
             model=_group(parts[0].job).model,
             items=sum(part.last - part.first for part in parts),
@@ -122,7 +135,7 @@ class Worker:
             seconds=time.monotonic() - begin,
         )
 
-    def _read(self, parts: Sequence[Part]) -> list[Answered]:
+    def _read(self, parts: Sequence[JobSlice]) -> list[WorkerAnswer]:
         """Read parts of jobs of one group in one pass; where it fails, each job by itself, to find the one at fault."""
         group = _group(parts[0].job)
         call, model = self.calls[group.call], self.models[group.model]
@@ -139,13 +152,13 @@ class Worker:
             self.queue.drop(parts[0].job.number)
             return [self._broken(parts[0].job.number, group.model, error)]
 
-    def _told(self, job: Job) -> Answered:
+    def _told(self, job: ServerJob) -> WorkerAnswer:
         group = _group(job)
         told = self.calls[group.call].answer(self.models[group.model], job.asked, job.items, job.results)
         body = json.dumps({"model": group.model, **told}, ensure_ascii=False, allow_nan=False)
-        return Answered(job.number, 200, body.encode())
+        return WorkerAnswer(job.number, 200, body.encode())
 
-    def _broken(self, number: int, model: str | None, error: Exception) -> Answered:
+    def _broken(self, number: int, model: str | None, error: Exception) -> WorkerAnswer:
         """Return the answer to a request over which something broke that should not, and log it.
 
         A UserError, such as scores that are NaN, is the model's fault and gives 503; all else is the server's, 500.
@@ -156,21 +169,21 @@ class Worker:
         else:
             traceback.print_exception(error)
         status = 503 if theirs else 500
-        return refused(number, Refused(status, f"{who} failed over this request; the server's log says more."))
+        return refused(number, Refusal(status, f"{who} failed over this request; the server's log says more."))
 
 
-def _loaded(run: Run, orders: Orders) -> Model:
+def _loaded(run: ModelFolder, orders: Orders) -> ServerModel:
     from osbert.inference.engine import load
-    from osbert.server.models import Model
+    from osbert.server.models import ServerModel
 
     try:
-        return Model(run.name, load(run.folder, device=orders.device, opening=orders.opening))
+        return ServerModel(run.name, load(run.folder, device=orders.device, opening=orders.opening))
     except (UserError, OSError) as error:
         raise LoadError(run, error) from error
 
 
-def _group(job: Job) -> Group:
-    assert isinstance(job.group, Group)
+def _group(job: ServerJob) -> BatchKey:
+    assert isinstance(job.group, BatchKey)
     return job.group
 
 
@@ -187,11 +200,11 @@ def serve(wire: Wire) -> None:
         worker = Worker(orders)
         ready = worker.ready()
     except (UserError, OSError) as error:
-        wire.send(Failed(str(error), getattr(error, "model", "")))
+        wire.send(LoadFailure(str(error), getattr(error, "model", "")))
         return
     except Exception as error:
         traceback.print_exc()
-        wire.send(Failed(f"The models cannot be loaded: {error!r}"))
+        wire.send(LoadFailure(f"The models cannot be loaded: {error!r}"))
         return
     wire.send(ready)
     while True:
@@ -201,17 +214,17 @@ def serve(wire: Wire) -> None:
             wire.send(worker.work(wire.send))
 
 
-def _take_in(wire: Wire, worker: Worker, messages: Sequence[Asking | Dropping | Nudge]) -> None:
+def _take_in(wire: Wire, worker: Worker, messages: Sequence[Dispatch | Cancellation | Nudge]) -> None:
     """Have a worker take in what came; what is to be alone is named first, as it may die over cutting that up too."""
-    dropped = [message for message in messages if isinstance(message, Dropping)]
-    asked = [message for message in messages if isinstance(message, Asking)]
+    dropped = [message for message in messages if isinstance(message, Cancellation)]
+    asked = [message for message in messages if isinstance(message, Dispatch)]
     for message in asked:
         if message.alone:
-            wire.send(Begun([message.number]))
-            wire.send(Read(worker.take_in([message, *dropped])))
+            wire.send(PassStart([message.number]))
+            wire.send(PassReport(worker.take_in([message, *dropped])))
     answers = worker.take_in([*dropped, *(message for message in asked if not message.alone)])
     if answers or Nudge() in messages:
-        wire.send(Read(answers))
+        wire.send(PassReport(answers))
 
 
 def main() -> None:

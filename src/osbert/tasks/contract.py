@@ -22,6 +22,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
 from osbert.reading.table import Row, Table
+from osbert.tasks.edges import Edges
 
 if TYPE_CHECKING:
     from osbert.models.contract import Head
@@ -101,14 +102,12 @@ class Inputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Objective):
+class Task(Edges, Objective):
     """Records -> examples -> outputs -> predictions -> metrics. Its fields are its settings.
 
     The target it writes into examples, and its head in a Learner, go by its `name`.
     """
 
-    per_token: ClassVar[bool] = False
-    """Whether the head's outputs are per token (N, K) instead of per sequence (B, K)."""
     together: ClassVar[bool] = False
     """Whether the loss needs all sequences of a record in one pass, as a softmax over choices does."""
     whole: ClassVar[bool] = False

@@ -123,7 +123,7 @@ def test_the_report_tells_the_expected_from_the_strange(folder: Path) -> None:
 def test_a_head_with_other_labels_starts_afresh(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     huggingface.write_model(make_learner(["classify"]), tmp_path)
     backbone = open_folder(tmp_path).backbone
-    learner = Learner(backbone, {"pair": SequenceHead(backbone, kind="classify", target="pair", labels=2)})
+    learner = Learner(backbone, {"pair": SequenceHead(backbone, target="pair", labels=2)})
     before = learner.heads["pair"].linear.weight.clone()
     report = open_folder(tmp_path).fill(learner)
     assert report.named("new") == ("classifier.weight", "classifier.bias") and report.problems == ()
@@ -135,7 +135,7 @@ def test_a_head_with_other_labels_starts_afresh(tmp_path: Path, make_learner: Ca
 def test_a_second_classifier_keeps_its_own_weights(tmp_path: Path, ours: Architecture) -> None:
     def learner() -> Learner:
         backbone = ours.build()
-        heads = {name: SequenceHead(backbone, kind="classify", target=name, labels=2) for name in ("sst2", "rte")}
+        heads = {name: SequenceHead(backbone, target=name, labels=2) for name in ("sst2", "rte")}
         return Learner(backbone, heads)
 
     torch.manual_seed(0)

@@ -27,7 +27,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Learner
 from osbert.models.families.transformer import Transformer
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
-from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.heads.predictions import MaskedLanguageHead, NumberHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
 
 TOLERANCE = 2e-5
@@ -102,8 +102,10 @@ def theirs(made: Any, batch: Batch, **options: Any) -> Any:
 
 
 def head_of(kind: str, backbone: Transformer) -> Head:
-    if kind in ("classify", "regress"):
-        return SequenceHead(backbone, kind=kind, target=kind, labels=3 if kind == "classify" else 1)
+    if kind == "classify":
+        return SequenceHead(backbone, target=kind, labels=3)
+    if kind == "regress":
+        return NumberHead(backbone, target=kind)
     if kind == "tag":
         return TagHead(backbone, target=kind, labels=3)
     return {"span": SpanHead, "choose": ChoiceHead, "mlm": MaskedLanguageHead}[kind](backbone, target=kind)

@@ -111,7 +111,7 @@ def test_the_direction_and_recurrent_layers_come_back_bit_for_bit(
     huggingface.write_model(ours, tmp_path)
     loaded = open_folder(tmp_path)
     assert loaded.backbone.architecture == ours.backbone.architecture
-    again = Learner(loaded.backbone, {"classify": SequenceHead(loaded.backbone, kind="classify", target="x", labels=3)})
+    again = Learner(loaded.backbone, {"classify": SequenceHead(loaded.backbone, target="x", labels=3)})
     open_folder(tmp_path).fill(again).require_complete("folder")
     assert again.state_dict().keys() == ours.state_dict().keys()
     for name, tensor in ours.state_dict().items():

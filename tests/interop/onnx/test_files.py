@@ -15,7 +15,7 @@ import transformers
 
 from osbert.errors import UserError
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.onnx.files import Opened, open_onnx, write_onnx
+from osbert.interop.onnx.files import OnnxGraph, open_onnx, write_onnx
 from osbert.interop.onnx.padded import INPUTS, PaddedGraph
 from osbert.models.contract import Learner
 
@@ -34,7 +34,7 @@ def paths(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return {path.stem: path for path in folder.iterdir()}
 
 
-def run(opened: Opened, ids: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
+def run(opened: OnnxGraph, ids: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
     return opened.session.run(None, dict(zip(INPUTS, (ids, np.zeros_like(ids), mask))))
 
 

@@ -23,7 +23,7 @@ from osbert.models.heads.tagging import TagHead
 
 TOLERANCE = 2e-5
 HEADS: dict[str, Callable[[Any], Any]] = {
-    "classify": lambda backbone: SequenceHead(backbone, kind="classify", target="x", labels=3),
+    "classify": lambda backbone: SequenceHead(backbone, target="x", labels=3),
     "choose": lambda backbone: ChoiceHead(backbone, target="x"),
     "tag": lambda backbone: TagHead(backbone, target="x", labels=5),
     "span": lambda backbone: SpanHead(backbone, target="x"),

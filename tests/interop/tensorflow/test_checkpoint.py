@@ -35,7 +35,7 @@ def opened(folder: Path) -> Learner:
     assert report.named("new") == () and report.problems == ()
     heads = {
         "mlm": MaskedLanguageHead(backbone),
-        "nsp": SequenceHead(backbone, kind="nsp", target="nsp"),
+        "nsp": SequenceHead(backbone, target="nsp", form="nsp"),
     }
     learner = Learner(backbone, heads).eval()
     assert {row.status for row in fill_heads(found.tensors, learner)} == {"loaded"}

@@ -14,7 +14,7 @@ def test_new_rows_are_means_and_nothing_else_changes(make_backbone, make_batch) 
     size = backbone.architecture.vocabulary
     head = MaskedLanguageHead(backbone)
     torch.nn.init.normal_(head.bias)
-    learner = Learner(backbone, {"mlm": head, "nsp": SequenceHead(backbone, kind="nsp", target="nsp")})
+    learner = Learner(backbone, {"mlm": head, "nsp": SequenceHead(backbone, target="nsp", form="nsp")})
     rows, bias = backbone.embeddings.pieces.weight.detach().clone(), head.bias.detach().clone()
     batch = make_batch([5, 3])
     before = backbone(batch).hidden

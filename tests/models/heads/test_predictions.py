@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from osbert.data.batch import Target
 from osbert.models.contract import Learner
-from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.heads.predictions import MaskedLanguageHead, NumberHead, SequenceHead
 
 
 def labelled(batch, **targets: Target):
@@ -80,7 +80,7 @@ def test_the_bias_starts_from_log_unigrams(make_backbone, make_batch) -> None:
 
 def test_weights_are_shares_of_the_sum(make_backbone, make_batch) -> None:
     backbone, batch = make_backbone(), make_batch([5, 4, 3])
-    head = SequenceHead(backbone, kind="classify", target="topic", labels=3).eval()
+    head = SequenceHead(backbone, target="topic", labels=3).eval()
     weighted = labelled(batch, topic=per_sequence([0, 2], [2, 0], [0.25, 2.0]))
     states = backbone(batch)
     loss = head(states, weighted)
@@ -91,7 +91,7 @@ def test_weights_are_shares_of_the_sum(make_backbone, make_batch) -> None:
 
 def test_regression_is_squared_error(make_backbone, make_batch) -> None:
     backbone, batch = make_backbone(), make_batch([5, 4, 3])
-    head = SequenceHead(backbone, kind="regress", target="score", labels=1).eval()
+    head = NumberHead(backbone, target="score").eval()
     states = backbone(batch)
     outputs = head.outputs(states, batch)
     assert outputs.shape == (3, 1)
@@ -100,13 +100,12 @@ def test_regression_is_squared_error(make_backbone, make_batch) -> None:
     assert plain.hits is None
     weighted = head(states, labelled(batch, score=per_sequence([0.5, 2.0], [0, 2], [1.0, 0.0])))
     torch.testing.assert_close(weighted.total, (outputs[0, 0] - 0.5) ** 2)
-    with pytest.raises(ValueError, match="one output"):
-        SequenceHead(backbone, kind="regress", target="score", labels=2)
+    assert head.linear.out_features == 1
 
 
 def test_hits_count_right_answers(make_backbone, make_batch) -> None:
     backbone, batch = make_backbone(), make_batch([5, 4, 3])
-    head = SequenceHead(backbone, kind="nsp", target="nsp").eval()
+    head = SequenceHead(backbone, target="nsp", form="nsp").eval()
     states = backbone(batch)
     best = head.outputs(states, batch).argmax(dim=1)
     labels = [int(best[0]), 1 - int(best[1]), int(best[2])]
@@ -115,7 +114,7 @@ def test_hits_count_right_answers(make_backbone, make_batch) -> None:
 
 def test_dropout_of_a_sequence_head_acts_in_training_only(make_backbone, make_batch) -> None:
     backbone, batch = make_backbone(), make_batch([5, 4, 3])
-    head = SequenceHead(backbone, kind="classify", target="topic", labels=3, dropout=0.5)
+    head = SequenceHead(backbone, target="topic", labels=3, dropout=0.5)
     states = backbone(batch)
     assert not torch.equal(head.train().outputs(states, batch), head.outputs(states, batch))
     assert torch.equal(head.eval().outputs(states, batch), head.linear(states.pooled))

@@ -28,6 +28,19 @@ MODELS: dict[str, dict[str, Any]] = {
     "choose": {"fields": ["context", "choices"]},
     "pretraining": {"fields": ["text"]},
     "encoder": {"fields": ["text"]},
+    "longer": {
+        "fields": ["first", "second"],
+        "call": {
+            "call": "compare-lengths",
+            "action": "Compare",
+            "request": [{"name": name, "type": "text", "about": "A text."} for name in ("first", "second")],
+            "answer": [
+                {"name": "longer", "type": "text"},
+                {"name": "margin", "type": "number"},
+                {"name": "chances", "type": "probabilities"},
+            ],
+        },
+    },
 }
 Answer = Callable[[dict[str, Any]], Any]
 

@@ -6,12 +6,12 @@ import csv
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from osbert.server.models import Kind
+from osbert.server.models import kinds
 from osbert.server.page_files import POLICY
 
 TEXT = "the 😀 good plays . a bad film"
@@ -54,7 +54,7 @@ def percent(share: float) -> str:
 
 def test_every_kind_of_model_has_its_file_and_no_other() -> None:
     folder = Path(__file__).parents[3] / "src" / "osbert" / "server" / "page" / "kinds"
-    assert {path.stem for path in folder.iterdir()} == set(get_args(Kind))
+    assert {path.stem for path in folder.iterdir()} == set(kinds())
 
 
 def test_what_models_say_is_shown(page: Page, server: Any, choose: Any) -> None:

@@ -48,6 +48,19 @@ def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open
     assert server.asked[1] == ("v1/predict", {"texts": [["Charming", "Nice"]], "model": "my pairs", "pieces": True})
 
 
+def test_a_kind_with_a_call_of_its_own_is_shown_by_the_fields_that_it_declares(open_page: Any) -> None:
+    said = {"longer": "first", "margin": 0.25, "chances": {"first": 0.75, "second": 0.25}}
+    page, server = open_page("longer", answers={"v1/compare-lengths": lambda body: {**said, "pieces": [[["[CLS]"]]]}})
+    page.get_by_label("First").fill("a good film")
+    page.get_by_label("Second").fill("bad")
+    page.get_by_role("button", name="Compare").click()
+    expect(answer(page).get_by_role("status")).to_have_text("first")
+    expect(answer(page)).to_contain_text("Margin: 0.25")
+    assert shown_bars(page) == [["first", "75.0%", "75.00"], ["second", "25.0%", "25.00"]]
+    body = {"first": "a good film", "second": "bad", "model": "my longer", "pieces": True}
+    assert server.asked == [("v1/compare-lengths", body)]
+
+
 def test_a_number_is_told(open_page: Any) -> None:
     page, _ = open_page(
         "regress",

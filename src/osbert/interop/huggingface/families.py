@@ -188,17 +188,17 @@ def canonical(tensors: Mapping[str, Tensor], family: Family) -> dict[str, Tensor
     }
 
 
-def spelled(name: str, family: Family, kinds: Container[str] = (), *, prefix: bool = False) -> str:
-    """Return their name of a tensor that has BERT's; `kinds`: the heads that are published with it.
+def spelled(name: str, family: Family, forms: Container[str] = (), *, prefix: bool = False) -> str:
+    """Return their name of a tensor that has BERT's; `forms`: those of the heads published with it.
 
     `prefix`: whether what belongs to the backbone gets the family's prefix.
     """
     if name.startswith("heads."):
         return name
     rules = [*family.tensors]
-    if "classify" in kinds or "regress" in kinds:
+    if "sequence" in forms:
         rules += family.classifier
-    if "choose" in kinds:
+    if "choice" in forms:
         rules += family.choice
     inside = not name.startswith(("cls.", "classifier.", "qa_outputs."))
     for theirs, ours in rules:

@@ -20,13 +20,10 @@ from torch import Tensor
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
 from osbert.interop.huggingface import families, names
-from osbert.interop.tensor_report import Report, Row
+from osbert.interop.tensor_report import Report, TensorRow
 from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
-from osbert.models.heads.grouped import ChoiceHead
-from osbert.models.heads.predictions import SequenceHead
-from osbert.models.heads.tagging import TagHead
 from osbert.models.initialisation import initialise
 from osbert.models.transformer.positions import rotation
 
@@ -111,14 +108,14 @@ def laid_out(
     for name, head in _heads(learner):
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
-            if head.kind in ("regress", "classify", "choose") and in_units and ours in published[name]:
+            if head.form in ("sequence", "choice") and in_units and ours in published[name]:
                 tensors[own] = tensor
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor
     if family := families.of_type(config["model_type"]):
-        kinds = {head.kind for name, head in _heads(learner) if published[name]}
+        forms = {head.form for name, head in _heads(learner) if published[name]}
         tensors = {
-            families.spelled(name.removeprefix(prefix), family, kinds, prefix=bool(prefix)): tensor
+            families.spelled(name.removeprefix(prefix), family, forms, prefix=bool(prefix)): tensor
             for name, tensor in tensors.items()
         }
     return config, tensors
@@ -152,17 +149,17 @@ def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _backbone_state(
     backbone: Backbone, tensors: Mapping[str, Tensor], *, where: Path
-) -> tuple[dict[str, Tensor], list[Row]]:
+) -> tuple[dict[str, Tensor], list[TensorRow]]:
     """Return the backbone's state as far as the tensors go, and their rows. All misfits at once are a UserError."""
     problems = Problems(heading=f"{where} does not hold the weights that its config.json promises")
     shapes = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
     state: dict[str, Tensor] = {}
-    rows: list[Row] = []
+    rows: list[TensorRow] = []
     family = families.of_architecture(backbone.architecture)
     for ours, theirs in names.backbone(backbone.architecture).items():
         shape = (shapes[ours][0] // len(theirs), *shapes[ours][1:])
         if ours.startswith("pooler.") and theirs[0] not in tensors:
-            rows.append(Row(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
+            rows.append(TensorRow(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
             continue
         misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape))}
         for name, misfit in misfits.items():
@@ -184,27 +181,27 @@ def _misfit(name: str, tensors: Mapping[str, Tensor], shape: tuple[int, ...]) ->
     return "" if tensor.is_floating_point() else f"{name} holds {tensor.dtype}, not real numbers."
 
 
-def _loaded(name: str, tensor: Tensor) -> Row:
+def _loaded(name: str, tensor: Tensor) -> TensorRow:
     remark = "" if tensor.dtype == torch.float32 else f"{tensor.dtype} made float32"
-    return Row(name=name, shape=tuple(tensor.shape), status="loaded", remark=remark)
+    return TensorRow(name=name, shape=tuple(tensor.shape), status="loaded", remark=remark)
 
 
-def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Row]:
+def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[TensorRow]:
     """Return a row for each tensor that is not the backbone's."""
     used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
     return [_unused(name, tensors) for name in tensors if name not in used]
 
 
-def _unused(name: str, tensors: Mapping[str, Tensor]) -> Row:
+def _unused(name: str, tensors: Mapping[str, Tensor]) -> TensorRow:
     shape = tuple(tensors[name].shape)
     if name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
-        return Row(name=name, shape=shape, status="unused", expected=False, remark=remark)
+        return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
     if name in names.BUFFERS:
-        return Row(name=name, shape=shape, status="unused", remark="holds nothing learned")
+        return TensorRow(name=name, shape=shape, status="unused", remark="holds nothing learned")
     if name.startswith(names.HEAD_PREFIXES):
-        return Row(name=name, shape=shape, status="unused", remark="a head's")
-    return Row(name=name, shape=shape, status="unused", expected=False, remark="unknown")
+        return TensorRow(name=name, shape=shape, status="unused", remark="a head's")
+    return TensorRow(name=name, shape=shape, status="unused", expected=False, remark="unknown")
 
 
 def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
@@ -214,27 +211,27 @@ def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
         yield name, head
 
 
-def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[Row]:
+def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRow]:
     """Fill the learner's heads from tensors as `named` gives them, each by the name it was written under, else by its
     kind's published one; return what became of each of their own.
     """
-    rows: list[Row] = []
+    rows: list[TensorRow] = []
     for name, head in _heads(learner):
         state: dict[str, Tensor] = {}
-        found: list[Row] = []
+        found: list[TensorRow] = []
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
-            theirs = own if own in tensors else names.HEADS.get(head.kind, {}).get(ours, own)
+            theirs = own if own in tensors else names.HEADS.get(head.form, {}).get(ours, own)
             if misfit := _misfit(theirs, tensors, tuple(tensor.shape)):
                 remark = f"the head '{name}' starts afresh: {misfit}"
-                found.append(Row(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
+                found.append(TensorRow(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
             else:
                 found.append(_loaded(theirs, tensors[theirs]))
                 state[ours] = tensors[theirs].float()
         rows += found
         if all(row.status == "loaded" for row in found):
             head.load_state_dict(state)
-        if head.kind == "mlm" and names.DECODER in tensors and not (row := _unused(names.DECODER, tensors)).expected:
+        if head.form == "mlm" and names.DECODER in tensors and not (row := _unused(names.DECODER, tensors)).expected:
             rows.append(row)
     return rows
 
@@ -244,7 +241,7 @@ def _other_heads(learner: Learner) -> list[str]:
     found = {
         "a tagger on features of a frozen encoder"
         if head.frozen is not None
-        else names.other_head(head.kind, learner.backbone.architecture)
+        else names.other_head(head, learner.backbone.architecture)
         for _, head in _heads(learner)
     }
     return sorted(found - {""})
@@ -257,8 +254,8 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     taken: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        none = head.kind == "nsp" and (foreign or (isinstance(sizes, Architecture) and sizes.positions == "rotary"))
-        theirs = {} if none or names.other_head(head.kind, sizes) else names.HEADS.get(head.kind, {})
+        none = head.form == "nsp" and (foreign or (isinstance(sizes, Architecture) and sizes.positions == "rotary"))
+        theirs = {} if none or names.other_head(head, sizes) else names.HEADS.get(head.form, {})
         free = taken.isdisjoint(theirs.values())
         published[name] = theirs if free else {}
         taken.update(published[name].values())
@@ -268,20 +265,18 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
 def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, Any]:
     """Return the config.json fields that tell which heads there are."""
     published = _published(learner)
-    heads = {head.kind: head for name, head in _heads(learner) if published[name]}
+    heads = {head.form: head for name, head in _heads(learner) if published[name]}
     kind = "OsbertModel" if _other_heads(learner) else names.model_class(heads, learner.backbone.architecture)
     fields: dict[str, Any] = {"architectures": [kind]}
-    head = heads.get("classify") or heads.get("regress") or heads.get("tag")
-    if isinstance(head, SequenceHead | TagHead):
-        count = head.linear.out_features
+    if head := heads.get("sequence") or heads.get("tokens"):
+        count = len(head.get_parameter("linear.weight"))
         labels = labels or [f"LABEL_{place}" for place in range(count)]
         if len(labels) != count:
             raise ValueError(f"{len(labels)} label names for {count} outputs")
-        if isinstance(head, SequenceHead):
-            fields["problem_type"] = "regression" if head.kind == "regress" else "single_label_classification"
-        fields["classifier_dropout"] = head.dropout.share
-    if isinstance(choice := heads.get("choose"), ChoiceHead):
-        fields["classifier_dropout"] = choice.dropout.share
+        if head.form == "sequence":
+            fields["problem_type"] = names.PROBLEMS[head.values]
+    if dropout := getattr(head or heads.get("choice"), "dropout", None):
+        fields["classifier_dropout"] = dropout.share
     if labels:
         fields["id2label"] = {str(place): label for place, label in enumerate(labels)}
         fields["label2id"] = {label: place for place, label in enumerate(labels)}

@@ -11,7 +11,8 @@ from typing import Any
 from osbert.errors import Problems, nearest
 from osbert.interop.huggingface import families, own
 from osbert.models.architecture import Architecture
-from osbert.models.contract import Sizes
+from osbert.models.contract import Head, Sizes
+from osbert.models.forms import Form, Values
 
 PREFIXES = {"learned": "bert", "rotary": "roformer"}
 """Their model type, which is also the prefix of the backbone's tensors, by our kind of positions."""
@@ -91,7 +92,9 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
 }
 """Config fields that change the mathematics, with the only values that leave it as ours is."""
 
-HEADS: Mapping[str, Mapping[str, str]] = {
+_CLASSIFIER = {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"}
+
+HEADS: Mapping[Form, Mapping[str, str]] = {
     "mlm": {
         "dense.weight": "cls.predictions.transform.dense.weight",
         "dense.bias": "cls.predictions.transform.dense.bias",
@@ -100,13 +103,12 @@ HEADS: Mapping[str, Mapping[str, str]] = {
         "bias": "cls.predictions.bias",
     },
     "nsp": {"linear.weight": "cls.seq_relationship.weight", "linear.bias": "cls.seq_relationship.bias"},
-    "classify": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
-    "regress": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
-    "choose": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
+    "sequence": _CLASSIFIER,
+    "choice": _CLASSIFIER,
     "span": {"linear.weight": "qa_outputs.weight", "linear.bias": "qa_outputs.bias"},
-    "tag": {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"},
+    "tokens": _CLASSIFIER,
 }
-"""Our parameters of a head -> their tensors, by the head's kind."""
+"""Our parameters of a head -> their tensors, by the form of the head's outputs."""
 
 HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
 """How the names of tensors begin that belong to heads."""
@@ -212,23 +214,35 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     return architecture
 
 
-FIRST_TOKEN = {"nsp": "next sentences", "classify": "classes", "regress": "a number", "choose": "choices"}
-"""The heads that read a sequence's pooled state, with what they give."""
+PROBLEMS: Mapping[Values, str] = {
+    "classes": "single_label_classification",
+    "labels": "multi_label_classification",
+    "numbers": "regression",
+}
+"""What the outputs of a sequence are -> their problem_type."""
+
+FIRST_TOKEN: Mapping[Form, str] = {"nsp": "next sentences", "sequence": "classes", "choice": "choices"}
+"""The forms of heads that read a sequence's pooled state, with what they give."""
 
 
-def other_head(kind: str, architecture: Sizes) -> str:
-    """Return why a head of a kind is another one in their class for an Architecture; "" where it is the same.
+def other_head(head: Head, architecture: Sizes) -> str:
+    """Return why a head is another one in their class for an Architecture; "" where it is the same.
 
     Where a token sees only what is before it, their pooler still reads the first one, ours the last. RoFormer has no
     pooler: its classifiers have a dense layer of their own with the curve of the blocks, and there is no class at all
-    for next sentences, so nothing opens as one.
+    for next sentences, so nothing opens as one. Their heads are one layer, so that one with more is none of theirs.
     """
-    if kind not in FIRST_TOKEN or not isinstance(architecture, Architecture):
+    if not isinstance(architecture, Architecture):
         return ""
+    own = {name for name in head.state_dict() if not name.startswith(head.beside)}
+    if head.form in HEADS and own != HEADS[head.form].keys():
+        return f"a {type(head).__name__}"
+    if head.form not in FIRST_TOKEN:
+        return ""
+    given = "a number" if head.values == "numbers" else FIRST_TOKEN[head.form]
     if architecture.positions == "rotary":
-        return "" if kind == "nsp" else f"positions = rotary under a head for {FIRST_TOKEN[kind]}"
-    left = architecture.direction == "left_to_right"
-    return f"direction = left_to_right under a head for {FIRST_TOKEN[kind]}" if left else ""
+        return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
+    return f"direction = left_to_right under a head for {given}" if architecture.causal else ""
 
 
 def config(architecture: Sizes, heads: Mapping[str, Any] | None = None, *, closed: bool = False) -> dict[str, Any]:
@@ -285,29 +299,29 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     )
 
 
-def model_class(kinds: Container[str], architecture: Sizes) -> str:
-    """Return the name of their class that holds a backbone with heads of these kinds."""
+def model_class(forms: Container[str], architecture: Sizes) -> str:
+    """Return the name of their class that holds a backbone with heads of these forms."""
     if not isinstance(architecture, Architecture) or ours_alone(architecture):
         return "OsbertModel"
     if family := families.of_architecture(architecture):
-        return families.class_name(model_class(kinds, Architecture()), family)
-    if architecture.direction == "left_to_right" and "mlm" in kinds:
+        return families.class_name(model_class(forms, Architecture()), family)
+    if architecture.direction == "left_to_right" and "mlm" in forms:
         return {"rotary": "RoFormerForCausalLM", "learned": "BertLMHeadModel"}[architecture.positions]
-    if "tag" in kinds:
+    if "tokens" in forms:
         return {"rotary": "RoFormerForTokenClassification", "learned": "BertForTokenClassification"}[
             architecture.positions
         ]
-    if architecture.positions == "rotary" and "span" not in kinds:
-        return "RoFormerForMaskedLM" if "mlm" in kinds else "RoFormerModel"
-    if "classify" in kinds or "regress" in kinds:
+    if architecture.positions == "rotary" and "span" not in forms:
+        return "RoFormerForMaskedLM" if "mlm" in forms else "RoFormerModel"
+    if "sequence" in forms:
         return "BertForSequenceClassification"
-    if "choose" in kinds:
+    if "choice" in forms:
         return "BertForMultipleChoice"
-    if "span" in kinds:
+    if "span" in forms:
         return "RoFormerForQuestionAnswering" if architecture.positions == "rotary" else "BertForQuestionAnswering"
-    if "mlm" in kinds:
-        return "BertForPreTraining" if "nsp" in kinds else "BertForMaskedLM"
-    return "BertForNextSentencePrediction" if "nsp" in kinds else "BertModel"
+    if "mlm" in forms:
+        return "BertForPreTraining" if "nsp" in forms else "BertForMaskedLM"
+    return "BertForNextSentencePrediction" if "nsp" in forms else "BertModel"
 
 
 def _recurrent(layers: int) -> Iterator[str]:

@@ -43,7 +43,7 @@ PREFIX = re.compile(r"^.*?( : |failed:)(?!.*( : |failed:))(/\S+:\d+ .*\) (?=[A-Z
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class OnnxGraph:
     """A file in onnxruntime: `session`, its outputs' `names`, and what a head had `learnt` beside its scores.
 
     `sizes`: the graph's settings of READ; `tokenizer`: the fingerprint of the one that it reads with. {} and "" where
@@ -91,7 +91,7 @@ def write_onnx(
     replace_file(path, lambda aside: _write(model, aside, int8=int8, said={**said, "tokenizer": tokenizer}))
 
 
-def open_onnx(path: Path) -> Opened:
+def open_onnx(path: Path) -> OnnxGraph:
     """Open a file that `write_onnx` wrote, to run on as many threads as torch uses.
 
     Raises UserError when onnxruntime is missing or cannot open the file, as when it is damaged or of a newer version
@@ -126,7 +126,7 @@ def open_onnx(path: Path) -> Opened:
         learnt, sizes = dict(parse_json(said["osbert.learnt"])), dict(parse_json(said.get("osbert.sizes", "{}")))
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(f"{path} is damaged: what osbert wrote beside the graph cannot be read. {again}.") from error
-    return Opened(
+    return OnnxGraph(
         session=session,
         names=names,
         int8=said.get("osbert.precision") == "int8",

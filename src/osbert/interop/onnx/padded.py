@@ -7,25 +7,37 @@ knows. Left aside: dropout, recurrent layers, and heads on features, which ONNX 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from osbert.models.contract import Head, Learner
+from osbert.models.contract import Head, Learner, States
 from osbert.models.families.transformer import Transformer
-from osbert.models.heads.grouped import ChoiceHead, SpanHead
-from osbert.models.heads.predictions import SequenceHead
-from osbert.models.heads.tagging import TagHead
+from osbert.models.forms import Form
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.block import Block
 from osbert.models.transformer.positions import rotation
 from osbert.tasks import Task
-from osbert.tasks.kinds.contrastive import Contrastive
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 """Each (B, T) of int64: pieces, segments, and 1 for a token, 0 for padding behind it."""
 STATES, POOLER, SCORES = "last_hidden_state", "pooler_output", "logits"
 SPAN_SCORES = ("start_logits", "end_logits")
+
+
+SCORED: tuple[Form, ...] = ("sequence", "tokens", "span", "choice")
+"""The forms of heads whose scores have a name here."""
+
+
+class _Missing:
+    """A batch of which a head may read nothing: its form says which states it reads."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError(f"its head reads {name} of a batch, which padded rectangles do not have")
+
+
+_NO_BATCH: Any = _Missing()
 
 
 class PaddedGraph(nn.Module):
@@ -56,22 +68,23 @@ class PaddedGraph(nn.Module):
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the outputs, scores first."""
-        scores = () if self.head is None else SPAN_SCORES if isinstance(self.head, SpanHead) else (SCORES,)
+        scores = () if self.head is None else SPAN_SCORES if self.head.form == "span" else (SCORES,)
         return (*scores, STATES, *([POOLER] if self.pooler else []))
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs that `names` lists."""
         hidden = self._states(input_ids, token_type_ids, attention_mask)  # (B, T, D)
-        pooled = self.backbone.pooling(self.backbone.pooler(self._summaries(hidden, attention_mask)))  # (B, D)
+        summary = self._summaries(hidden, attention_mask)  # (B, D)
+        pooled = self.backbone.pooling(self.backbone.pooler(summary))  # (B, D)
         states = (hidden, pooled) if self.pooler else (hidden,)
-        if isinstance(self.head, SpanHead):
-            return (*self.head.linear(hidden).unbind(-1), *states)
-        if isinstance(self.head, TagHead):
-            return (self.head.linear(hidden), *states)
-        if isinstance(self.head, SequenceHead | ChoiceHead):
-            scores = self.head.linear(pooled)
-            return (scores if (self.center, self.scale) == (0, 1) else scores * self.scale + self.center, *states)
-        return states
+        if self.head is None:
+            return states
+        scores = self.head.outputs(States(hidden=hidden, summary=summary, pooled=pooled), _NO_BATCH)
+        if self.head.form == "span":
+            return (*scores.unbind(-1), *states)
+        if self.head.form == "tokens" or (self.center, self.scale) == (0, 1):
+            return (scores, *states)
+        return (scores * self.scale + self.center, *states)
 
     def shrink(self) -> None:
         """Keep the piece embeddings in bytes from now on, a quarter of their size."""
@@ -130,8 +143,8 @@ class ByteTable(nn.Module):
 
 
 def scored(task: Task | None) -> Task | None:
-    """Return the task whose scores are given, None where there are none: contrastive gives vectors, as an encoder."""
-    return None if isinstance(task, Contrastive) else task
+    """Return the task whose scores are given, None where there are none: one that gives vectors is an encoder."""
+    return None if task is None or task.form == "vectors" else task
 
 
 def objections(learner: Learner, head: str = "") -> Iterator[str]:
@@ -143,9 +156,10 @@ def objections(learner: Learner, head: str = "") -> Iterator[str]:
     found = learner.heads[head] if head else None
     if found is None:
         return
-    if isinstance(found, TagHead) and found.features is not None:
+    assert isinstance(found, Head)
+    if found.frozen is not None:
         yield "its head stands on features of a frozen encoder (--features)"
-    elif not isinstance(found, SpanHead | TagHead | SequenceHead | ChoiceHead):
+    elif found.form not in SCORED:
         yield f"its head is a {type(found).__name__}, whose scores have no common name"
 
 

@@ -19,7 +19,8 @@ class ContrastiveHead(Head):
     So the loss is no sum over records that could be parted: a step must be one pass (`Batch.whole`).
     """
 
-    kind = "contrastive"
+    form = "vectors"
+    pooling: Pooling
 
     def __init__(self, backbone: Backbone, *, target: str, pooling: Pooling, temperature: float) -> None:
         """Stand on `backbone`; the batch's targets `target` stand on the first sequence of each record.
@@ -28,7 +29,7 @@ class ContrastiveHead(Head):
         """
         super().__init__()
         self.target = target
-        self.pooling: Pooling = pooling
+        self.pooling = pooling
         self.temperature = temperature
         self.summaries = backbone.summaries
         self.dense = Linear(backbone.architecture.width, backbone.architecture.width)

@@ -15,7 +15,7 @@ from osbert.models.initialisation import initialise_scores
 class SpanHead(Head):
     """States of all tokens -> two scores a token, by a start and an end vector with a bias each (section 4.2)."""
 
-    kind = "span"
+    form = "span"
 
     def __init__(self, backbone: Backbone, *, target: str) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`: tokens with label 0 (start) or 1 (end)."""
@@ -46,7 +46,7 @@ class SpanHead(Head):
 class ChoiceHead(Head):
     """Pooled states of a record's choices -> a score each, by one vector and a bias (SWAG, section 4.4)."""
 
-    kind = "choose"
+    form = "choice"
     sparse = True
 
     def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,6 +13,7 @@ from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.cross_entropy import linear_cross_entropy
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
+from osbert.models.forms import Form
 from osbert.models.initialisation import initialise, initialise_scores
 from osbert.models.transformer.block import ACTIVATIONS
 
@@ -26,7 +25,7 @@ class MaskedLanguageHead(Head):
     Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
     """
 
-    kind = "mlm"
+    form = "mlm"
     sparse = True
 
     def __init__(self, backbone: Backbone, *, target: str = "mlm") -> None:
@@ -75,42 +74,55 @@ def begin_at_unigrams(head: Head, counts: NDArray[np.integer]) -> None:
 
 
 class SequenceHead(Head):
-    """Pooled states -> K scores a sequence by one linear layer, for next sentences, classes or a number."""
+    """Pooled states -> K scores a sequence by one linear layer, for next sentences or classes."""
 
+    form: Form = "sequence"
     sparse = True
 
     def __init__(
         self,
         backbone: Backbone,
         *,
-        kind: Literal["nsp", "sentence_order", "classify", "regress"],
         target: str,
         labels: int = 2,
         dropout: float = 0.0,
+        form: Form = "sequence",
     ) -> None:
-        """Stand on `backbone` with `labels` = K outputs (1 for "regress"); learn from the batch's targets `target`.
+        """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets `target`.
 
         `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
         fine-tuning (appendix A.3).
         """
         super().__init__()
-        if kind == "regress" and labels != 1:
-            raise ValueError(f"regression has one output, not {labels}")
-        self.kind = kind
+        self.form = form
         self.target = target
         self.dropout = Dropout(dropout)
         self.linear = Linear(backbone.architecture.width, labels)
         initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (B, K) of every sequence; for "regress" (B, 1) numbers."""
+        """Return the scores (B, K) of every sequence."""
         return self.linear(self.dropout(states.pooled))
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed cross-entropy in nats, or the summed squared error for "regress"."""
+        """Return the summed cross-entropy in nats."""
         target = batch.targets[self.target]
-        scores = self.outputs(states, batch)[target.index]  # (M, K)
-        return regression_loss(scores, target) if self.kind == "regress" else classification_loss(scores, target)
+        return classification_loss(self.outputs(states, batch)[target.index], target)
+
+
+class NumberHead(SequenceHead):
+    """Pooled states -> one number a sequence (B, 1) by a linear layer, by squared error."""
+
+    values = "numbers"
+
+    def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0) -> None:
+        """Stand on `backbone`; learn from the batch's targets `target`, real numbers."""
+        super().__init__(backbone, target=target, labels=1, dropout=dropout)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed squared error."""
+        target = batch.targets[self.target]
+        return regression_loss(self.outputs(states, batch)[target.index], target)
 
 
 def classification_loss(scores: Tensor, target: Target) -> Loss:

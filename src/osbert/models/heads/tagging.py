@@ -11,6 +11,7 @@ from osbert.models.adapting.layer_choice import Features, chosen_layers
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
+from osbert.models.forms import Form
 from osbert.models.heads.chain import Chain
 from osbert.models.heads.crf import ChainField
 from osbert.models.heads.predictions import classification_loss
@@ -23,8 +24,9 @@ class TagHead(Head):
     A CRF's targets are labels, plus K where a chain begins. Its loss is a mean over labels as well.
     """
 
-    kind = "tag"
+    form: Form = "tokens"
     sparse = True
+    beside = ("crf.",)
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class TagHead(Head):
         self.labels = labels
         self.features: FeatureLSTM | None = None
         if features != "none":
-            self.kind, self.sparse = "", False
+            self.form, self.sparse = "", False
             self.frozen = Frozen(backbone, chosen_layers(features, sizes.layers))
             self.features = FeatureLSTM(sizes, features)
         self.dropout = Dropout(sizes.dropout if features == "none" else 0.0)  # the LSTM has its own

@@ -16,7 +16,6 @@ from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import fingerprint, read_file, write_tensors
 from osbert.models.adapting.features import VECTORS
 from osbert.models.contract import Head, Learner
-from osbert.models.heads.contrastive import ContrastiveHead
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.model import Model, seeded
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
@@ -129,7 +128,7 @@ class Finetuning:
             write_model(Learner(backbone, {one.task.name: head}), folder, **one.task.published())
             sizes = backbone.architecture
             write_any_tokenizer(self.rows.tokenizer, folder, length=sizes.length, segments=sizes.segments)
-            if isinstance(head, ContrastiveHead):
+            if head.pooling:
                 length = min(one.task.length, sizes.length)
                 model = SentenceModel(pooling=head.pooling, normalize=True, length=length)
                 write_sentence_model(folder, model, width=sizes.width)

@@ -3,11 +3,15 @@
 /** The most rows in a request. */
 export const size = 32;
 
+/** Return the name of a field as the page shows it. */
+export function labelOf(name) {
+  return name[0].toUpperCase() + name.slice(1).replaceAll("_", " ");
+}
+
 /** Return the fields of a model: one for each text that it reads. */
 export function textFields(model) {
   const names = model.fields?.length ? model.fields : ["text"];
-  const label = (name) => name[0].toUpperCase() + name.slice(1).replaceAll("_", " ");
-  return names.map((name) => ({ name, label: label(name), lines: names.length > 1 ? 3 : 5 }));
+  return names.map((name) => ({ name, label: labelOf(name), lines: names.length > 1 ? 3 : 5 }));
 }
 
 /** Return the request for what a model says of rows. */

@@ -4,6 +4,7 @@ import { Client } from "./client.js";
 import { fill, element } from "./elements.js";
 import { fileView } from "./file_view.js";
 import { nearestView } from "./nearest_view.js";
+import { ownKind } from "./own_kind.js";
 import { textView } from "./text_view.js";
 
 const found = (id) => document.getElementById(id);
@@ -62,8 +63,9 @@ function use(model, kind) {
   show();
 }
 
-/** Return the module of a model's kind, which is called as the kind is. */
-async function kindOf({ kind }) {
+/** Return the module of a model's kind, which is called as the kind is; for a call of its own, what it declares. */
+async function kindOf({ kind, call }) {
+  if (call) return ownKind(call);
   if (!/^[a-z_]+$/.test(kind)) throw new Error(`There is no kind of model called ${kind}.`);
   return import(`./kinds/${kind}.js`);
 }

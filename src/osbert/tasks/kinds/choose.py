@@ -22,6 +22,7 @@ from osbert.tasks.calibration.tempered import Tempered
 from osbert.tasks.choices import Choices, Chosen, Counting, names
 from osbert.tasks.choices.columns import HEADINGS, Columns, choose, record_of, texts_of
 from osbert.tasks.choices.labels import Said, counting_of
+from osbert.tasks.edges import Edge
 from osbert.tasks.tables.cut import CutTask
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class Choose(Tempered, CutTask):
     1 as the file has it; a letter; or the choice itself.
     """
 
+    form = "choice"
+    edge = Edge(kind="choose", call="predict")
+    published_outputs = 1
+    reads_rows = True
     together: ClassVar[bool] = True
     sample: ClassVar[str] = '"a context" "one way to go on" "another"'
     too_long: ClassVar[str] = (
@@ -66,6 +71,12 @@ class Choose(Tempered, CutTask):
                 "long = window is for one text: choices are compared as one sequence each. Give truncate, head+tail or "
                 "error"
             )
+
+    @property
+    def request_fields(self) -> tuple[str, ...]:
+        """Return the columns of a row."""
+        prefix = (self.prefix,) if self.prefix else ()
+        return (*self.context, *prefix, *self.choices) if self.context and self.choices else ("context", "choices")
 
     @property
     def criterion(self) -> str:
@@ -139,6 +150,17 @@ class Choose(Tempered, CutTask):
             raise UserError(f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).")
         return Choices(number=0, texts=tuple(texts), names=names(len(texts) - 1, self._counting))
 
+    def row(self, values: Mapping[str, Any], *, where: str) -> Choices:
+        """Return the record of a row by its columns, or of {context, choices: [...]}."""
+        context, offered = values.get("context"), values.get("choices")
+        if isinstance(context, str) and isinstance(offered, list) and len(values) == 2:
+            return self.asked((context, *offered))
+        cells = {name: value if isinstance(value, str) else "" for name, value in values.items()}
+        columns = Columns(context=self.context, choices=self.choices, prefix=self.prefix)
+        if not (columns.context and columns.choices):
+            columns = replace(choose(tuple(values), asked=columns, path=where, labelled=False), label="")
+        return self.record(Row(line=0, values=cells, source=dict(values)), columns)
+
     # The model.
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
@@ -189,6 +211,11 @@ class Choose(Tempered, CutTask):
             return dict.fromkeys(headings, "")
         share = f"{prediction.probabilities[prediction.value]:.6f}"
         return dict(zip(headings, (prediction.value, prediction.choice, share, prediction.truncated)))
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return the number of the choice, from 0, and the probabilities of all in their order."""
+        shares = prediction.probabilities
+        return {"choice": list(shares).index(prediction.value), "probabilities": list(shares.values())}
 
     @property
     def _counting(self) -> Counting:

@@ -17,6 +17,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration.tempered import Tempered
+from osbert.tasks.edges import Edge
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.texts import TextTask
 from osbert.terminal import one_line
@@ -33,6 +34,8 @@ SHOWN = 12
 class Classify(Tempered, TextTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
+    edge = Edge(kind="classify", call="predict")
+    published_outputs = 0
     spellings: ClassVar[Mapping[str, str]] = {}
     """What a data set writes in its files -> the label's name."""
     positive: ClassVar[str] = ""
@@ -132,7 +135,7 @@ class Classify(Tempered, TextTask):
         from osbert.models.heads.predictions import SequenceHead
 
         share = backbone.architecture.dropout
-        return SequenceHead(backbone, kind="classify", target=self.name, labels=len(self.labels), dropout=share)
+        return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share)
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
@@ -180,6 +183,15 @@ class Classify(Tempered, TextTask):
             shares = [f"{prediction.probabilities[label]:.6f}" for label in self.labels]
             said = [prediction.value, *shares, prediction.truncated]
         return dict(zip(("prediction", *(f"probability of {label}" for label in self.labels), "truncated"), said))
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return the label and the probabilities of all."""
+        return {"label": prediction.value, "probabilities": dict(prediction.probabilities)}
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
+        """Return the task for others' classifier."""
+        return cls(labels=tuple(labels), temperature=1.0), ()
 
     def published(self) -> dict[str, Any]:
         """Return the labels' names, and what the scores are multiplied by for others."""

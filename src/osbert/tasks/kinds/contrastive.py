@@ -19,6 +19,7 @@ from osbert.models.pooling import Pooling
 from osbert.reading.columns import Columns
 from osbert.reading.table import Row, Table
 from osbert.tasks import Prediction, Record
+from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.sets.stsb import Stsb
 from osbert.tasks.tables.texts import TextTask
@@ -47,6 +48,8 @@ class Contrastive(TextTask):
     pass, whatever micro_tokens says, and `batch` is part of the task. Labels are not read: every row counts as alike.
     """
 
+    form = "vectors"
+    edge = Edge(kind="encoder")
     numbers: ClassVar[bool] = True
     together: ClassVar[bool] = True
     whole: ClassVar[bool] = True
@@ -70,6 +73,11 @@ class Contrastive(TextTask):
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
         if self.long == "window":
             raise ValueError("long = window would give a text many vectors: take truncate, head+tail or error")
+
+    @property
+    def request_fields(self) -> tuple[str, ...]:
+        """Return that a vector is made of one text."""
+        return ("text",)
 
     @property
     def criterion(self) -> str:

@@ -15,6 +15,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record
+from osbert.tasks.edges import Edge
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ class Regress(TextTask):
     alike; predictions and metrics are in the user's own unit.
     """
 
+    values = "numbers"
+    edge = Edge(kind="regress", call="predict")
+    published_outputs = 1
     numbers: ClassVar[bool] = True
 
     center: float = 0.0
@@ -74,10 +78,10 @@ class Regress(TextTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to one number."""
-        from osbert.models.heads.predictions import SequenceHead
+        from osbert.models.heads.predictions import NumberHead
 
         share = backbone.architecture.dropout
-        return SequenceHead(backbone, kind="regress", target=self.name, labels=1, dropout=share)
+        return NumberHead(backbone, target=self.name, dropout=share)
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
@@ -100,6 +104,10 @@ class Regress(TextTask):
             "mse": (error := float(np.mean((said - true) ** 2))),
             "r2": 1 - error / float(true.var()) if np.ptp(true) else 0.0,
         }
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return the number."""
+        return {"value": prediction.value}
 
     def published(self) -> dict[str, Any]:
         """Return the unit of the numbers."""

@@ -18,6 +18,7 @@ from osbert.reading.held_out import hold_out
 from osbert.reading.splits import find_named
 from osbert.reading.table import Row, Table
 from osbert.tasks import Inputs, Prediction, Record
+from osbert.tasks.edges import Edge
 from osbert.tasks.spans import Answer, Question
 from osbert.tasks.spans.columns import Columns, choose, question_of
 from osbert.tasks.spans.decoding import Decoder
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
     from osbert.tasks.calibration import Calibration
 
+SHOWN = ("text", "start", "end", "probability")
+"""The fields of a candidate that a client gets."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Span(TableTask):
@@ -40,7 +44,9 @@ class Span(TableTask):
     when a step needs them.
     """
 
-    per_token: ClassVar[bool] = True
+    form = "span"
+    edge = Edge(kind="span", call="answer")
+    published_outputs = 2
     lazy: ClassVar[bool] = True
     wanted: ClassVar[str] = "answer that stands in the paragraph"
     sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
@@ -76,6 +82,11 @@ class Span(TableTask):
         for name in ("stride", "question_length", "answer_length", "candidates"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def request_fields(self) -> tuple[str, ...]:
+        """Return the names of a question's two texts."""
+        return ("question", "paragraph")
 
     @property
     def criterion(self) -> str:
@@ -261,6 +272,12 @@ class Span(TableTask):
             return dict.fromkeys(names, "")
         one = prediction.chosen
         return dict(zip(names, (prediction.value, f"{one.probability:.6f}", one.start, one.end, prediction.truncated)))
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return the answer, None where the model sees none, and all candidates, the likeliest first."""
+        assert isinstance(prediction, Answer)
+        listed = [{name: getattr(one, name) for name in SHOWN} for one in (prediction.chosen, *prediction.candidates)]
+        return {"answer": listed[0] if prediction.chosen.start >= 0 else None, "n_best": listed[1:]}
 
     def _cutter(self, packer: Packer) -> Cutter:
         return Cutter(packer=packer, question=self.question_length, stride=self.stride)

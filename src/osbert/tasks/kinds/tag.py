@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,10 @@ from osbert.errors import Problems, UserError, nearest
 from osbert.models.adapting.layer_choice import Features
 from osbert.reading.held_out import hold_out_known
 from osbert.reading.tagged.files import Tagged, TagReading, read_tagged, tagged_files
-from osbert.reading.tagged.schemes import Scheme, Span, follows, label_names, read_tags, write_tags
+from osbert.reading.tagged.schemes import OUTSIDE, Scheme, Span, follows, label_names, parse, read_tags, write_tags
 from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Task
+from osbert.tasks.edges import Edge
 from osbert.tasks.passages import Entities, Passage, cut_words, numbered, passages
 from osbert.tasks.passages.inputs import plain_inputs
 from osbert.text.split import Split, ranges
@@ -40,7 +41,9 @@ class Tag(Task):
     A text longer than the model reads is read in overlapping windows; nothing is cut off.
     """
 
-    per_token: ClassVar[bool] = True
+    form = "tokens"
+    edge = Edge(kind="tag", call="tag")
+    published_outputs = 0
 
     types: tuple[str, ...] = ()
     """The types of entities, learnt from the training rows when left open."""
@@ -264,6 +267,26 @@ class Tag(Task):
         """Return the entities as JSON."""
         found = json.dumps(list(prediction.found), ensure_ascii=False) if isinstance(prediction, Entities) else ""
         return {"prediction": found}
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return the entities."""
+        return {"entities": list(prediction.found) if isinstance(prediction, Entities) else []}
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
+        """Return the task whose labels are these in another order, of the scheme that spells them."""
+        schemes: tuple[Scheme, ...] = ("bio", "bioes", "words")
+        for scheme in schemes:
+            try:
+                parts = [label if scheme == "words" else parse(label)[1] for label in labels if label != OUTSIDE]
+            except ValueError:
+                continue
+            types = tuple(dict.fromkeys(parts))
+            names = label_names(types, scheme)
+            if sorted(names) == sorted(labels):
+                order = tuple(labels.index(name) for name in names)
+                return cls(types=types, scheme=scheme), () if order == tuple(range(len(order))) else order
+        raise ValueError(f"no scheme of tags has the labels {', '.join(labels[:6])} (is there an {OUTSIDE}?)")
 
     def published(self) -> dict[str, Any]:
         """Return the labels' names."""

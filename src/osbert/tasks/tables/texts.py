@@ -54,6 +54,11 @@ class TextTask(CutTask):
         return '"a text of yours" "and the second of the pair"' if self.pair else super().sample
 
     @property
+    def request_fields(self) -> tuple[str, ...]:
+        """Return the names of one text, or of the two of a pair."""
+        return ("text", "other") if self.pair else ("text",)
+
+    @property
     def named(self) -> tuple[str, ...]:
         """Return the columns that the user named."""
         return (self.text, self.pair, self.label)

@@ -1,0 +1,20 @@
+"""The forms that a head's outputs can have: what others' classes, ONNX files and decoding go by."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Form = Literal["", "sequence", "tokens", "span", "choice", "vectors", "mlm", "nsp", "order"]
+"""What a head's outputs are, for B sequences of N tokens:
+
+- sequence: scores (B, K) from the pooled states;
+- tokens: scores (N, K) from the tokens' states;
+- span: scores (N, 2) of being an answer's first and last token, from the tokens' states;
+- choice: one score (B, 1) for each choice of a record, from the pooled states;
+- vectors: vectors (B, D) of texts, without scores;
+- mlm, nsp, order: those of pretraining, over pieces, next sentences and the order of sentences;
+- "": none of these. Such a head is kept, but it has no class of others' and no ONNX file.
+"""
+
+Values = Literal["classes", "labels", "numbers"]
+"""What the K outputs are: scores of classes, of which one is right; of labels, each right or not; or numbers."""

@@ -1,0 +1,1 @@
+"""The calls behind /v1/, one file each: its request, its answer, and its work between them."""

@@ -1,0 +1,95 @@
+"""The contract of a call: a request becomes items to read, and what the model says of them becomes the answer.
+
+What is predicted is what the engine says of the same records; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from osbert.data.example import Example
+from osbert.errors import UserError
+from osbert.server.models import ServerModel
+from osbert.server.schemas import Refusal, Reply, Request
+from osbert.tasks import Record
+
+Values = Mapping[str, Any]
+"""A request's fields."""
+
+
+class Item(NamedTuple):
+    """One thing to read: a Record or an Example as `value`, and the sequences that it is read in."""
+
+    value: Any
+    examples: tuple[Example, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Return its tokens."""
+        return sum(map(len, self.examples))
+
+
+class Call:
+    """A path behind /v1/. `what`: what it does, in words, to follow "cannot"."""
+
+    what: str
+    request: type[Request]
+    reply: type[Reply]
+
+    def items(self, model: ServerModel, values: Values) -> list[Item]:
+        """Return what is to be read; raises Refusal, 422, when it cannot be, naming the field."""
+        raise NotImplementedError
+
+    def option(self, values: Values) -> Hashable:
+        """Return what must be alike in requests that are read in one pass."""
+        return None
+
+    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+        """Return what the model says of each item."""
+        return model.engine.predict_encoded(items)
+
+    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return what the model `said` of the items as the answer's fields."""
+        raise NotImplementedError
+
+    def answer(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the answer, "model" aside, with the pieces of each item's sequences if the request wants them."""
+        made = self.fields(model, values, items, said)
+        if values.get("pieces"):
+            tokens = model.engine.tokenizer.tokens
+            made["pieces"] = [[tokens(one.ids) for one in item.examples] for item in items]
+        return made
+
+
+def item_of(model: ServerModel, texts: Sequence[str], field: str, *, empty: bool = False) -> Item:
+    """Return texts that are read together as an item; raises Refusal when they do not suit the model.
+
+    `empty`: whether it may hold nothing.
+    """
+    try:
+        record = model.engine.fine_tuned.asked(texts)
+    except UserError as error:
+        raise Refusal(422, str(error), field=field) from error
+    return laid_out(model, record, field, empty=empty)
+
+
+def laid_out(model: ServerModel, record: Record, field: str, *, empty: bool = False) -> Item:
+    """Return a record with its sequences; raises Refusal when they do not fit, or hold nothing unless `empty`."""
+    item = Item(record, tuple(model.engine.fine_tuned.encode(record, model.engine.packer)))
+    return item if empty else require_fit(item, field, length=model.length)
+
+
+def require_fit(item: Item, field: str, *, length: int) -> Item:
+    """Return an item; raises Refusal when a sequence has more than `length` tokens, or there is nothing to read."""
+    if cut := sum(example.truncated + max(0, len(example) - length) for example in item.examples):
+        raise Refusal(422, f"{cut:,} pieces more than fit: the model reads {length} tokens.", field=field)
+    if all(example.special.all() for example in item.examples):
+        raise Refusal(422, "There is nothing in it to read.", field=field)
+    return item
+
+
+def windows(model: ServerModel, item: Item) -> dict[str, int]:
+    """Return how many windows a long text was read in, if several: the sequences of choices are no windows."""
+    several = len(item.examples) > 1 and model.engine.fine_tuned.form != "choice"
+    return {"windows": len(item.examples)} if several else {}

@@ -1,0 +1,65 @@
+"""POST /v1/embed: vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.models.pooling import Pooling
+from osbert.server.calls.contract import Call, Item, Values, require_fit
+from osbert.server.models import ServerModel
+from osbert.server.schemas import Reply, Request, Texts
+
+
+class EmbedRequest(Request, title="Embed"):
+    """Texts to embed."""
+
+    texts: Texts
+    pooling: Pooling | None = Field(
+        default=None, description="The model's own if it was trained for sentence vectors, else mean, when left out."
+    )
+    normalise: bool | None = Field(
+        default=None, description="Scale every vector to length 1; where the model was trained for that when left out."
+    )
+
+
+class EmbedAnswer(Reply, title="Vectors"):
+    """What /v1/embed answers."""
+
+    __qualname__ = "Vectors"
+
+    vectors: list[list[float]]
+
+
+class EmbedCall(Call):
+    """A vector for each text."""
+
+    what = "embed (/v1/embed)"
+    request = EmbedRequest
+    reply = EmbedAnswer
+
+    def items(self, model: ServerModel, values: Values) -> list[Item]:
+        """Return a sequence for each text."""
+        embedder = model.embedder(self.option(values))
+        made = [embedder.sequences((text,), 0) for text in values["texts"]]
+        items = [Item(examples, tuple(examples)) for examples in made]
+        for place, item in enumerate(items):
+            require_fit(item, f"texts[{place}]", length=embedder.settings.length)
+        return items
+
+    def option(self, values: Values) -> EmbeddingOptions:
+        """Return the options of the vectors."""
+        return EmbeddingOptions(pooling=values["pooling"], normalize=values["normalise"])
+
+    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+        """Return the vectors (n, D)."""
+        found: Sequence[Any] = model.embedder(option).vectors([item.value for item in items])
+        return found
+
+    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the vectors."""
+        return {"vectors": np.stack(said).tolist()}

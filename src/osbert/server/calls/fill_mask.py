@@ -1,0 +1,69 @@
+"""POST /v1/fill-mask: the pieces that may stand where [MASK] is."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from osbert.server.calls.contract import Call, Item, Values, require_fit
+from osbert.server.models import ServerModel
+from osbert.server.schemas import Refusal, Reply, Request, Texts
+
+
+class FillRequest(Request, title="FillMask"):
+    """Texts with [MASK] in them."""
+
+    texts: Texts
+    top: int = Field(default=5, ge=1, le=100, description="How many pieces are told for each mask.")
+
+
+class Fill(BaseModel):
+    """A piece that may stand in a mask's place."""
+
+    piece: str
+    probability: float
+
+
+class FillAnswer(Reply, title="Fills"):
+    """What /v1/fill-mask answers: of each text, of each mask in it, the likeliest pieces."""
+
+    __qualname__ = "Fills"
+
+    fills: list[list[list[Fill]]]
+
+
+class FillCall(Call):
+    """The likeliest pieces for each [MASK] of each text."""
+
+    what = "fill masks (/v1/fill-mask)"
+    request = FillRequest
+    reply = FillAnswer
+
+    def items(self, model: ServerModel, values: Values) -> list[Item]:
+        """Return a sequence for each text; each must have a mask."""
+        from osbert.inference.fill import MASK, masked
+
+        items = []
+        for place, text in enumerate(values["texts"]):
+            if MASK not in text:
+                raise Refusal(422, f"There is no {MASK} in the text.", field=f"texts[{place}]")
+            example = masked(model.engine, text)
+            items.append(require_fit(Item(example, (example,)), f"texts[{place}]", length=model.length))
+        return items
+
+    def option(self, values: Values) -> Hashable:
+        """Return how many pieces each mask gets."""
+        return values["top"]
+
+    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+        """Return the pieces for each mask."""
+        from osbert.inference.fill import fill
+
+        assert model.masks is not None
+        return fill(model.engine, model.masks, [item.value for item in items], top=option)
+
+    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the pieces of each mask of each text."""
+        return {"fills": [[[one._asdict() for one in mask] for mask in masks] for masks in said]}

@@ -1,0 +1,44 @@
+"""The table of calls: osbert's own by their path behind /v1/, and those that the kinds of the served models declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from osbert.errors import UserError
+from osbert.server.calls.answer import AnswerCall
+from osbert.server.calls.contract import Call
+from osbert.server.calls.embed import EmbedCall
+from osbert.server.calls.fill_mask import FillCall
+from osbert.server.calls.own import OwnCall
+from osbert.server.calls.predict import PredictCall
+from osbert.server.calls.tag import TagCall
+from osbert.tasks.edges import Edge
+
+CALLS: Mapping[str, Call] = {
+    "predict": PredictCall(),
+    "embed": EmbedCall(),
+    "fill-mask": FillCall(),
+    "answer": AnswerCall(),
+    "tag": TagCall(),
+}
+"""osbert's own calls."""
+
+
+def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
+    """Return osbert's calls and those of `edges`. Raises UserError if two kinds declare different calls of one name."""
+    calls = dict(CALLS)
+    for edge in edges:
+        before = calls.get(edge.call)
+        if edge.is_own and isinstance(before, OwnCall) and before.edge == edge:
+            continue
+        if edge.is_own and before:
+            raise UserError(f"The kind {edge.kind} declares the call /v1/{edge.call}, which is another one's.")
+        if edge.is_own:
+            calls[edge.call] = OwnCall(edge)
+        elif edge.call and not before:
+            known = ", ".join(CALLS)
+            raise UserError(
+                f"The kind {edge.kind} is served by the call {edge.call}, which there is not: there are {known}. "
+                "Declare the fields of its request and answer."
+            )
+    return calls

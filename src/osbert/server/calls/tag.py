@@ -1,0 +1,56 @@
+"""POST /v1/tag: the entities of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from osbert.server.calls.contract import Call, Item, Values, item_of
+from osbert.server.models import ServerModel
+from osbert.server.schemas import Reply, Request, Texts
+
+
+class TagRequest(Request, title="Tag"):
+    """Texts in which entities are looked for."""
+
+    texts: Texts
+
+
+class Entity(BaseModel):
+    """An entity: text[start:end], in characters."""
+
+    type: str
+    start: int
+    end: int
+    text: str
+    probability: float | None = None
+
+
+class TagAnswer(Reply, title="Entities"):
+    """What /v1/tag answers: the entities of each text."""
+
+    __qualname__ = "Entities"
+
+    entities: list[list[Entity]]
+    windows: list[int] | None = None
+
+
+class TagCall(Call):
+    """The entities of each text."""
+
+    what = "tag (/v1/tag)"
+    request = TagRequest
+    reply = TagAnswer
+
+    def items(self, model: ServerModel, values: Values) -> list[Item]:
+        """Return a passage for each text."""
+        return [item_of(model, (text,), f"texts[{place}]", empty=True) for place, text in enumerate(values["texts"])]
+
+    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+        """Return the entities of each text."""
+        reply = model.engine.fine_tuned.reply
+        counts = [len(item.examples) for item in items]
+        several = {"windows": counts} if max(counts) > 1 else {}
+        return {"entities": [reply(prediction)["entities"] for prediction in said], **several}

@@ -1,0 +1,32 @@
+// A kind of task with a call of its own: the page shows the fields that it declares for its request and its answer.
+
+import { bars, likeliest } from "./bars.js";
+import { element } from "./elements.js";
+import { labelOf } from "./fields.js";
+
+/** Return what a module of kinds/ exports, for a call {call, action, request, answer} as /v1/models lists it. */
+export function ownKind({ call, action, request: asked, answer: given }) {
+  const [first, ...others] = given;
+  return {
+    action,
+    size: 1,
+    fields: () =>
+      asked.map(({ name, type, about }) => ({ name, label: labelOf(name), lines: 3, hint: about, several: type === "texts" })),
+    request: ([row]) => ({ path: `v1/${call}`, body: Object.fromEntries(asked.map(({ name }) => [name, row[name]])) }),
+    answers: (reply) => [reply],
+    said: (reply) => written(reply[first.name]),
+    show: (reply) => others.filter(({ name }) => reply[name] !== undefined).map((field) => shown(field, reply[field.name])),
+    cells: (reply) => Object.fromEntries(given.map(({ name }) => [name, written(reply[name])])),
+  };
+}
+
+function written(value) {
+  if (typeof value === "number") return value.toLocaleString("en", { maximumSignificantDigits: 5, useGrouping: false });
+  return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value ?? "");
+}
+
+function shown({ name, type }, value) {
+  if (type === "probabilities") return bars(likeliest(value), { caption: labelOf(name) });
+  const text = Array.isArray(value) ? value.map(written).join(", ") : written(value);
+  return element("p", { class: "text", dir: "auto" }, `${labelOf(name)}: ${text}`);
+}

@@ -1,0 +1,107 @@
+"""The edges of a kind of task, as data: the form of its outputs, and how it is served over HTTP and shown.
+
+interop/ chooses others' classes and ONNX outputs by the form; server/ and its page read the fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from osbert.models.forms import Form, Values
+
+if TYPE_CHECKING:
+    from osbert.tasks.contract import Prediction, Record
+
+FieldType = Literal["text", "texts", "flag", "integer", "number", "numbers", "probabilities"]
+"""text: a string; texts: a list of strings; flag: true or false; numbers: a list; probabilities: numbers by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A field of a request or an answer; `about` describes it in /openapi.json and on the page."""
+
+    name: str
+    type: FieldType = "text"
+    about: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """How a kind is served.
+
+    `kind`: what /v1/models calls its models, and the module of server/page/kinds/ that shows them. `call`: the path
+    behind /v1/ that answers for it, "" if its models only embed texts.
+
+    A kind with a call of its own declares the call's fields. `request`: of the types text and texts, in the order in
+    which `Task.asked` reads them. `answer`: attributes of its Prediction, unless `Task.reply` makes them. `about`: one
+    sentence for /openapi.json. `action`: what the button of the page says; the page shows the fields of the answer.
+    """
+
+    kind: str
+    call: str = ""
+    about: str = ""
+    action: str = "Predict"
+    request: tuple[Field, ...] = ()
+    answer: tuple[Field, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a path that is none, and a call that is declared in part."""
+        if not re.fullmatch(r"[a-z0-9-]*", self.call):
+            raise ValueError(f"call must be lower-case letters, digits and hyphens, not {self.call!r}")
+        if bool(self.request) != bool(self.answer) or (self.request and not self.call):
+            raise ValueError(f"the kind {self.kind} must declare call, request and answer, or only a call of osbert's")
+        if others := [field.name for field in self.request if field.type not in ("text", "texts")]:
+            raise ValueError(f"a request holds texts: {others[0]} must be of the type text or texts")
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether the kind declares a call of its own."""
+        return bool(self.request)
+
+
+class Edges:
+    """What a kind of task declares for others: files in their forms, ONNX, the server and its page."""
+
+    form: ClassVar[Form] = "sequence"
+    """The form of its head's outputs."""
+    values: ClassVar[Values] = "classes"
+    """What its head's outputs are, of the form sequence."""
+    edge: ClassVar[Edge | None] = None
+    """How it is served; None for a kind that cannot be served."""
+    published_outputs: ClassVar[int | None] = None
+    """How many outputs others' models of its form and values have, of which it can be the task: 0 for any number, with
+    labels (`of_labels`); None where it cannot be."""
+    reads_rows: ClassVar[bool] = False
+    """Whether a request may give it rows by column, which `row` reads."""
+
+    @property
+    def per_token(self) -> bool:
+        """Return whether the head's outputs are per token (N, K) instead of per sequence (B, K)."""
+        return self.form in ("tokens", "span")
+
+    @property
+    def request_fields(self) -> tuple[str, ...]:
+        """Return the names of the texts that a request gives, in the order that `Task.asked` reads them."""
+        return tuple(field.name for field in self.edge.request) if self.edge and self.edge.is_own else ("text",)
+
+    def row(self, values: Mapping[str, Any], *, where: str) -> Record:
+        """Return the record of a row of a request, by column, if the task `reads_rows`; `where` is for messages.
+
+        Raises UserError or ValueError when a column is missing.
+        """
+        raise NotImplementedError
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return a prediction as the fields of an answer over HTTP: by default the attributes that `edge` names."""
+        return {field.name: getattr(prediction, field.name) for field in (self.edge.answer if self.edge else ())}
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
+        """Return the task for others' model whose outputs have these names, and their order, () for as they are.
+
+        Raises ValueError, saying why, when the kind has no such task.
+        """
+        raise NotImplementedError
