@@ -89,6 +89,8 @@ def test_a_server_names_a_model_as_the_hub_does(hub: Hub, tmp_path: Path) -> Non
     run = str(tmp_path / "run")
     assert served(run) == run
     assert served(f"mine={run}") == f"mine={run}"
+    (tmp_path / "here" / "a=b").mkdir()
+    assert (served("a=b"), served("mine=a=b")) == ("a=b", "mine=a=b")
     name, _, path = served(NAME).partition("=")
     assert (name, Path(path).name) == ("tiny", commit_of(NAME))
     assert served(f"{NAME}@main") == f"{name}={path}"

@@ -43,7 +43,7 @@ ModelFolder = Annotated[Path, Parameter(converter=_converted)]
 
 def served(model: str) -> str:
     """Return a model to serve as PATH or NAME=PATH, given as either, or by its name on the hub in place of the path."""
-    name, equals, path = ("", "", model) if Path(model).is_dir() else model.rpartition("=")
+    name, equals, path = ("", "", model) if Path(model).is_dir() or "=" not in model else model.partition("=")
     if not is_name(path) or (folder := located(path)) == Path(path):
         return model
     return f"{name if equals else path.partition('@')[0].rpartition('/')[2]}={folder}"
