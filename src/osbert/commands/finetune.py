@@ -102,7 +102,7 @@ def finetune_glue(
     def tuned(one: str, data: Path, out: Path) -> None:
         finetune(one, *settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
 
-    Glue(check=checked, tune=tuned).run(data, out)
+    Glue(check=checked, tune=tuned, watch=say).run(data, out)
 
 
 def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
@@ -115,6 +115,14 @@ def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
         print(f"train: {one_line(passed_over)}", flush=True)
 
 
+def say(event: object) -> None:
+    """Print what a study reports, but for the ends of its trials, which each trial has printed."""
+    from osbert.runs.study.runner import TrialEnd
+
+    if not isinstance(event, TrialEnd):
+        print(event, flush=True)
+
+
 def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:
     """Fine-tune to the end, once or as often as a comparison wants; return the best epoch, the folder's model."""
     from osbert.runs.finetune import train as finetune_train
@@ -123,7 +131,7 @@ def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epo
 
     plan = fill_defaults(plan, steps_per_epoch(plan.task, records["train"]), out)
     if plan.comparison.wanted:
-        return compare(plan, records, out)
+        return compare(plan, records, out, watch=say)
     model = finetune_train.start(plan)
     finetune_train.tell_model(plan, model)
     best = finetune_train.train(plan, finetune_train.lay_out(plan, records, model), model, out)

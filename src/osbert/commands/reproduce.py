@@ -251,9 +251,9 @@ class Plan:
 
         As --seeds of `osbert finetune` has it.
         """
-        from osbert.evaluation.compare import RESTART
         from osbert.runs.reproduce.jobs import Job
         from osbert.runs.reproduce.runs import Run
+        from osbert.runs.study.runner import RESTART
 
         encoder, run = row.encoder or row.name, Run(row=row.name, column=dataset.column, seed=seed, out=self.out)
         out = run.replacement if again else run.folder

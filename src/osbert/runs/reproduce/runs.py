@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from osbert.evaluation.compare import RESTART
 from osbert.runs.reproduce.encoders import run_folder
+from osbert.runs.study.runner import RESTART
 from osbert.training.run_folder import RunFolder
 
 MARK = "!"

@@ -1,7 +1,7 @@
 """Several runs of one fine-tuning, compared: each a run folder of its own in trials/, finished ones not run again.
 
-A run that has collapsed to one answer is kept, named, and run once more with another seed. Settings are chosen by their
-mean over the seeds, and of the chosen settings the best run becomes the folder's model.
+Settings are chosen by their mean over the seeds, and of the chosen settings the best run becomes the folder's model. A
+run that has collapsed to one answer is chosen only where all have.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import math
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.evaluation.compare import RESTART, sortable, summaries
+from osbert.evaluation.compare import sortable, summaries
 from osbert.files import replace_file, sync
 from osbert.models.adapting.features import VECTORS
-from osbert.runs.finetune import train as finetune_train
+from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import Plan
 from osbert.runs.finetune.rows import Rows
-from osbert.runs.finetune.run import Epoch, tidy
-from osbert.runs.study.report import trials_report
-from osbert.runs.study.search import Candidate, Candidates, Comparison, Tried, candidates
+from osbert.runs.finetune.run import Epoch
+from osbert.runs.study import finetuning
+from osbert.runs.study.report import remark, trials_report
+from osbert.runs.study.runner import RESTART, Study, StudyTrial, TrialResult
+from osbert.runs.study.search import Candidates, Comparison, SettingsScore, TrialSettings, candidates
 from osbert.tasks import Record
 from osbert.terminal import one_line
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
@@ -33,164 +34,103 @@ TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""
 CONFIG = "config.json"
 """The file without which a folder holds no model."""
-OWN = (FACTS, RECIPE, "report.html", finetune_train.REMARKS)
+OWN = (FACTS, RECIPE, "report.html", finetuning.REMARKS)
 """Files that the folder of a comparison has of its own; the others are the best run's."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One run of a comparison: its settings and its seed, and the name of the collapsed run that it stands in for."""
+def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path, *, watch: Watch = ignore) -> Epoch:
+    """Run a comparison to its end, write the folder of the best run and the report, and return its best epoch.
 
-    candidate: Candidate
-    seed: int
-    replaces: str = ""
-
-    @property
-    def name(self) -> str:
-        """Return the name of its folder."""
-        return "-".join(filter(None, (self.candidate.name, f"seed-{self.seed}")))
-
-    def describe(self) -> str:
-        """Return its settings and its seed in words."""
-        return ", ".join(filter(None, (self.candidate.describe(), f"seed {self.seed}")))
-
-    def plan(self, plan: Plan) -> Plan:
-        """Return the settings of this one run."""
-        values: dict[str, dict[str, float]] = {"training": {"seed": self.seed}, "optimizer": {}}
-        for key, value in self.candidate.settings.items():
-            table, _, leaf = key.partition(".")
-            values[table][leaf] = value
-        return dataclasses.replace(
-            plan,
-            training=dataclasses.replace(plan.training, **values["training"]),
-            optimizer=dataclasses.replace(plan.optimizer, **values["optimizer"]),
-            comparison=Comparison(),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """How a trial ended.
-
-    `best`: its best epoch, None where its losses became infinite. `replaced`: another stands in for it.
+    Raises UserError when every run has failed, and notes it: the folder may then go on with other settings.
     """
-
-    trial: Trial
-    best: Epoch | None
-    replaced: bool = False
-
-    @property
-    def counts(self) -> bool:
-        """Return whether it is among the runs that medians and means are taken over."""
-        return self.best is not None and not self.replaced
-
-    @property
-    def collapsed(self) -> bool:
-        """Return whether its best epoch gives all development rows one answer."""
-        return bool(self.best and self.best.collapsed)
-
-    def remark(self) -> str:
-        """Return what is to be said of it, "" for nothing."""
-        if self.best is None:
-            return "its losses became infinite"
-        parts = [f"stands in for {self.trial.replaces}"] if self.trial.replaces else []
-        if self.best.collapsed:
-            parts.append(f"collapsed: every development row is {self.best.collapsed}")
-        return "; ".join([*parts, *(["not counted"] if self.replaced else [])])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trials:
-    """Runs the trials of a comparison on the same rows."""
-
-    plan: Plan
-    rows: Rows
-    out: Path
-
-    def run(self, wanted: Candidates) -> list[Result]:
-        """Return the results of all trials, of which those finished before are only read."""
-        first, seeds = self.plan.training.seed, max(1, self.plan.comparison.seeds)
-        tried: list[Tried] = []
-        results: list[Result] = []
-        for candidate in wanted.after(tried):
-            found = [
-                result
-                for seed in range(first, first + seeds)
-                for result in self.restarted(Trial(candidate=candidate, seed=seed))
-            ]
-            results += found
-            tried.append(Tried(candidate=candidate, score=mean(found, self.rows.task.criterion)))
-        return results
-
-    def restarted(self, trial: Trial) -> Iterator[Result]:
-        """Yield a trial's result and, if it has collapsed, that of one in its place, which counts however it ends."""
-        result = self.one(trial)
-        yield dataclasses.replace(result, replaced=result.collapsed)
-        if result.collapsed:
-            again = dataclasses.replace(trial, seed=trial.seed + RESTART, replaces=trial.name)
-            print(f"{trial.describe()} has collapsed and is not counted; in its place: {again.describe()}")
-            yield self.one(again)
-
-    def one(self, trial: Trial) -> Result:
-        """Run a trial, unless it has come to its end before with the same settings.
-
-        They can be others only where all runs have failed (`RunFolder.begin`): then none of them counts any more.
-        """
-        folder, plan = RunFolder(self.out / TRIALS / trial.name), trial.plan(self.plan)
-        print(f"\n{trial.describe()}", flush=True)
-        if folder.facts and (changes := folder.changes(plan.table())):
-            print(f"it failed before and begins anew: {'; '.join(changes)}")
-            shutil.rmtree(folder.folder)
-        if folder.finished:
-            best = Epoch(**folder.facts["finished"]["best"])
-            print(f"finished before: {finetune_train.row(best)}")
-            return Result(trial=trial, best=best)
-        try:
-            if "failed" not in folder.facts:
-                return Result(
-                    trial=trial,
-                    best=finetune_train.train(plan, self.rows, finetune_train.start(plan), folder.folder),
-                )
-        except UserError as error:
-            if "failed" not in folder.facts:
-                raise
-            print(error)
-            tidy(folder.folder)
-        print("this run counts as failed; the others go on")
-        return Result(trial=trial, best=None)
-
-
-def compare(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:
-    """Run a comparison to its end, write the folder of the best run and the report, and return its best epoch."""
     wanted, asked = plan.comparison, recipe.as_table(plan.comparison)
     training = plan.training
     settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
-    model = finetune_train.start(plan)
-    plan = dataclasses.replace(plan, opening=plan.opening.again)
-    finetune_train.tell_model(plan, model)
-    rows = finetune_train.lay_out(plan, records, model)
-    del model  # every trial reads its own
-    with finetune_train.writing(out):
-        folder = finetune_train.opened(plan, rows, out)
-        finetune_train.write_remarks(rows.remarks, out)
+    plan, rows = finetuning.lay_out(plan, records)
+    with finetuning.opened(plan, rows, out) as folder:
         if not folder.finished or folder.facts["finished"]["comparison"] != asked:
-            trials = Trials(plan=plan, rows=dataclasses.replace(rows, remarks=(), kept=out / TRIALS), out=out)
-            finish(trials, trials.run(settings), folder)
+            shared = dataclasses.replace(rows, remarks=(), kept=out / TRIALS)
+            results = run_trials(plan, shared, out, settings, watch)
+            finish(plan, rows.task.criterion, folder, results)
+            for line in describe_results(results):
+                watch(Notice(line))
         for path in (out / TRIALS).glob(VECTORS):
             path.unlink()
-        ended = folder.facts["finished"]
-    best = Epoch(**ended["best"])
-    print(f"best of all: {ended['trial']}")
-    finetune_train.tell_end(best, out, plan.task)
-    return best
+    watch(Notice(f"best of all: {folder.facts['finished']['trial']}"))
+    return finetuning.end(folder, plan.task)
 
 
-def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None:
+def run_trials(plan: Plan, rows: Rows, out: Path, wanted: Candidates, watch: Watch) -> list[TrialResult]:
+    """Return the results of all trials on the same rows, of which those finished before are only read."""
+
+    def resumed(trial: StudyTrial) -> bool:
+        """Return whether a trial has come to its end before with the same settings.
+
+        They can be others only where all runs have failed (`RunFolder.begin`): then none of them counts any more.
+        """
+        folder = RunFolder(trial.folder)
+        if folder.facts and (changes := folder.changes(trial_plan(plan, trial).table())):
+            watch(Notice(f"it failed before and begins anew: {'; '.join(changes)}"))
+            shutil.rmtree(trial.folder)
+        if folder.finished:
+            watch(Notice(f"finished before: {finetuning.row(folder.facts['finished']['best'])}"))
+        return folder.finished
+
+    def train(trial: StudyTrial) -> None:
+        """Run a trial; one whose losses became infinite has no score, and the others go on."""
+        folder = RunFolder(trial.folder)
+        if "failed" not in folder.facts:
+            try:
+                finetuning.train(trial_plan(plan, trial), rows, trial.folder)
+                return
+            except UserError as error:
+                if "failed" not in folder.facts:
+                    raise
+                watch(Notice(str(error)))
+                finetuning.clear(trial.folder)
+        watch(Notice("this run counts as failed; the others go on"))
+
+    study = Study(work=train, resumed=resumed, counted=False, watch=watch)
+    first, seeds = plan.training.seed, max(1, plan.comparison.seeds)
+    tried: list[SettingsScore] = []
+    results: list[TrialResult] = []
+    for settings in wanted.after(tried):
+        own = study.run([trial_of(settings, seed, out / TRIALS) for seed in range(first, first + seeds)])
+        results += own
+        tried.append(SettingsScore(settings=settings, score=mean(own, rows.task.criterion)))
+    return results
+
+
+def trial_of(settings: TrialSettings, seed: int, folder: Path) -> StudyTrial:
+    """Return the run of some settings with a seed, and that in its place."""
+
+    def one(seed: int) -> StudyTrial:
+        name = ", ".join(filter(None, (settings.describe(), f"seed {seed}")))
+        own = "-".join(filter(None, (settings.name, f"seed-{seed}")))
+        return StudyTrial(name=name, folder=folder / own, settings=settings, seed=seed)
+
+    return one(seed).or_else(one(seed + RESTART))
+
+
+def trial_plan(plan: Plan, trial: StudyTrial) -> Plan:
+    """Return the settings of one run of a comparison."""
+    values: dict[str, dict[str, float]] = {"training": {"seed": trial.seed}, "optimizer": {}}
+    for key, value in trial.settings.settings.items():
+        table, _, leaf = key.partition(".")
+        values[table][leaf] = value
+    return dataclasses.replace(
+        plan,
+        training=dataclasses.replace(plan.training, **values["training"]),
+        optimizer=dataclasses.replace(plan.optimizer, **values["optimizer"]),
+        comparison=Comparison(),
+    )
+
+
+def finish(plan: Plan, criterion: str, folder: RunFolder, results: Sequence[TrialResult]) -> None:
     """Write the folder of a comparison whose trials have ended: the best one's files, the report, the facts.
 
     Raises UserError when all have failed, and notes it: the folder may then go on with other settings.
     """
-    out, criterion, plan = trials.out, trials.rows.task.criterion, trials.plan
     if not any(result.counts for result in results):
         folder.fail(0)
         raise UserError(
@@ -198,36 +138,35 @@ def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None
             "another --seed or --precision, tries again in this folder."
         )
     best = chosen(results, criterion)
-    own = out / TRIALS / best.trial.name
+    own = best.trial.folder
     asked = recipe.as_table(plan.comparison)
     adopt(own, folder, recipe.read(own / RECIPE) | {"comparison": asked})
-    trials_report(out, name=plan.path, criterion=criterion, results=results, best=best)
-    folder.finish({**RunFolder(own).facts["finished"], "trial": best.trial.name, "comparison": asked})
-    tell(results)
+    trials_report(folder.folder, name=plan.path, criterion=criterion, results=results, best=best)
+    folder.finish({**RunFolder(own).facts["finished"], "trial": own.name, "comparison": asked})
 
 
-def chosen(results: Sequence[Result], criterion: str) -> Result:
+def chosen(results: Sequence[TrialResult], criterion: str) -> TrialResult:
     """Return the best run of the settings whose runs are best in the mean, a collapsed one only where all are.
 
     One run at least has come to its end.
     """
     ended = [result for result in results if result.counts]
-    settings = max((one.trial.candidate for one in ended), key=lambda one: rank(of(ended, one), criterion))
+    settings = max((one.trial.settings for one in ended), key=lambda one: rank(of(ended, one), criterion))
     return max(of(ended, settings), key=lambda one: (not one.collapsed, rank([one], criterion)))
 
 
-def of(results: Sequence[Result], candidate: Candidate) -> list[Result]:
-    """Return the results of a candidate."""
-    return [result for result in results if result.trial.candidate == candidate]
+def of(results: Sequence[TrialResult], settings: TrialSettings) -> list[TrialResult]:
+    """Return the results of some settings."""
+    return [result for result in results if result.trial.settings == settings]
 
 
-def mean(results: Sequence[Result], criterion: str) -> float:
+def mean(results: Sequence[TrialResult], criterion: str) -> float:
     """Return the mean of the criterion over the results that count, NaN without any."""
-    scores = [result.best.metrics[criterion] for result in results if result.counts and result.best]
+    scores = [result.metrics[criterion] for result in results if result.counts]
     return statistics.fmean(scores) if scores else math.nan
 
 
-def rank(results: Sequence[Result], criterion: str) -> float:
+def rank(results: Sequence[TrialResult], criterion: str) -> float:
     """Return the mean of the criterion, the lowest number where it is not one."""
     return sortable(mean(results, criterion))
 
@@ -255,19 +194,19 @@ def copy(path: Path, out: Path) -> None:
     replace_file(out / path.name, lambda aside: shutil.copyfile(path, aside))
 
 
-def tell(results: Sequence[Result]) -> None:
-    """Print every run, and of each candidate with several the median, mean and deviation of all metrics."""
-    print(f"\n{len(results)} runs, development rows, best epoch of each:")
+def describe_results(results: Sequence[TrialResult]) -> Iterator[str]:
+    """Yield a line on every run, and of settings with several the median, mean and deviation of all metrics."""
+    yield f"\n{len(results)} runs, development rows, best epoch of each:"
     for result in results:
-        scores = finetune_train.row(result.best).partition("dev ")[2] if result.best else ""
-        remark = result.remark()
-        print(f"  {result.trial.describe()}  {scores}{f'  ({one_line(remark)})' if remark else ''}")
-    for candidate in dict.fromkeys(candidate.name for candidate in (one.trial.candidate for one in results)):
-        counted = [one for one in results if one.counts and one.trial.candidate.name == candidate]
+        scores = finetuning.row(result.best).partition("dev ")[2] if result.best else ""
+        said = remark(result)
+        yield f"  {result.trial.name}  {scores}{f'  ({one_line(said)})' if said else ''}"
+    for settings in dict.fromkeys(one.trial.settings.name for one in results):
+        counted = [one for one in results if one.counts and one.trial.settings.name == settings]
         if len(counted) < 2:
             continue
-        words = counted[0].trial.candidate.describe()
-        print(f"{words or 'over the seeds'}, {len(counted)} runs:")
-        for name, summary in summaries([one.best.metrics for one in counted if one.best]).items():
+        words = counted[0].trial.settings.describe()
+        yield f"{words or 'over the seeds'}, {len(counted)} runs:"
+        for name, summary in summaries([one.metrics for one in counted]).items():
             if "/" not in name:
-                print(f"  {name}: {summary.describe()}")
+                yield f"  {name}: {summary.describe()}"
