@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from osbert.runs.finetune import train as finetune_train
-from osbert.runs.finetune.plan import Plan
+from osbert.runs.finetune.plan import Plan, read_plan
 from osbert.runs.finetune.rows import Rows
 from osbert.runs.finetune.run import Epoch, tidy
 from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
 
 REMARKS = finetune_train.REMARKS
+
+
+def check(task: str, settings: Sequence[str], *, model: Path, data: Path) -> None:
+    """Raise UserError if a fine-tuning with these words of a command line could not begin."""
+    read_plan(task, settings, model=model, data=data, from_scratch=False)
 
 
 def lay_out(plan: Plan, records: Mapping[str, Sequence[Record]]) -> tuple[Plan, Rows]:

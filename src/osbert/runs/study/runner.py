@@ -218,6 +218,8 @@ class Study:
 
     def _end(self, trial: StudyTrial) -> TrialResult:
         result = read_result(trial)
+        if self._stopping:
+            return result
         with self._lock:
             self._ended += 1
             each = (time.monotonic() - self._started) / self._ended
