@@ -31,14 +31,12 @@ def reproduce(
     """Run a table of the BERT paper at a size of your choosing, and print your figures beside the published ones.
 
     Every row's encoder is pretrained once a seed and fine-tuned on each data set; scores are those of the best epoch on
-    the development rows. Nothing is printed that was not measured: columns whose data or task are missing here show a
-    dash. What is finished is not run again, so the command can be stopped and given again.
+    the development rows. Columns without data show a dash. A command that was stopped goes on when it is given again.
 
     Parameters
     ----------
     table
-        table1: GLUE, with a model of yours. table2: SQuAD 1.1, also as an ensemble of all seeds; a model that was
-        fine-tuned on another set first (TriviaQA) is a --model like any. table3: SQuAD 2.0. table4: SWAG. table5: MLM
+        table1: GLUE. table2: SQuAD 1.1, also as an ensemble of all seeds. table3: SQuAD 2.0. table4: SWAG. table5: MLM
         with and without NSP, left to right, and a BiLSTM on that. table6: six sizes of the encoder. table7: CoNLL-2003,
         fine-tuned and on features. table8: six mixes of masking.
     settings
@@ -53,7 +51,7 @@ def reproduce(
     corpus
         A folder that `osbert corpus build` made, to pretrain on.
     model
-        For table1 to table4 and table7: the model to fine-tune; without it one is pretrained.
+        For table1 to 4 and 7: the model to fine-tune, be it fine-tuned before; without it one is pretrained.
     recipe
         The recipe that all rows share.
     """
@@ -64,8 +62,7 @@ def reproduce(
     from osbert.training.interruption import sigterm_as_exit
 
     (scale := scale or TableScale()).check()
-    wanted = read_table(table).shrunk(scale.shrink)
-    pretraining, finetuning = split_settings(settings)
+    wanted, (pretraining, finetuning) = read_table(table).shrunk(scale.shrink), split_settings(settings)
     plan = TablePlan(
         table=wanted,
         columns=wanted.present(data),
