@@ -40,6 +40,11 @@ class Problems:
         if len(self.messages) < self.shown:
             self.messages.append(message)
 
+    def add_from(self, name: str, error: UserError) -> None:
+        """Note the problems of one of several things, by its name."""
+        told = str(error).replace("\n", "\n  ")
+        self.add(f"{name}: {told}")
+
     def stop_if_any(self) -> None:
         """Raise a UserError that lists what was noted, if anything was."""
         if not self.count:

@@ -209,11 +209,6 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
     for key, value in table.items():
         if key not in known:
             problems.add(f"unknown setting '{prefix}{key}'.{nearest(key, known)}")
-        elif dataclasses.is_dataclass(hints[key]):
-            if isinstance(value, Mapping):
-                values[key] = _build(typing.cast(type, hints[key]), value, f"{prefix}{key}.", problems)
-            else:
-                problems.add(f"'{prefix}{key}' must be a table, not {value!r}")
         else:
             values[key] = _coerce(value, hints[key], f"{prefix}{key}", problems)
     for name, field in known.items():
@@ -231,8 +226,23 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
         return None
 
 
+def _nested(value: Any, kind: Any, name: str, problems: Problems) -> Any:
+    """Return a table as the dataclass `kind`, or as a mapping whose values are checked."""
+    if not isinstance(value, Mapping):
+        problems.add(f"'{name}' must be a table, not {value!r}")
+        return None
+    if dataclasses.is_dataclass(kind):
+        return _build(typing.cast(type, kind), value, f"{name}.", problems)
+    inner = typing.get_args(kind)[1]
+    return {
+        key: item if inner is Any else _coerce(item, inner, f"{name}.{key}", problems) for key, item in value.items()
+    }
+
+
 def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind) or origin is Mapping:
+        return _nested(value, kind, name, problems)
     if origin is Literal:
         if any(value == argument and type(value) is type(argument) for argument in arguments):
             return value

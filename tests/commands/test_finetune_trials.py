@@ -18,10 +18,10 @@ from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load
 from osbert.runs.finetune import train as finetune_train
-from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.plan import read_plan
-from osbert.runs.study.search import GRIDS, Candidate, Grid, Optuna, Tried
-from osbert.runs.study.trials import Result, Trial, chosen
+from osbert.runs.study.runner import StudyTrial, TrialResult
+from osbert.runs.study.search import GRIDS, Grid, Optuna, SettingsScore, TrialSettings
+from osbert.runs.study.trials import chosen
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
@@ -162,9 +162,9 @@ def test_a_collapsed_run_is_named_and_restarted_once(
 
 
 def test_a_collapsed_run_is_the_model_only_where_all_have_collapsed() -> None:
-    def ended(seed: int, score: float, collapsed: str) -> Result:
-        epoch = Epoch(epoch=1, step=1, loss=0.5, metrics={"f1": score}, best=True, seconds=1.0, collapsed=collapsed)
-        return Result(trial=Trial(candidate=Candidate(name=""), seed=seed), best=epoch)
+    def ended(seed: int, score: float, collapsed: str) -> TrialResult:
+        trial = StudyTrial(name=f"seed {seed}", folder=Path(f"seed-{seed}"), settings=TrialSettings(name=""), seed=seed)
+        return TrialResult(trial=trial, finished=True, best={"metrics": {"f1": score}, "collapsed": collapsed})
 
     one, other, fair = ended(0, 0.6, "'a'"), ended(1, 0.7, "'a'"), ended(2, 0.5, "")
     assert chosen([one, other, fair], "f1") == fair
@@ -262,7 +262,7 @@ def test_the_papers_grids() -> None:
     names = [one.name for one in Grid(GRIDS["paper"]).after([])]
     assert len(set(names)) == 18 and names[0] == "batch-16-learning_rate-5e-05-epochs-2"
     (alone,) = Grid({}).after([])
-    assert alone == Candidate(name="") and alone.describe() == ""
+    assert alone == TrialSettings(name="") and alone.describe() == ""
 
 
 def test_a_search_chooses_settings_by_their_mean_and_shares_the_rows(
@@ -315,13 +315,13 @@ def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
         Optuna(trials=3, rates=(1e-5, 1e-4), seed=0, folder=tmp_path)
 
 
-def proposed(folder: Path, *, trials: int, seed: int = 0) -> list[Candidate]:
+def proposed(folder: Path, *, trials: int, seed: int = 0) -> list[TrialSettings]:
     """Return proposals where the score is the better, the nearer the learning rate is to 3e-5."""
-    tried: list[Tried] = []
+    tried: list[SettingsScore] = []
     for candidate in Optuna(trials=trials, rates=(1e-5, 1e-3), seed=seed, folder=folder).after(tried):
         rate = candidate.settings["optimizer.learning_rate"]
-        tried.append(Tried(candidate=candidate, score=-abs(math.log(rate / 3e-5))))
-    return [one.candidate for one in tried]
+        tried.append(SettingsScore(settings=candidate, score=-abs(math.log(rate / 3e-5))))
+    return [one.settings for one in tried]
 
 
 def test_optuna_learns_and_goes_on_with_what_it_has_proposed(tmp_path: Path) -> None:

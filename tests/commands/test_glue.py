@@ -13,12 +13,13 @@ from sklearn.metrics import matthews_corrcoef
 
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
-from osbert.commands.submit import find_runs, submit
-from osbert.commands.submit import test_rows as _test_rows
+from osbert.commands.submit import submit
 from osbert.errors import UserError
 from osbert.evaluation.glue import COLUMNS, SETS, SUBMISSION, average
 from osbert.evaluation.paper import TABLE_1
 from osbert.inference.engine import load
+from osbert.runs.submit import find_runs
+from osbert.runs.submit import test_rows as _test_rows
 from osbert.training.trainer import Trainer
 
 PAIR = "index\tsentence1\tsentence2\tlabel"

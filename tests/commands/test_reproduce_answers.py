@@ -13,12 +13,14 @@ import pytest
 from osbert import cli
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.runs.reproduce import jobs as reproduce_jobs
+from osbert.runs.reproduce.children import ChildCommands
 from osbert.runs.reproduce.data import drawn
-from osbert.runs.reproduce.tables import TABLES
+from osbert.runs.reproduce.tables import read_table
+from osbert.runs.study.runner import StudyTrial
 from osbert.tasks import load as load_records
 
-QUICK = "--epochs 1 --batch 4 --learning-rate 1e-2 --precision fp32"
+SETTINGS = {"epochs": "1", "batch": "4", "learning-rate": "1e-2", "precision": "fp32"}
+QUICK = [word for name, value in SETTINGS.items() for word in (f"--finetuning.{name}", value)]
 
 
 @pytest.fixture
@@ -59,13 +61,11 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Run jobs here; return the names of those that were run."""
     ran: list[str] = []
 
-    def run(self: Any, jobs: list[reproduce_jobs.Job]) -> None:
-        for job in jobs:
-            if not reproduce_jobs.RunFolder(job.folder).finished:
-                ran.append(job.name)
-                assert main([*job.words]) == 0
+    def work(self: ChildCommands, trial: StudyTrial) -> None:
+        ran.append(trial.name)
+        assert main([*trial.settings]) == 0
 
-    monkeypatch.setattr(reproduce_jobs.Jobs, "run", run)
+    monkeypatch.setattr(ChildCommands, "work", work)
     return ran
 
 
@@ -78,7 +78,7 @@ def main(words: list[str]) -> int:
 
 
 def words(table: str, encoder: Path, data: Path, out: Path, *more: str) -> list[str]:
-    given = ["--model", str(encoder), "--data", str(data), "--out", str(out), "--finetuning", QUICK]
+    given = ["--model", str(encoder), "--data", str(data), "--out", str(out), *QUICK]
     return ["reproduce", table, *given, *more]
 
 
@@ -174,7 +174,7 @@ def test_absent_data_are_told(
 
 def test_a_file_of_another_form_is_told(data: Path, tmp_path: Path) -> None:
     (data / "squad" / "train-v1.1-mini.json").write_text('{"data": [{"title": "x"}]}')
-    (dataset,) = TABLES["table2"].datasets
+    (dataset,) = read_table("table2").columns
     with pytest.raises(UserError, match=r"train-v1\.1-mini\.json is no file in SQuAD's form"):
         dataset.prepare(data, tmp_path / "out", rows=5)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -121,3 +122,11 @@ def test_nothing_private_is_in_the_tree() -> None:
         except UnicodeDecodeError:
             continue
         assert not (match := PRIVATE.search(text)), f"{path.relative_to(ROOT)} holds {match[0]}"
+
+
+def test_files_that_are_no_code_come_with_the_package() -> None:
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["osbert"]
+    package = ROOT / "src" / "osbert"
+    packaged = {path for pattern in patterns for path in package.glob(pattern)}
+    others = {path for path in tracked() if path.is_relative_to(package) and path.suffix != ".py"}
+    assert others <= packaged, sorted(others - packaged)

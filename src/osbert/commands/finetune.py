@@ -101,6 +101,7 @@ def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: 
 
 def finetune_glue(settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
     """Fine-tune a run for each of GLUE's sets; all sets are checked before the first."""
+    from osbert.commands.run_printer import RunPrinter
     from osbert.runs.finetune.long import ModelReader
     from osbert.runs.study.glue import Glue
 
@@ -113,4 +114,4 @@ def finetune_glue(settings: Mapping[str, Any], *, model: Path, data: Path, out: 
         finetune_tasks((one,), settings, model=model, data=data, out=out)
 
     with claim(out):
-        Glue(check=checked, tune=tuned).run(data, out)
+        Glue(check=checked, tune=tuned, watch=RunPrinter()).run(data, out)

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from osbert.runs.finetune.events import StepMeans, TrainingBegin
+from osbert.runs.study.runner import TrialEnd
 from osbert.terminal import open_console
 from osbert.training.progress import Progress
 from osbert.training.tracking import ProgressLine
@@ -45,6 +46,8 @@ class RunPrinter:
             self._means = None
             if event.step == event.steps:
                 self._close()
+        elif isinstance(event, TrialEnd):
+            pass  # each trial has printed how it ended
         elif self._line:
             self._line.say(str(event))
         else:

@@ -12,9 +12,6 @@ CONFIDENCE = 0.95
 FEWEST = 3
 """Runs from which on an interval is told: that of two is twelve times their distance wide, and says nothing."""
 
-RESTART = 1000
-"""What is added to the seed of a run that has collapsed, for the run in its place."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:

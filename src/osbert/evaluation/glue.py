@@ -54,7 +54,7 @@ def average(scores: Mapping[str, float], columns: Sequence[str] = COLUMNS) -> fl
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submitted:
+class SubmissionFile:
     """A file of a submission: predictions of the run of `task` for a split, whose rows the task `rows` reads.
 
     `spelling`: the server takes labels by their names, as numbers from 0, or as scores from 0 to 5.
@@ -74,16 +74,16 @@ class Submitted:
 
 
 SUBMISSION = (
-    Submitted(file="CoLA.tsv", task="cola", spelling="number"),
-    Submitted(file="SST-2.tsv", task="sst2", spelling="number"),
-    Submitted(file="MRPC.tsv", task="mrpc", spelling="number"),
-    Submitted(file="STS-B.tsv", task="stsb", spelling="score"),
-    Submitted(file="MNLI-m.tsv", task="mnli"),
-    Submitted(file="MNLI-mm.tsv", task="mnli", split="test_mismatched"),
-    Submitted(file="QNLI.tsv", task="qnli"),
-    Submitted(file="QQP.tsv", task="qqp", spelling="number"),
-    Submitted(file="RTE.tsv", task="rte"),
-    Submitted(file="WNLI.tsv", task="wnli", spelling="number"),
-    Submitted(file="AX.tsv", task="mnli", rows="ax"),
+    SubmissionFile(file="CoLA.tsv", task="cola", spelling="number"),
+    SubmissionFile(file="SST-2.tsv", task="sst2", spelling="number"),
+    SubmissionFile(file="MRPC.tsv", task="mrpc", spelling="number"),
+    SubmissionFile(file="STS-B.tsv", task="stsb", spelling="score"),
+    SubmissionFile(file="MNLI-m.tsv", task="mnli"),
+    SubmissionFile(file="MNLI-mm.tsv", task="mnli", split="test_mismatched"),
+    SubmissionFile(file="QNLI.tsv", task="qnli"),
+    SubmissionFile(file="QQP.tsv", task="qqp", spelling="number"),
+    SubmissionFile(file="RTE.tsv", task="rte"),
+    SubmissionFile(file="WNLI.tsv", task="wnli", spelling="number"),
+    SubmissionFile(file="AX.tsv", task="mnli", rows="ax"),
 )
 """The files that the evaluation server takes, each with the header index, prediction."""

@@ -136,3 +136,15 @@ TABLE_8 = Published(
         },
     ),
 )
+
+TABLES: Mapping[str, Published] = {
+    "table1": TABLE_1,
+    "table2": TABLE_2,
+    "table3": TABLE_3,
+    "table4": TABLE_4,
+    "table5": TABLE_5,
+    "table6": TABLE_6,
+    "table7": TABLE_7,
+    "table8": TABLE_8,
+}
+"""The tables by the names that osbert has for them."""

@@ -8,51 +8,63 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from osbert.errors import UserError
+from osbert.evaluation.glue import COLUMNS, SETS
 from osbert.files import replace_file
 from osbert.reading.splits import find_named
 from osbert.tasks.spans.files import read_json
 
 DOCUMENT = b"-DOCSTART-"
 SPLIT_OFF = 0.2
-"""Share of the rows that are held out where a data set has no development file beside its training file."""
+"""Fraction of the rows held out where a data set has no development file beside its training file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSet:
-    """A column of a table: official files, and how `osbert finetune` is to read them."""
+class TableColumn:
+    """A column of a table, or several: a published data set, and how `osbert finetune` is to read it."""
 
-    column: str
-    folder: str
-    train: str = "train.tsv"
-    dev: str = "dev.tsv"
+    name: str
+    set: str
+    """The task of the data set."""
+    files: tuple[str, ...] = ("train.tsv", "dev.tsv")
+    """What its files are called: for training, for development, and for further development where that is there."""
     alone: str = ""
-    """The file that serves where those two are not both there: a fifth of its rows is split off for development."""
+    """The file that serves where the first two are not both there: a fifth of its rows is split off for development."""
     header: bool = True
     """Whether the files begin with a line that names the columns."""
-    beside: tuple[str, ...] = ()
-    """Files that are taken along as they are, where they are there."""
-    kept_as: str = "dev.tsv"
-    """What the task calls its development file."""
-    task: str = "classify"
-    settings: tuple[str, ...] = ()
+    task: str = ""
+    """The kind of task that it is fine-tuned as; empty for the data set's own."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of fine-tuning."""
     scores: Mapping[str, str] = field(default_factory=dict)
-    """The task's metric for each column that it fills; accuracy for its own when left open."""
+    """The task's metric for each column that it fills; empty for GLUE's choice, and of other sets for accuracy."""
 
     @property
     def measured(self) -> Mapping[str, str]:
         """Return the task's metric for each column."""
-        return self.scores or {self.column: "accuracy"}
+        if self.scores:
+            return self.scores
+        official = {glue.task: glue.scores for glue in SETS}.get("" if self.task else self.set, {})
+        return {column: score for column, score in official.items() if column in COLUMNS} or {self.name: "accuracy"}
 
-    def files(self, data: Path) -> list[Path]:
+    @property
+    def folder(self) -> str:
+        """Return the name of the folder of the files: that of GLUE's layout, or the data set's."""
+        return next((glue.name for glue in SETS if glue.task == self.set), self.set)
+
+    def find(self, data: Path) -> list[Path]:
         """Return the files to read: for training and development, or one for both; none when they are missing."""
-        for names in ([self.train, self.dev], [self.alone]):
-            found = [data / self.folder / name for name in names]
+        folder = data / self.folder
+        if release := self.settings.get("release"):
+            return _of_release(folder, release)
+        for names in (self.files[:2], [self.alone]):
+            found = [folder / name for name in names]
             if all(names) and all(path.is_file() for path in found):
-                more = [data / self.folder / name for name in self.beside] if len(found) > 1 else []
+                more = [folder / name for name in self.files[2:]] if len(found) > 1 else []
                 return found + [path for path in more if path.is_file()]
         return []
 
@@ -61,85 +73,75 @@ class DataSet:
 
         Rows are drawn at random, the same ones whenever it is done. Raises UserError when a file has another form.
         """
-        files = self.files(data)
-        kept = self._split(files[0], rows, dev_rows) if len(files) < 2 else self._both(files, rows, dev_rows)
+        files = self.find(data)
+        dev = f"dev{Path(self.files[1]).suffix}" if self.task else self.files[1]  # the name that the task knows
+        if len(files) < 2:
+            lines, header = self._lines(files[0])
+            order = np.random.default_rng(0).permutation(len(lines)).tolist()
+            border = round(SPLIT_OFF * len(lines))
+            parts = {self.files[0]: (order[border:], rows), dev: (order[:border], dev_rows)}
+            kept = {
+                name: header + b"".join(lines[place] for place in sorted(places[:most] if most else places))
+                for name, (places, most) in parts.items()
+            }
+        else:
+            names = (self.files[0], dev, *(path.name for path in files[2:]))
+            most = (rows, *(dev_rows for _ in files[1:]))
+            kept = {
+                name: self.shortened(path, count) if count else path.read_bytes()
+                for name, path, count in zip(names, files, most)
+            }
         out.mkdir(parents=True, exist_ok=True)
         for name, content in kept.items():
             replace_file(out / name, lambda aside, content=content: aside.write_bytes(content))  # type: ignore[misc]
 
     def shortened(self, path: Path, rows: int) -> bytes:
-        """Return the content of a file with at most `rows` of its rows."""
-        lines = path.read_bytes().splitlines(keepends=True)
-        header = lines.pop(0) if self.header else b""
+        """Return the content of a file with at most `rows` of its rows; whole documents or paragraphs of some forms."""
+        if path.suffix == ".json":
+            return _questions(path, rows)
+        if path.suffix == ".csv":
+            return _cells(path, rows)
+        if path.suffix not in (".tsv", ".txt"):  # eng.train: tagged words, whose sentences are read in their documents
+            documents = [DOCUMENT + part for part in path.read_bytes().split(DOCUMENT)[1:]]
+            return b"".join(documents[place] for place in drawn([_sentences(one) for one in documents], rows))
+        lines, header = self._lines(path)
         return header + b"".join(lines[place] for place in drawn([1] * len(lines), rows))
 
-    def _both(self, files: Sequence[Path], rows: int, dev_rows: int) -> dict[str, bytes]:
-        train, dev, *beside = files
-        sizes = {self.train: (train, rows), self.kept_as: (dev, dev_rows)} | {
-            one.name: (one, dev_rows) for one in beside
-        }
-        return {name: self.shortened(path, most) if most else path.read_bytes() for name, (path, most) in sizes.items()}
-
-    def _split(self, path: Path, rows: int, dev_rows: int) -> dict[str, bytes]:
+    def _lines(self, path: Path) -> tuple[list[bytes], bytes]:
+        """Return the rows of a file and its header, b"" if it has none."""
         lines = path.read_bytes().splitlines(keepends=True)
-        header = lines.pop(0) if self.header else b""
-        order = np.random.default_rng(0).permutation(len(lines)).tolist()
-        border = round(SPLIT_OFF * len(lines))
-        parts = {self.train: (order[border:], rows), self.kept_as: (order[:border], dev_rows)}
-        return {
-            name: header + b"".join(lines[place] for place in sorted(places[:most] if most else places))
-            for name, (places, most) in parts.items()
-        }
+        return (lines[1:], lines[0]) if self.header and lines else (lines, b"")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tagged(DataSet):
-    """Official columns of tagged words, of which whole documents are drawn: sentences are read in their documents."""
-
-    def shortened(self, path: Path, rows: int) -> bytes:
-        """Return the content of a file with documents of at most `rows` sentences."""
-        documents = [DOCUMENT + part for part in path.read_bytes().split(DOCUMENT)[1:]]
-        return b"".join(documents[place] for place in drawn([_sentences(one) for one in documents], rows))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked(DataSet):
-    """Questions in SQuAD's files of a release, of which whole paragraphs are drawn: their questions share them."""
-
-    release: str
-
-    def files(self, data: Path) -> list[Path]:
-        """Return the files for training and development, whatever else their names say; none when one is missing."""
-        try:
-            found = find_named(data / self.folder, release=self.release)
-        except UserError:
-            return []
-        named = [found[split] for split in ("train", "dev") if split in found and self.release in found[split].name]
-        return named if len(named) > 1 else []
-
-    def shortened(self, path: Path, rows: int) -> bytes:
-        """Return the content of a file with paragraphs of at most `rows` questions."""
-        content = read_json(path)
-        try:
-            paragraphs = [one for entry in content["data"] for one in entry["paragraphs"]]
-            sizes = [len(paragraph["qas"]) for paragraph in paragraphs]
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path} is no file in SQuAD's form (data, paragraphs, qas): {error!r}.") from error
-        kept = [{"title": "", "paragraphs": [paragraphs[place]]} for place in drawn(sizes, rows)]
-        chosen = json.dumps({"version": self.release, "data": kept}, ensure_ascii=False)
-        return chosen.encode("utf-8", "surrogatepass")
+def _of_release(folder: Path, release: str) -> list[Path]:
+    """Return the files of a release of SQuAD's, whatever else their names say; none when one is missing."""
+    try:
+        found = find_named(folder, release=release)
+    except UserError:
+        return []
+    named = [found[split] for split in ("train", "dev") if split in found and release in found[split].name]
+    return named if len(named) > 1 else []
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cells(DataSet):
-    """CSV files, whose rows may go over several lines."""
+def _questions(path: Path, rows: int) -> bytes:
+    """Return SQuAD's JSON with whole paragraphs, since questions share them, of at most `rows` questions."""
+    content = read_json(path)
+    try:
+        paragraphs = [one for entry in content["data"] for one in entry["paragraphs"]]
+        sizes = [len(paragraph["qas"]) for paragraph in paragraphs]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path} is no file in SQuAD's form (data, paragraphs, qas): {error!r}.") from error
+    kept = [{"title": "", "paragraphs": [paragraphs[place]]} for place in drawn(sizes, rows)]
+    chosen = json.dumps({"version": content.get("version", ""), "data": kept}, ensure_ascii=False)
+    return chosen.encode("utf-8", "surrogatepass")
 
-    def shortened(self, path: Path, rows: int) -> bytes:
-        """Return the content of a file with at most `rows` of its rows."""
-        header, *lines = csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
-        page = io.StringIO(newline="")
-        csv.writer(page).writerows([header, *(lines[place] for place in drawn([1] * len(lines), rows))])
-        return page.getvalue().encode("utf-8")
+
+def _cells(path: Path, rows: int) -> bytes:
+    """Return CSV with at most `rows` rows, each of which may go over several lines."""
+    header, *lines = csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
+    page = io.StringIO(newline="")
+    csv.writer(page).writerows([header, *(lines[place] for place in drawn([1] * len(lines), rows))])
+    return page.getvalue().encode("utf-8")
 
 
 def drawn(sizes: Sequence[int], most: int) -> list[int]:

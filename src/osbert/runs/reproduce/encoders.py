@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from osbert.errors import UserError
 from osbert.files import file_sha256
+from osbert.interop.huggingface.folders import require_config
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.runs.reproduce.jobs import Job
-from osbert.runs.reproduce.tables import Row, Table
+from osbert.recipe import as_table
+from osbert.runs.pretrain.settings import read_plan
+from osbert.runs.reproduce.tables import PaperTable, TableRow, words
+from osbert.runs.study.runner import StudyTrial
+from osbert.training.run_folder import RunFolder
 
 
-class Encoders(Protocol):
+class TableEncoders(Protocol):
     """The encoders of a table's rows."""
 
-    def jobs(self, rows: Sequence[Row], seed: int, out: Path) -> Iterator[Job]:
+    def trials(self, rows: Sequence[TableRow], seed: int, out: Path) -> Iterator[StudyTrial]:
         """Yield the runs that make them, in their folders below `out`."""
         ...
 
@@ -25,7 +29,7 @@ class Encoders(Protocol):
         """Return the folder of a row's encoder."""
         ...
 
-    def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
+    def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
         """Return all that the figures depend on. Raises UserError when an encoder cannot be made or read."""
         ...
 
@@ -33,40 +37,41 @@ class Encoders(Protocol):
         """Return in words what they are, once they are there."""
         ...
 
+    def finetuning(self, table: PaperTable) -> Mapping[str, Any]:
+        """Return how they are fine-tuned, where nothing else is said."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrained:
+class PretrainedEncoders:
     """One for each row and seed, by a recipe with `settings` and the row's own."""
 
     recipe: str
     corpus: Path
-    settings: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
     opening: Opening = CAREFUL
 
-    def jobs(self, rows: Sequence[Row], seed: int, out: Path) -> Iterator[Job]:
+    def trials(self, rows: Sequence[TableRow], seed: int, out: Path) -> Iterator[StudyTrial]:
         """Yield the pretraining of every row that does not take another's encoder."""
         for row in rows:
             if row.encoder:
                 continue
             folder = self.folder(row.name, seed, out)
-            seeded = ("--training.seed", str(seed), "--data.seed", str(seed))
-            words = ("pretrain", self.recipe, *self.settings, *row.pretraining, *seeded)
-            words += ("--corpus", str(self.corpus), "--out", str(folder), *self.opening.words)
-            yield Job(name=f"{row.name}, seed {seed}", words=words, folder=folder)
+            seeded = {"training.seed": seed, "data.seed": seed}
+            command = ("pretrain", self.recipe, *words(self.settings), *words(row.pretraining), *words(seeded))
+            command += ("--corpus", str(self.corpus), "--out", str(folder), *self.opening.words)
+            yield StudyTrial(name=f"{row.name}, seed {seed}", settings=command, folder=folder, seed=seed)
 
     def folder(self, row: str, seed: int, out: Path) -> Path:
         """Return the folder of a row's encoder."""
         return run_folder(row, seed, "encoder", out)
 
-    def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
+    def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
         """Return the resolved settings, and which corpus and tokenizer they are for."""
-        from osbert.recipe import as_table
-        from osbert.runs.pretrain.settings import read_plan
-
         plans = {
             row.name: read_plan(
                 self.recipe,
-                [*self.settings, *row.pretraining],
+                [*words(self.settings), *words(row.pretraining)],
                 corpus=self.corpus,
                 out=out / "any",
                 opening=self.opening,
@@ -84,21 +89,23 @@ class Pretrained:
 
     def describe(self, row: str, out: Path) -> str:
         """Return the row's size and training, which others may have another of, and their corpus."""
-        from osbert.training.run_folder import RunFolder
-
         facts = RunFolder(self.folder(row, 0, out)).facts
         sizes = f"row '{row}': {facts['finished']['parameters']:,} parameters, "
         sizes += f"{facts['settings']['training']['steps']:,} steps"
         return f"recipe {self.recipe} ({sizes}), corpus of {facts['tokens']:,} tokens"
 
+    def finetuning(self, table: PaperTable) -> Mapping[str, Any]:
+        """Return settings for encoders that were pretrained for minutes."""
+        return {"epochs": 3, "learning_rate": 5e-4, "length": 128}
+
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class GivenEncoder:
     """One model for every row and seed."""
 
     model: Path
 
-    def jobs(self, rows: Sequence[Row], seed: int, out: Path) -> Iterator[Job]:
+    def trials(self, rows: Sequence[TableRow], seed: int, out: Path) -> Iterator[StudyTrial]:
         """Yield nothing: it is there."""
         yield from ()
 
@@ -106,7 +113,7 @@ class Given:
         """Return the model's folder."""
         return self.model
 
-    def protocol(self, rows: Sequence[Row], out: Path) -> dict[str, Any]:
+    def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
         """Return the hashes of its files. Raises UserError when there is no model."""
         from osbert.interop.folder import open_folder
 
@@ -118,28 +125,32 @@ class Given:
         """Return its name."""
         return f"the model {self.model}"
 
+    def finetuning(self, table: PaperTable) -> Mapping[str, Any]:
+        """Return what the paper did for the table."""
+        return table.finetuning
+
 
 def choose(
-    table: Table,
+    table: PaperTable,
     recipe: str,
     *,
     corpus: Path | None,
     model: Path | None,
-    settings: tuple[str, ...],
+    settings: Mapping[str, Any],
     opening: Opening = CAREFUL,
-) -> Encoders:
+) -> TableEncoders:
     """Return what the options say. Raises UserError when there is neither corpus nor model, or what does not fit."""
     if model is None and corpus is None:
         either = "" if table.varied else "--model M to fine-tune a model of yours, or "
         raise UserError(f"Give {either}--corpus C to pretrain on.")
     if model is None:
         assert corpus is not None
-        return Pretrained(recipe=recipe, corpus=corpus, settings=settings, opening=opening)
+        return PretrainedEncoders(recipe=recipe, corpus=corpus, settings=settings, opening=opening)
     if table.varied:
         raise UserError("The rows of this table are encoders that differ: give --corpus to pretrain them, not --model.")
     if corpus or settings:
         raise UserError("With --model nothing is pretrained: leave --corpus and the settings of pretraining away.")
-    return Given(model=model)
+    return GivenEncoder(model=model)
 
 
 def run_folder(row: str, seed: int, name: str, out: Path) -> Path:

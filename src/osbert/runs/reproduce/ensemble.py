@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load as load_engine
+from osbert.runs.contract import Notice, Watch, ignore
 from osbert.tasks import Prediction, load
 from osbert.tasks.spans import Answer
 from osbert.tasks.spans.ensemble import together
@@ -29,7 +30,7 @@ class Ensemble:
         except ValueError as error:
             raise UserError(f"{self.out} is damaged ({error}). Remove it and give the same command again.") from error
 
-    def run(self, tell: Callable[[str], object]) -> None:
+    def run(self, watch: Watch = ignore) -> None:
         """Measure the scores of the runs together on the development rows, unless they are there.
 
         One model is in memory at a time. Raises UserError when the runs give no answers that can be joined.
@@ -38,7 +39,7 @@ class Ensemble:
             return
         said: list[list[Prediction]] = []
         for number, run in enumerate(self.runs, 1):
-            tell(f"ensemble: the answers of {run} ({number} of {len(self.runs)})")
+            watch(Notice(f"ensemble: the answers of {run} ({number} of {len(self.runs)})"))
             engine = load_engine(run)
             task, records = load(engine.fine_tuned, ("dev",), fit=False)
             said.append(engine.predict_records(records["dev"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,17 @@ from osbert import components
 from osbert.errors import Problems, UserError
 from osbert.evaluation.glue import COLUMNS, SETS, GlueSet, average
 from osbert.files import refuse_foreign, write_json, write_text
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.study.runner import Study, StudyTrial
 from osbert.tasks import Task
+from osbert.training.run_folder import RunFolder
 
 RESULTS, TABLE = "glue.json", "glue.txt"
 WRONG = "GLUE cannot be run so"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class GlueData:
     """A set whose data are there. `alone`: a development file is all there is, and a share of it is held out."""
 
     glue: GlueSet
@@ -33,65 +36,67 @@ class Glue:
 
     check: Callable[[str, Path], object]
     tune: Callable[[str, Path, Path], object]
+    watch: Watch = ignore
 
     def run(self, data: Path, out: Path) -> None:
-        """Fine-tune on every set whose data are there, and print the table of all that is finished.
+        """Fine-tune on every set whose data are there, and report the table of all that is finished.
 
-        The data of all sets are checked first. A set that fails is told at the end; the others are kept.
+        The data of all sets are checked first. A set that fails is named at the end; the others are kept.
 
         Raises UserError when no set is there, when data cannot be used, and when a set has failed.
         """
         refuse_foreign(out, "GLUE's runs", (RESULTS, TABLE, *(glue.task for glue in SETS)))
-        found = self.found(data)
-        for one in found:
+        sets = self.find(data)
+        for one in sets:
             if one.alone:
-                print(f"{one.glue.name}: only {one.data} is there; a share of its rows is held out for development.")
+                said = f"{one.glue.name}: only {one.data} is there; a share of its rows is held out for development."
+                self.watch(Notice(said))
         wrong = Problems(heading=WRONG)
-        for one in found:
+        for one in sets:
             with _noting(wrong, one.glue):
                 self.check(one.glue.task, one.data)
         wrong.stop_if_any()
         failed = Problems(heading="Some sets failed; the others are kept, and the same command tries again")
-        for number, one in enumerate(found, 1):
-            print(f"\n{one.glue.name} ({number} of {len(found)})", flush=True)
-            with _noting(failed, one.glue):
-                self.tune(one.glue.task, one.data, out / one.glue.task)
-        print(f"\n{report(found, out)}", end="")
+        # A set that is finished is given to its run as well, which refuses other settings.
+        study = Study(work=self._tune, problems=failed, resumed=lambda trial: False, watch=self.watch)
+        study.run([StudyTrial(name=one.glue.name, folder=out / one.glue.task, settings=one) for one in sets])
+        self.watch(Notice(f"\n{report(sets, out)}".removesuffix("\n")))
         failed.stop_if_any()
 
-    def found(self, data: Path) -> list[Found]:
-        """Return the sets that are there, and print which are not.
+    def _tune(self, trial: StudyTrial) -> None:
+        self.tune(trial.settings.glue.task, trial.settings.data, trial.folder)
+
+    def find(self, data: Path) -> list[GlueData]:
+        """Return the sets that are there, and report which are not.
 
         Raises UserError when none is, and when the files of a set's folder are not plain: two for one split, or parts.
         """
         if not data.is_dir():
             raise UserError(f"{data}: no such folder. --data takes a folder with GLUE's own: CoLA, SST-2, MRPC, ...")
-        found: list[Found] = []
+        sets: list[GlueData] = []
         wrong = Problems(heading=WRONG)
         for glue in SETS:
             with _noting(wrong, glue):
-                found += _found(glue, data)
+                sets += _data(glue, data)
         wrong.stop_if_any()
-        absent = [glue.name for glue in SETS if glue not in [here.glue for here in found]]
-        if not found:
+        absent = [glue.name for glue in SETS if glue not in [here.glue for here in sets]]
+        if not sets:
             raise UserError(f"{data} has none of GLUE's folders with a training file: {', '.join(absent)}.")
         if absent:
-            print(f"No data for {', '.join(absent)} in {data}: left out.")
-        return found
+            self.watch(Notice(f"No data for {', '.join(absent)} in {data}: left out."))
+        return sets
 
 
-def report(found: list[Found], out: Path) -> str:
+def report(sets: Sequence[GlueData], out: Path) -> str:
     """Write glue.json and glue.txt: the official scores of all finished runs; return the table."""
-    from osbert.training.run_folder import RunFolder
-
     scores: dict[str, float] = {}
     compared: list[str] = []
-    for one in found:
+    for one in sets:
         facts: Mapping[str, Any] = RunFolder(out / one.glue.task).facts
         metrics = facts["finished"]["best"]["metrics"] if "finished" in facts else {}
         scores |= {column: 100 * metrics[name] for column, name in one.glue.scores.items() if name in metrics}
         compared += [one.glue.name] if "comparison" in facts.get("finished", {}) else []
-    text = table(scores, starred={column for one in found if one.alone for column in one.glue.scores})
+    text = table(scores, starred={column for one in sets if one.alone for column in one.glue.scores})
     if compared:
         text += (
             f"The best of several runs, chosen on the same rows: {', '.join(compared)}. Medians: report.html of each.\n"
@@ -124,15 +129,15 @@ def table(scores: Mapping[str, float], starred: set[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _found(glue: GlueSet, data: Path) -> list[Found]:
+def _data(glue: GlueSet, data: Path) -> list[GlueData]:
     folder = glue.folder(data)
     if folder is None:
         return []
     kind: Any = components.find("tasks", glue.task, base=Task)
     files = kind.layout.splits(folder)
     if "train" in files:
-        return [Found(glue=glue, data=folder)]
-    return [Found(glue=glue, data=files["dev"], alone=True)] if "dev" in files else []
+        return [GlueData(glue=glue, data=folder)]
+    return [GlueData(glue=glue, data=files["dev"], alone=True)] if "dev" in files else []
 
 
 @contextmanager
@@ -140,5 +145,4 @@ def _noting(problems: Problems, glue: GlueSet) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        told = str(error).replace("\n", "\n  ")
-        problems.add(f"{glue.name}: {told}")
+        problems.add_from(glue.name, error)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from osbert import recipe
 from osbert.evaluation.compare import FEWEST, Summary, summaries
 from osbert.reports.page import Link, Section, code, paragraph, table, write_report
 from osbert.reports.strip import Dot, Strip, strip_plot
-
-if TYPE_CHECKING:
-    from osbert.runs.study.trials import Result
+from osbert.runs.study.runner import TrialResult
 
 PROTOCOL = (
     "Every run is told with the best of its epochs on the development rows, by which the epoch, the settings and the "
@@ -21,11 +18,13 @@ PROTOCOL = (
 )
 
 
-def trials_report(folder: Path, *, name: str, criterion: str, results: Sequence[Result], best: Result) -> Path:
+def trials_report(
+    folder: Path, *, name: str, criterion: str, results: Sequence[TrialResult], best: TrialResult
+) -> Path:
     """Write report.html into the folder of a comparison of the task `name`; returns its path."""
     groups = _groups(results)
-    shown = [key for key in best.best.metrics if "/" not in key] if best.best else []
-    numbers = {group: summaries([one.best.metrics for one in found if one.best]) for group, found in groups.items()}
+    shown = [key for key in best.metrics if "/" not in key]
+    numbers = {group: summaries([one.metrics for one in found]) for group, found in groups.items()}
     overall = numbers[_group(best)][criterion]
     sections = [
         Section(heading=f"Where the runs lie: {criterion}", parts=[_strips(groups, results, criterion, best)]),
@@ -34,35 +33,36 @@ def trials_report(folder: Path, *, name: str, criterion: str, results: Sequence[
         Section(heading="How to read this", parts=[paragraph(PROTOCOL)]),
         Section(heading="Settings of the best run", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
     ]
-    lead = f"{len(results)} runs. The best is {best.trial.describe()}: its weights are this folder's model. "
+    lead = f"{len(results)} runs. The best is {best.trial.name}: its weights are this folder's model. "
     lead += f"{criterion[0].upper()}{criterion[1:]} over the runs with its settings: {overall.describe()}."
     return write_report(folder / "report.html", f"Fine-tuning, compared: {name}", sections, lead=lead)
 
 
-def _group(result: Result) -> str:
-    return result.trial.candidate.describe() or "all seeds"
+def _group(result: TrialResult) -> str:
+    return result.trial.settings.describe() or "all seeds"
 
 
-def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
-    groups: dict[str, list[Result]] = {}
+def _groups(results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
+    groups: dict[str, list[TrialResult]] = {}
     for result in results:
         if result.counts:
             groups.setdefault(_group(result), []).append(result)
     return groups
 
 
-def _strips(groups: Mapping[str, Sequence[Result]], results: Sequence[Result], criterion: str, best: Result) -> str:
+def _strips(
+    groups: Mapping[str, Sequence[TrialResult]], results: Sequence[TrialResult], criterion: str, best: TrialResult
+) -> str:
     strips = []
     for name in groups:
         own = [result for result in results if result.best and _group(result) == name]
         dots = [
             Dot(
-                value=result.best.metrics[criterion],
-                label=result.trial.describe(),
+                value=result.metrics[criterion],
+                label=result.trial.name,
                 look="best" if result == best else "dot" if result.counts else "hollow",
             )
             for result in own
-            if result.best
         ]
         strips.append(Strip(name=name, dots=dots))
     return strip_plot(strips, title=f"{criterion}, a dot a run; the line is the median, hollow dots do not count")
@@ -81,24 +81,33 @@ def _summaries(numbers: Mapping[str, Mapping[str, Summary]], shown: Sequence[str
     return table(rows, head=head)
 
 
-def _explained(results: Sequence[Result]) -> str:
+def _explained(results: Sequence[TrialResult]) -> str:
     said = ["Deviation: the standard deviation over runs (n - 1). Interval: Student's t, from three runs on."]
     replaced = [result for result in results if result.replaced]
     if replaced:
-        names = ", ".join(result.trial.name for result in replaced)
+        names = ", ".join(result.trial.folder.name for result in replaced)
         said.append(f"Collapsed runs are not among them: {names}; each was run once more with another seed.")
-    failed = [result.trial.name for result in results if result.best is None]
+    failed = [result.trial.folder.name for result in results if not result.best]
     if failed:
         said.append(f"Without a score, for their losses became infinite: {', '.join(failed)}.")
     return " ".join(said)
 
 
-def _runs(results: Sequence[Result], shown: Sequence[str], best: Result) -> str:
+def _runs(results: Sequence[TrialResult], shown: Sequence[str], best: TrialResult) -> str:
     rows = []
     for result in results:
-        scores = [f"{result.best.metrics[name]:.4f}" if result.best else "" for name in shown]
-        remarks = ["best: this folder's model" if result == best else "", result.remark()]
-        name = Link(f"trials/{result.trial.name}/report.html", result.trial.describe())
-        epoch = result.best.epoch if result.best else ""
-        rows.append((name, epoch, *scores, "; ".join(filter(None, remarks))))
+        scores = [f"{result.metrics[name]:.4f}" if result.best else "" for name in shown]
+        remarks = ["best: this folder's model" if result == best else "", remark(result)]
+        name = Link(f"trials/{result.trial.folder.name}/report.html", result.trial.name)
+        rows.append((name, result.best.get("epoch", ""), *scores, "; ".join(filter(None, remarks))))
     return table(rows, head=("run", "epoch", *shown, ""))
+
+
+def remark(result: TrialResult) -> str:
+    """Return what is to be said of a run, "" for nothing."""
+    if not result.best:
+        return "its losses became infinite"
+    parts = [f"stands in for {result.trial.replaces}"] if result.trial.replaces else []
+    if result.collapsed:
+        parts.append(f"collapsed: every development row is {result.collapsed}")
+    return "; ".join([*parts, *(["not counted"] if result.replaced else [])])

@@ -78,7 +78,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class TrialSettings:
     """Settings that a comparison tries, by their dotted names; none where only the seeds differ."""
 
     name: str
@@ -91,18 +91,18 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
-    """A candidate, and the mean of the criterion over its seeds: NaN where no run of it came to an end."""
+class SettingsScore:
+    """Settings, and the mean of the criterion over their seeds: NaN where no run of them came to an end."""
 
-    candidate: Candidate
+    settings: TrialSettings
     score: float
 
 
 class Candidates(Protocol):
     """What a comparison tries."""
 
-    def after(self, tried: Sequence[Tried]) -> Iterator[Candidate]:
-        """Yield one candidate after the other; `tried` grows by each before the next one is asked for."""
+    def after(self, tried: Sequence[SettingsScore]) -> Iterator[TrialSettings]:
+        """Yield one after the other; `tried` grows by each before the next one is asked for."""
         ...
 
 
@@ -112,7 +112,7 @@ class Grid:
 
     values: Mapping[str, tuple[float, ...]]
 
-    def after(self, tried: Sequence[Tried]) -> Iterator[Candidate]:
+    def after(self, tried: Sequence[SettingsScore]) -> Iterator[TrialSettings]:
         """Yield every point of the grid."""
         for point in itertools.product(*self.values.values()):
             yield _named(dict(zip(self.values, point)))
@@ -141,7 +141,7 @@ class Optuna:
             "training.epochs": spaces.IntDistribution(*EPOCHS),
         }
 
-    def after(self, tried: Sequence[Tried]) -> Iterator[Candidate]:
+    def after(self, tried: Sequence[SettingsScore]) -> Iterator[TrialSettings]:
         """Yield what was proposed before a stop, then new proposals."""
         written = self._written()
         for number in range(self.trials):
@@ -158,7 +158,7 @@ class Optuna:
             again = "Remove it and give the same command again: the same settings are proposed"
             raise UserError(f"{self.path} is damaged ({error}). {again}.") from error
 
-    def proposed(self, number: int, tried: Sequence[Tried]) -> dict[str, float]:
+    def proposed(self, number: int, tried: Sequence[SettingsScore]) -> dict[str, float]:
         """Return the settings that optuna proposes as the `number`th, counted from 0."""
         optuna = self.optuna
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -168,7 +168,7 @@ class Optuna:
             if math.isfinite(one.score):
                 study.add_trial(
                     optuna.trial.create_trial(
-                        params=dict(one.candidate.settings), distributions=self.space, value=one.score
+                        params=dict(one.settings.settings), distributions=self.space, value=one.score
                     )
                 )
         found = dict(study.ask(self.space).params)
@@ -183,6 +183,6 @@ def candidates(comparison: Comparison, *, tuning: str, seed: int, folder: Path) 
     return Grid(GRIDS.get(comparison.search, {}))
 
 
-def _named(settings: Mapping[str, float], *number: str) -> Candidate:
+def _named(settings: Mapping[str, float], *number: str) -> TrialSettings:
     parts = [f"{key.rpartition('.')[2]}-{value:g}" for key, value in settings.items()]
-    return Candidate(name="-".join([*number, *parts]), settings=dict(settings))
+    return TrialSettings(name="-".join([*number, *parts]), settings=dict(settings))

@@ -1,7 +1,7 @@
 """Several runs of one fine-tuning, compared: each a run folder of its own in trials/, finished ones not run again.
 
-A run that has collapsed to one answer is kept, named, and run once more with another seed. Settings are chosen by their
-mean over the seeds, and of the chosen settings the best run becomes the folder's model.
+Settings are chosen by their mean over the seeds, and of the chosen settings the best run becomes the folder's model. A
+run that has collapsed to one answer is chosen only where all have.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ import math
 import shutil
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.evaluation.compare import RESTART, sortable, summaries
+from osbert.evaluation.compare import sortable, summaries
 from osbert.files import replace_file, sync
 from osbert.models.adapting.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.finetune import train as finetune_train
-from osbert.runs.finetune.events import Epoch, row
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows
-from osbert.runs.finetune.run import tidy
-from osbert.runs.study.report import trials_report
-from osbert.runs.study.search import Candidate, Candidates, Comparison, Tried, candidates
+from osbert.runs.study import finetuning
+from osbert.runs.study.report import remark, trials_report
+from osbert.runs.study.runner import RESTART, Study, StudyTrial, TrialResult
+from osbert.runs.study.search import Candidates, Comparison, SettingsScore, TrialSettings, candidates
 from osbert.terminal import one_line
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
@@ -36,135 +34,8 @@ TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""
 CONFIG = "config.json"
 """The file without which a folder holds no model."""
-OWN = (FACTS, RECIPE, "report.html", finetune_train.REMARKS)
+OWN = (FACTS, RECIPE, "report.html", finetuning.REMARKS)
 """Files that the folder of a comparison has of its own; the others are the best run's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One run of a comparison: its settings and its seed, and the name of the collapsed run that it stands in for."""
-
-    candidate: Candidate
-    seed: int
-    replaces: str = ""
-
-    @property
-    def name(self) -> str:
-        """Return the name of its folder."""
-        return "-".join(filter(None, (self.candidate.name, f"seed-{self.seed}")))
-
-    def describe(self) -> str:
-        """Return its settings and its seed in words."""
-        return ", ".join(filter(None, (self.candidate.describe(), f"seed {self.seed}")))
-
-    def plan(self, plan: FinetunePlan) -> FinetunePlan:
-        """Return the settings of this one run."""
-        values: dict[str, dict[str, float]] = {"training": {"seed": self.seed}, "optimizer": {}}
-        for key, value in self.candidate.settings.items():
-            table, _, leaf = key.partition(".")
-            values[table][leaf] = value
-        return dataclasses.replace(
-            plan,
-            training=dataclasses.replace(plan.training, **values["training"]),
-            optimizer=dataclasses.replace(plan.optimizer, **values["optimizer"]),
-            comparison=Comparison(),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """How a trial ended.
-
-    `best`: its best epoch, None where its losses became infinite. `replaced`: another stands in for it.
-    """
-
-    trial: Trial
-    best: Epoch | None
-    replaced: bool = False
-
-    @property
-    def counts(self) -> bool:
-        """Return whether it is among the runs that medians and means are taken over."""
-        return self.best is not None and not self.replaced
-
-    @property
-    def collapsed(self) -> bool:
-        """Return whether its best epoch gives all development rows one answer."""
-        return bool(self.best and self.best.collapsed)
-
-    def remark(self) -> str:
-        """Return what is to be said of it, "" for nothing."""
-        if self.best is None:
-            return "its losses became infinite"
-        parts = [f"stands in for {self.trial.replaces}"] if self.trial.replaces else []
-        if self.best.collapsed:
-            parts.append(f"collapsed: every development row is {self.best.collapsed}")
-        return "; ".join([*parts, *(["not counted"] if self.replaced else [])])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trials:
-    """Runs the trials of a comparison on the same rows."""
-
-    plan: FinetunePlan
-    rows: FinetuneRows
-    out: Path
-    watch: Watch = ignore
-    wish: Interruption | None = None
-
-    def run(self, wanted: Candidates) -> list[Result]:
-        """Return the results of all trials, of which those finished before are only read."""
-        first, seeds = self.plan.training.seed, max(1, self.plan.comparison.seeds)
-        tried: list[Tried] = []
-        results: list[Result] = []
-        for candidate in wanted.after(tried):
-            found = [
-                result
-                for seed in range(first, first + seeds)
-                for result in self.restarted(Trial(candidate=candidate, seed=seed))
-            ]
-            results += found
-            tried.append(Tried(candidate=candidate, score=mean(found, self.rows.criterion)))
-        return results
-
-    def restarted(self, trial: Trial) -> Iterator[Result]:
-        """Yield a trial's result and, if it has collapsed, that of one in its place, which counts however it ends."""
-        result = self.one(trial)
-        yield dataclasses.replace(result, replaced=result.collapsed)
-        if result.collapsed:
-            again = dataclasses.replace(trial, seed=trial.seed + RESTART, replaces=trial.name)
-            self._say(f"{trial.describe()} has collapsed and is not counted; in its place: {again.describe()}")
-            yield self.one(again)
-
-    def one(self, trial: Trial) -> Result:
-        """Run a trial, unless it has come to its end before with the same settings.
-
-        They can be others only where all runs have failed (`RunFolder.begin`): then none of them counts any more.
-        """
-        folder, plan = RunFolder(self.out / TRIALS / trial.name), trial.plan(self.plan)
-        self._say(f"\n{trial.describe()}")
-        if folder.facts and (changes := folder.changes(plan.table())):
-            self._say(f"it failed before and begins anew: {'; '.join(changes)}")
-            shutil.rmtree(folder.folder)
-        if folder.finished:
-            best = Epoch(**folder.facts["finished"]["best"])
-            self._say(f"finished before: {row(best)}")
-            return Result(trial=trial, best=best)
-        try:
-            if "failed" not in folder.facts:
-                model = finetune_train.start(plan)
-                best = finetune_train.train(plan, self.rows, model, folder.folder, self.watch, self.wish)
-                return Result(trial=trial, best=best)
-        except UserError as error:
-            if "failed" not in folder.facts:
-                raise
-            self._say(str(error))
-            tidy(folder.folder)
-        self._say("this run counts as failed; the others go on")
-        return Result(trial=trial, best=None)
-
-    def _say(self, text: str) -> None:
-        self.watch(Notice(text))
 
 
 def compare(
@@ -174,34 +45,101 @@ def compare(
     watch: Watch = ignore,
     wish: Interruption | None = None,
 ) -> None:
-    """Run a comparison to its end, and write the folder of the best run and the report."""
+    """Run a comparison to its end, and write the folder of the best run and the report.
+
+    Raises UserError when every run has failed, and notes it: the folder may then go on with other settings.
+    """
     wanted, asked = plan.comparison, recipe.as_table(plan.comparison)
     training = plan.training
     settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
-    model = finetune_train.start(plan)
-    plan = dataclasses.replace(plan, opening=plan.opening.again)
-    finetune_train.introduce(plan, model, watch)
-    rows = finetune_train.lay_out(plan, records, model, watch)
-    del model  # every trial reads its own
-    with finetune_train.writing(out):
-        folder = finetune_train.opened(plan, rows, out)
-        finetune_train.write_remarks(rows.remarks, out, watch)
+    plan, rows = finetuning.lay_out(plan, records, watch)
+    with finetuning.opened(plan, rows, out, watch) as folder:
         if not folder.finished or folder.facts["finished"]["comparison"] != asked:
-            kept = dataclasses.replace(rows, remarks=(), kept=out / TRIALS)
-            trials = Trials(plan=plan, rows=kept, out=out, watch=watch, wish=wish)
-            finish(trials, trials.run(settings), folder)
+            shared = dataclasses.replace(rows, remarks=(), kept=out / TRIALS)
+            results = run_trials(plan, shared, settings, watch, wish)
+            finish(plan, rows.criterion, folder, results)
+            for line in describe_results(results):
+                watch(Notice(line))
         for path in (out / TRIALS).glob(VECTORS):
             path.unlink()
-        ended = folder.facts["finished"]
-    watch(Notice(f"best of all: {ended['trial']}"))
+    watch(Notice(f"best of all: {folder.facts['finished']['trial']}"))
 
 
-def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None:
+def run_trials(
+    plan: FinetunePlan, rows: FinetuneRows, wanted: Candidates, watch: Watch, wish: Interruption | None
+) -> list[TrialResult]:
+    """Return the results of all trials, in the folder that the rows share; those finished before are only read."""
+    assert rows.kept is not None
+    trials = rows.kept
+
+    def resumed(trial: StudyTrial) -> bool:
+        """Return whether a trial has come to its end before with the same settings.
+
+        They can be others only where all runs have failed (`RunFolder.begin`): then none of them counts any more.
+        """
+        folder = RunFolder(trial.folder)
+        if folder.facts and (changes := folder.changes(trial_plan(plan, trial).table())):
+            watch(Notice(f"it failed before and begins anew: {'; '.join(changes)}"))
+            shutil.rmtree(trial.folder)
+        if folder.finished:
+            watch(Notice(f"finished before: {finetuning.row(folder.facts['finished']['best'])}"))
+        return folder.finished
+
+    def train(trial: StudyTrial) -> None:
+        """Run a trial; one whose losses became infinite has no score, and the others go on."""
+        folder = RunFolder(trial.folder)
+        if "failed" not in folder.facts:
+            try:
+                finetuning.train(trial_plan(plan, trial), rows, trial.folder, watch, wish)
+                return
+            except UserError as error:
+                if "failed" not in folder.facts:
+                    raise
+                watch(Notice(str(error)))
+                finetuning.clear(trial.folder)
+        watch(Notice("this run counts as failed; the others go on"))
+
+    study = Study(work=train, resumed=resumed, counted=False, watch=watch)
+    first, seeds = plan.training.seed, max(1, plan.comparison.seeds)
+    tried: list[SettingsScore] = []
+    results: list[TrialResult] = []
+    for settings in wanted.after(tried):
+        own = study.run([trial_of(settings, seed, trials) for seed in range(first, first + seeds)])
+        results += own
+        tried.append(SettingsScore(settings=settings, score=mean(own, rows.criterion)))
+    return results
+
+
+def trial_of(settings: TrialSettings, seed: int, folder: Path) -> StudyTrial:
+    """Return the run of some settings with a seed, and that in its place."""
+
+    def one(seed: int) -> StudyTrial:
+        name = ", ".join(filter(None, (settings.describe(), f"seed {seed}")))
+        own = "-".join(filter(None, (settings.name, f"seed-{seed}")))
+        return StudyTrial(name=name, folder=folder / own, settings=settings, seed=seed)
+
+    return one(seed).or_else(one(seed + RESTART))
+
+
+def trial_plan(plan: FinetunePlan, trial: StudyTrial) -> FinetunePlan:
+    """Return the settings of one run of a comparison."""
+    values: dict[str, dict[str, float]] = {"training": {"seed": trial.seed}, "optimizer": {}}
+    for key, value in trial.settings.settings.items():
+        table, _, leaf = key.partition(".")
+        values[table][leaf] = value
+    return dataclasses.replace(
+        plan,
+        training=dataclasses.replace(plan.training, **values["training"]),
+        optimizer=dataclasses.replace(plan.optimizer, **values["optimizer"]),
+        comparison=Comparison(),
+    )
+
+
+def finish(plan: FinetunePlan, criterion: str, folder: RunFolder, results: Sequence[TrialResult]) -> None:
     """Write the folder of a comparison whose trials have ended: the best one's files, the report, the facts.
 
     Raises UserError when all have failed, and notes it: the folder may then go on with other settings.
     """
-    out, criterion, plan = trials.out, trials.rows.criterion, trials.plan
     if not any(result.counts for result in results):
         folder.fail(0)
         raise UserError(
@@ -209,37 +147,35 @@ def finish(trials: Trials, results: Sequence[Result], folder: RunFolder) -> None
             "another --seed or --precision, tries again in this folder."
         )
     best = chosen(results, criterion)
-    own = out / TRIALS / best.trial.name
+    own = best.trial.folder
     asked = recipe.as_table(plan.comparison)
     adopt(own, folder, recipe.read(own / RECIPE) | {"comparison": asked})
-    trials_report(out, name=plan.name, criterion=criterion, results=results, best=best)
-    folder.finish({**RunFolder(own).facts["finished"], "trial": best.trial.name, "comparison": asked})
-    for line in lines(results):
-        trials.watch(Notice(line))
+    trials_report(folder.folder, name=plan.name, criterion=criterion, results=results, best=best)
+    folder.finish({**RunFolder(own).facts["finished"], "trial": own.name, "comparison": asked})
 
 
-def chosen(results: Sequence[Result], criterion: str) -> Result:
+def chosen(results: Sequence[TrialResult], criterion: str) -> TrialResult:
     """Return the best run of the settings whose runs are best in the mean, a collapsed one only where all are.
 
     One run at least has come to its end.
     """
     ended = [result for result in results if result.counts]
-    settings = max((one.trial.candidate for one in ended), key=lambda one: rank(of(ended, one), criterion))
+    settings = max((one.trial.settings for one in ended), key=lambda one: rank(of(ended, one), criterion))
     return max(of(ended, settings), key=lambda one: (not one.collapsed, rank([one], criterion)))
 
 
-def of(results: Sequence[Result], candidate: Candidate) -> list[Result]:
-    """Return the results of a candidate."""
-    return [result for result in results if result.trial.candidate == candidate]
+def of(results: Sequence[TrialResult], settings: TrialSettings) -> list[TrialResult]:
+    """Return the results of some settings."""
+    return [result for result in results if result.trial.settings == settings]
 
 
-def mean(results: Sequence[Result], criterion: str) -> float:
+def mean(results: Sequence[TrialResult], criterion: str) -> float:
     """Return the mean of the criterion over the results that count, NaN without any."""
-    scores = [result.best.metrics[criterion] for result in results if result.counts and result.best]
+    scores = [result.metrics[criterion] for result in results if result.counts]
     return statistics.fmean(scores) if scores else math.nan
 
 
-def rank(results: Sequence[Result], criterion: str) -> float:
+def rank(results: Sequence[TrialResult], criterion: str) -> float:
     """Return the mean of the criterion, the lowest number where it is not one."""
     return sortable(mean(results, criterion))
 
@@ -267,19 +203,19 @@ def copy(path: Path, out: Path) -> None:
     replace_file(out / path.name, lambda aside: shutil.copyfile(path, aside))
 
 
-def lines(results: Sequence[Result]) -> Iterator[str]:
-    """Yield a line for every run, and for each candidate with several the median, mean and deviation of all metrics."""
+def describe_results(results: Sequence[TrialResult]) -> Iterator[str]:
+    """Yield a line on every run, and of settings with several the median, mean and deviation of all metrics."""
     yield f"\n{len(results)} runs, development rows, best epoch of each:"
     for result in results:
-        scores = row(result.best).partition("dev ")[2] if result.best else ""
-        remark = result.remark()
-        yield f"  {result.trial.describe()}  {scores}{f'  ({one_line(remark)})' if remark else ''}"
-    for candidate in dict.fromkeys(candidate.name for candidate in (one.trial.candidate for one in results)):
-        counted = [one for one in results if one.counts and one.trial.candidate.name == candidate]
+        scores = finetuning.row(result.best).partition("dev ")[2] if result.best else ""
+        said = remark(result)
+        yield f"  {result.trial.name}  {scores}{f'  ({one_line(said)})' if said else ''}"
+    for settings in dict.fromkeys(one.trial.settings.name for one in results):
+        counted = [one for one in results if one.counts and one.trial.settings.name == settings]
         if len(counted) < 2:
             continue
-        words = counted[0].trial.candidate.describe()
+        words = counted[0].trial.settings.describe()
         yield f"{words or 'over the seeds'}, {len(counted)} runs:"
-        for name, summary in summaries([one.best.metrics for one in counted if one.best]).items():
+        for name, summary in summaries([one.metrics for one in counted]).items():
             if "/" not in name:
                 yield f"  {name}: {summary.describe()}"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from osbert.commands.demo_docstrings import Passage
 from osbert.errors import UserError
+from osbert.runs.demo.docstrings import DocstringText
 
 MASK = "library"
 """What stands in place of a masked name: a word that every class may hold."""
@@ -33,20 +33,20 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][\w]*(?:[.-][A-Za-z_]\w*)*")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
-Row = tuple[str, str]
+LabelledText = tuple[str, str]
 """A text and its label."""
 Words = tuple[int, int]
 """The fewest and the most words of a text."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class LibraryTask:
     """Which library does a passage describe? Rows to train on, to choose an epoch by (dev) and to score (test)."""
 
     labels: tuple[str, ...]
-    train: list[Row]
-    dev: list[Row]
-    test: list[Row]
+    train: list[LabelledText]
+    dev: list[LabelledText]
+    test: list[LabelledText]
     masked: tuple[str, ...]
 
 
@@ -59,8 +59,13 @@ def split(file: str) -> str:
 
 
 def make_task(
-    passages: Sequence[Passage], *, classes: int = 7, train: int = 450, held_out: int = 80, words: Words = (12, 60)
-) -> Task:
+    passages: Sequence[DocstringText],
+    *,
+    classes: int = 7,
+    train: int = 450,
+    held_out: int = 80,
+    words: Words = (12, 60),
+) -> LibraryTask:
     """Draw a balanced classification task from the libraries that have most to say.
 
     `train` rows a class at most, and `held_out` for each of dev and test, which come from files of their own (`split`).
@@ -77,7 +82,7 @@ def make_task(
     chosen = [passage for passage in long_enough if passage.library in labels]
     names = telling_names(chosen) | {passage.library.lower() for passage in passages} | set(_KNOWN_NAMES)
     wanted = {"train": train, "dev": held_out, "test": held_out}
-    rows: dict[str, dict[str, list[Row]]] = {name: defaultdict(list) for name in wanted}
+    rows: dict[str, dict[str, list[LabelledText]]] = {name: defaultdict(list) for name in wanted}
     seen = set()
     for passage in sorted(chosen, key=lambda passage: hashlib.sha256(passage.text.encode()).digest()):
         name = split(passage.file)
@@ -89,10 +94,10 @@ def make_task(
             seen.add(text)
             column.append((text, passage.library))
     drawn = {name: _interleave(columns) for name, columns in rows.items()}
-    return Task(labels=labels, masked=tuple(sorted(names)), **drawn)
+    return LibraryTask(labels=labels, masked=tuple(sorted(names)), **drawn)
 
 
-def telling_names(passages: Iterable[Passage]) -> frozenset[str]:
+def telling_names(passages: Iterable[DocstringText]) -> frozenset[str]:
     """Return the lower-case names of the passages' libraries, and those of their modules that are no ordinary words.
 
     A module's name is ordinary when the passages of most other libraries use it too, as they do "string" or "graph".
@@ -132,7 +137,7 @@ def masked(text: str, names: frozenset[str]) -> str:
     return re.sub(rf"\b{MASK}(?:[\s-]+{MASK}\b)+", MASK, _IDENTIFIER.sub(replace, text))
 
 
-def write_table(path: Path, rows: Sequence[Row], *, header: tuple[str, ...] = ("text", "label")) -> None:
+def write_table(path: Path, rows: Sequence[LabelledText], *, header: tuple[str, ...] = ("text", "label")) -> None:
     """Write rows as CSV with a header line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as stream:
@@ -153,7 +158,7 @@ def _beginning(text: str, words: Words) -> str:
     return " ".join(kept) if len(kept) >= least else ""
 
 
-def _interleave(rows: Mapping[str, list[Row]]) -> list[Row]:
+def _interleave(rows: Mapping[str, list[LabelledText]]) -> list[LabelledText]:
     """Return the rows of all classes, the classes taking turns."""
     turns = zip_longest(*(rows[label] for label in sorted(rows)))
     return [row for turn in turns for row in turn if row is not None]

@@ -54,7 +54,7 @@ _SENTENCE_END = re.compile(r"[.!?][\"')]*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class DocstringText:
     """The running text of one docstring, and where it came from."""
 
     library: str
@@ -62,7 +62,7 @@ class Passage:
     text: str
 
 
-def collect(*, processes: int | None = None, folders: Sequence[Path] | None = None) -> list[Passage]:
+def collect(*, processes: int | None = None, folders: Sequence[Path] | None = None) -> list[DocstringText]:
     """Return a passage for each docstring of the installed libraries that holds running text.
 
     Files are taken in the order of their names, so one installation gives one result. `folders` stand in for the
@@ -77,7 +77,7 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
                 fresh = [part for part in text.split("\n") if part not in paragraphs_seen]
                 paragraphs_seen.update(fresh)
                 if fresh:
-                    passages.append(Passage(library, name, "\n".join(fresh)))
+                    passages.append(DocstringText(library, name, "\n".join(fresh)))
     return passages
 
 

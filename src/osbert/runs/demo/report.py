@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-Said = tuple[str, str, str, float]
+from osbert.reports.page import Section, code, curve, paragraph, table, training_curves, write_report
+from osbert.reports.plot import Mark, Series, line_plot
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.training.run_folder import RunFolder
+from osbert.training.tracking import NAME, read_lines
+
+DemoPrediction = tuple[str, str, str, float]
 """A text, the library meant, the one predicted, and its probability."""
 
 
-def write_demo_report(out: Path, *, seconds: Mapping[str, float], scores: Mapping[str, str]) -> Path:
-    """Write out/report.html from what the commands of a demo left in its folder, and print its main figures.
+def write_demo_report(
+    out: Path, *, seconds: Mapping[str, float], scores: Mapping[str, str], watch: Watch = ignore
+) -> Path:
+    """Write out/report.html from what the commands of a demo left in its folder, and report its main figures.
 
     `seconds`: how long each piece of work took, by its name or command. `scores`: what the evaluations printed, that of
     the pretrained classifier first.
     """
-    from osbert.reports.page import Section, code, curve, paragraph, table, write_report
-    from osbert.reports.plot import Mark, Series, line_plot
-    from osbert.training.run_folder import RunFolder
-    from osbert.training.tracking import NAME, read_lines
-
     facts = RunFolder(out / "encoder").facts
     pretraining = read_lines(out / "encoder" / NAME)
     tuned = {"pretrained": out / "classifier", "from scratch": out / "from-scratch"}
@@ -65,16 +68,14 @@ def write_demo_report(out: Path, *, seconds: Mapping[str, float], scores: Mappin
     ]
     path = write_report(out / "report.html", "What osbert made of this installation's docstrings", sections, lead=lead)
     loss = [value for _, value in curve(pretraining, "held_out.mlm.loss")]
-    _tell(facts, test, loss=loss[-1] if loss else None, classes=classes)
-    print(f"{total:.0f} s in all; the report is {path}", flush=True)
+    for line in main_figures(facts, test, loss=loss[-1] if loss else None, classes=classes):
+        watch(Notice(line))
+    watch(Notice(f"{total:.0f} s in all; the report is {path}"))
     return path
 
 
 def pretraining_parts(lines: Sequence[Mapping[str, float]], facts: Mapping[str, float]) -> list[str]:
     """Return the plots of the masked-piece loss with its two lines, and of both accuracies."""
-    from osbert.reports.page import curve, paragraph, training_curves
-    from osbert.reports.plot import Mark, Series, line_plot
-
     marks = [
         Mark(value=math.log(facts["vocabulary"]), label=f"ln V = {math.log(facts['vocabulary']):.2f}: any piece alike"),
         Mark(value=facts["unigram_entropy"], label=f"{facts['unigram_entropy']:.2f}: only how frequent pieces are"),
@@ -104,7 +105,7 @@ def read_accuracy(scores: str) -> float:
     return float(next(line.split()[1] for line in scores.splitlines() if line.split()[:1] == ["accuracy"]))
 
 
-def read_predictions(path: Path) -> list[Said]:
+def read_predictions(path: Path) -> list[DemoPrediction]:
     """Return the rows of a table of predictions."""
     with path.open(encoding="utf-8", newline="") as stream:
         return [
@@ -113,7 +114,7 @@ def read_predictions(path: Path) -> list[Said]:
         ]
 
 
-def prediction_table(predictions: Iterable[Said]) -> str:
+def prediction_table(predictions: Iterable[DemoPrediction]) -> str:
     """Return the predictions as a table, their probabilities as bars."""
     rows = []
     for text, meant, said, probability in predictions:
@@ -127,7 +128,7 @@ def prediction_table(predictions: Iterable[Said]) -> str:
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
 
-def _about(predictions: Sequence[Said]) -> str:
+def _about(predictions: Sequence[DemoPrediction]) -> str:
     known = [(meant, said) for _, meant, said, _ in predictions if meant]
     right = sum(meant == said for meant, said in known)
     return (
@@ -136,13 +137,12 @@ def _about(predictions: Sequence[Said]) -> str:
     )
 
 
-def _tell(facts: Mapping[str, float], test: Mapping[str, float], *, loss: float | None, classes: int) -> None:
-    """Print the main figures; `loss` is that of masked pieces on text held out."""
+def main_figures(
+    facts: Mapping[str, float], test: Mapping[str, float], *, loss: float | None, classes: int
+) -> Iterator[str]:
+    """Yield the main figures, line by line; `loss` is that of masked pieces on text held out."""
     if loss is not None:
-        print(
-            f"masked pieces, text held out: loss {loss:.2f} "
-            f"(unigram entropy {facts['unigram_entropy']:.2f}, ln V {math.log(facts['vocabulary']):.2f})"
-        )
-    print(f"which of {classes} libraries, files held out (guessing: {1 / classes:.1%}):")
-    for name, accuracy in test.items():
-        print(f"  {name:14} {accuracy:6.1%}")
+        entropy, guessing = facts["unigram_entropy"], math.log(facts["vocabulary"])
+        yield f"masked pieces, text held out: loss {loss:.2f} (unigram entropy {entropy:.2f}, ln V {guessing:.2f})"
+    yield f"which of {classes} libraries, files held out (guessing: {1 / classes:.1%}):"
+    yield from (f"  {name:14} {accuracy:6.1%}" for name, accuracy in test.items())

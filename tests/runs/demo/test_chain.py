@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.commands.demo import SENTENCES, Plan, Stage, _Record, prepare, run, stages
-from osbert.commands.demo_docstrings import Passage, collect, docstrings, running_text
-from osbert.commands.demo_task import MASK, make_task, masked, split, telling_names, write_table
 from osbert.errors import UserError
+from osbert.runs.demo.chain import SENTENCES, DemoPlan, DemoRecord, Stage, prepare, run, stages
+from osbert.runs.demo.docstrings import DocstringText, collect, docstrings, running_text
+from osbert.runs.demo.task import MASK, make_task, masked, split, telling_names, write_table
 
 
 def prose(docstring: str) -> list[str]:
@@ -191,7 +191,7 @@ def test_a_task_measures_on_files_that_nothing_else_has_seen(libraries: Path) ->
 
 def test_one_library_is_no_task() -> None:
     with pytest.raises(UserError, match="too few"):
-        make_task([Passage("alone", f"alone:{n}.py", "word " * 20) for n in range(50)])
+        make_task([DocstringText("alone", f"alone:{n}.py", "word " * 20) for n in range(50)])
 
 
 NAMES = frozenset({"torch", "numpy", "np", "linalg", "sklearn", "scikit-learn", "scikit"})
@@ -223,8 +223,8 @@ def test_no_name_survives_masking(text: str) -> None:
 
 def test_module_names_are_masked_unless_others_use_them_too() -> None:
     libraries = ("one", "two", "three", "four")
-    passages = [Passage(library, f"{library}:{library}/graph.py", "A graph of things.") for library in libraries]
-    passages.append(Passage("one", "one:one/zygomorph.py", "A zygomorph of things."))
+    passages = [DocstringText(library, f"{library}:{library}/graph.py", "A graph of things.") for library in libraries]
+    passages.append(DocstringText("one", "one:one/zygomorph.py", "A zygomorph of things."))
     names = telling_names(passages)
     assert {"zygomorph", *libraries} <= names
     assert "graph" not in names
@@ -237,13 +237,13 @@ def test_tables_are_read_back(tmp_path: Path) -> None:
         assert [tuple(row) for row in csv.reader(stream)] == [("text", "label"), *rows]
 
 
-def plan(out: Path, source: Path) -> Plan:
-    return Plan(out=out, source=(source,), vocabulary=300, steps=2, epochs=1, rows=50)
+def plan(out: Path, source: Path) -> DemoPlan:
+    return DemoPlan(out=out, source=(source,), vocabulary=300, steps=2, epochs=1, rows=50)
 
 
 def test_preparing_keeps_the_measured_files_out_of_the_text(libraries: Path, tmp_path: Path, capsys) -> None:
-    made = plan(tmp_path / "demo", libraries)
-    prepare(made)
+    made, said = plan(tmp_path / "demo", libraries), []
+    prepare(made, lambda event: said.append(str(event)))
     documents = [
         json.loads(line)["text"] for line in (made.out / "text" / "docstrings.jsonl").read_text("utf-8").splitlines()
     ]
@@ -252,7 +252,7 @@ def test_preparing_keeps_the_measured_files_out_of_the_text(libraries: Path, tmp
     assert out
     assert not out & set(documents)
     assert len(documents) == len(passages) - len(out)
-    assert "2 libraries" in capsys.readouterr().out
+    assert "2 libraries" in said[-1] and not capsys.readouterr().out
 
 
 def test_every_command_of_the_chain_exists() -> None:
@@ -264,17 +264,17 @@ def test_every_command_of_the_chain_exists() -> None:
 
 
 def test_a_demo_with_other_settings_is_refused(tmp_path: Path) -> None:
-    record = _Record(tmp_path / "demo.json", {"steps": 1})
+    record = DemoRecord(tmp_path / "demo.json", {"steps": 1})
     record.do("work", lambda: "output")
-    again = _Record(tmp_path / "demo.json", {"steps": 1})
+    again = DemoRecord(tmp_path / "demo.json", {"steps": 1})
     assert again.seconds == record.seconds
     assert again.outputs == {"work": "output"}
     with pytest.raises(UserError, match="steps: 1 -> 2"):
-        _Record(tmp_path / "demo.json", {"steps": 2})
+        DemoRecord(tmp_path / "demo.json", {"steps": 2})
 
 
 def test_what_fails_is_not_written_down(tmp_path: Path) -> None:
-    record = _Record(tmp_path / "demo.json", {})
+    record = DemoRecord(tmp_path / "demo.json", {})
     stage = Stage(title="fails", words=("corpus", "show", str(tmp_path / "nowhere")), kept=True)
     with pytest.raises(UserError, match="goes on from here"):
         record.do(stage.command, lambda: run(stage))

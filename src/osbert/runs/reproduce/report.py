@@ -1,0 +1,159 @@
+"""The table of the paper with our figures: results.json, table.txt, and what became of runs that have collapsed."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from osbert.files import write_json, write_text
+from osbert.runs.reproduce.data import TableColumn
+from osbert.runs.reproduce.plan import PROTOCOL, TablePlan
+from osbert.runs.reproduce.tables import TableRow, spread
+from osbert.runs.study.runner import StudyTrial, read_results
+from osbert.training.tracking import NAME, read_lines
+
+AVERAGE = "average"
+"""The column that is the mean of all others; it is made where all of them were measured."""
+MARK = "!"
+"""What stands behind a figure that counts a collapsed run."""
+Scores = Mapping[str, Sequence[float]]
+"""Scores by column, one a seed."""
+
+
+def write_table_report(plan: TablePlan) -> str:
+    """Write results.json and table.txt of runs that have all ended; return the table."""
+    found = {row.name: row_scores(plan, row) for row in plan.table.rows}
+    if ensemble := plan.ensemble():
+        [column], metrics = plan.columns, ensemble.metrics
+        found[plan.table.ensemble] = {name: [metrics[score]] for name, score in column.measured.items()}
+    trials = [trial for row in plan.table.rows for one in plan.columns for trial in plan.trials_of(row, one)]
+    protocol = json.loads((plan.out / PROTOCOL).read_text("utf-8"))
+    collapsed = {"collapsed": said} if (said := [line for trial in trials if (line := collapse(trial))]) else {}
+    write_json(plan.out / "results.json", {"protocol": protocol, "scores": found, **collapsed})
+    lines = [plan.table.published.title, "", *_description(plan), ""]
+    rows = cells(plan, found)
+    widths = [max(len(line[place]) for line in rows) for place in range(len(rows[0]))]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in rows]
+    lines += [line for row, scores in found.items() if (line := mean_line(plan, row, scores))]
+    if said:
+        marked = any(_counts_collapsed(trial) for trial in trials)
+        mark = f" {MARK}: a figure with such a run in it." if marked else ""
+        lines += ["", f"Collapsed runs, which gave all rows one answer; each was run once more.{mark}"]
+        lines += [f"  {line}" for line in said]
+    text = "\n".join(lines) + "\n"
+    write_text(plan.out / "table.txt", text)
+    return text
+
+
+def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
+    """Return the scores of a row by column, one a seed; only what was measured with every seed."""
+    found: dict[str, list[float]] = {}
+    for column in plan.columns:
+        metrics = [read_results(trial)[-1].metrics for trial in plan.trials_of(row, column)]
+        for name, score in column.measured.items():
+            if all(score in one for one in metrics):
+                found[name] = [one[score] for one in metrics]
+    if plan.table.perplexity:
+        folders = [plan.encoders.folder(row.name, seed, plan.out) for seed in range(plan.scale.seeds)]
+        found[plan.table.perplexity] = [perplexity(folder) for folder in folders]
+    others = [name for name in plan.table.published.columns if name != AVERAGE]
+    if AVERAGE in plan.table.published.columns and {*others} <= {*found}:
+        found[AVERAGE] = [statistics.fmean(values) for values in zip(*(found[name] for name in others))]
+    return found
+
+
+def cells(plan: TablePlan, found: Mapping[str, Scores]) -> list[list[str]]:
+    """Return the table: our rows, with the paper's figures in brackets, then the paper's rows that are not ours."""
+    names, published = plan.table.headings, plan.table.published.figures
+    lines = [["ours (published)", *(f"{name}*" if name in plan.split_off else name for name in names)]]
+    for row, scores in found.items():
+        lines.append([row])
+        marks = _marks(plan, row)
+        for name in names:
+            scale = 1 if name == plan.table.perplexity else 100
+            theirs = published.get(row, {}).get(name)
+            ours = spread(scores.get(name, []), scale=scale) + (marks.get(name, "") if name in scores else "")
+            lines[-1].append(ours if theirs is None else f"{ours} ({theirs})")
+    for row, figures in published.items():
+        if row not in found:
+            lines.append([row, *(f"({figures[name]})" if name in figures else "-" for name in names)])
+    return lines
+
+
+def mean_line(plan: TablePlan, row: str, scores: Scores) -> str:
+    """Return in words the mean of the columns that were measured, ours and theirs, where there is no average."""
+    published = plan.table.published
+    names = [name for name in published.columns if name in scores]
+    if AVERAGE not in published.columns or AVERAGE in scores or not names:
+        return ""
+    ours = 100 * statistics.fmean(statistics.fmean(scores[name]) for name in names)
+    theirs = [f"{name} {statistics.fmean(row[one] for one in names):.1f}" for name, row in published.figures.items()]
+    said = f"No average: columns are missing. Mean of the {len(names)} measured: {row} {ours:.1f}"
+    return f"{said}; {', '.join(theirs)}."
+
+
+def collapse(trial: StudyTrial) -> str:
+    """Return what became of a run if it has collapsed, "" where all is well."""
+    first, *others = read_results(trial)
+    if not others:
+        return ""
+    [again] = others
+    said = f"{trial.name}: every development row is {first.collapsed}; in its place: seed {again.trial.seed}"
+    return f"{said}, collapsed as well and counted all the same" if again.collapsed else said
+
+
+def perplexity(run: Path) -> float:
+    """Return the perplexity of masked pieces on the held-out text, as measured at the end of a pretraining."""
+    losses = [line["held_out.mlm.loss"] for line in read_lines(run / NAME) if "held_out.mlm.loss" in line]
+    return math.exp(losses[-1])
+
+
+def _counts_collapsed(trial: StudyTrial) -> bool:
+    return bool(read_results(trial)[-1].collapsed)
+
+
+def _marks(plan: TablePlan, name: str) -> dict[str, str]:
+    """Return what stands behind a row's figures, by column: a mark where a collapsed run is in them."""
+    [row] = [row for row in plan.table.rows if row.name == name] or plan.table.rows[:1]  # the first: of an ensemble
+
+    def amiss(column: TableColumn) -> bool:
+        return any(_counts_collapsed(trial) for trial in plan.trials_of(row, column))
+
+    marks = {name: MARK for column in plan.columns if amiss(column) for name in column.measured}
+    return marks | ({AVERAGE: MARK} if marks else {})
+
+
+def _description(plan: TablePlan) -> list[str]:
+    split_off = f"*: a fifth of the rows of {', '.join(plan.split_off)} was split off for development, since "
+    split_off += "training and development files are not both there; the paper's figures are of other rows."
+    scale, table = plan.scale, plan.table
+    seeds = "one seed" if scale.seeds == 1 else f"{scale.seeds} seeds (mean +- standard deviation)"
+    return [
+        f"Ours: {plan.encoders.describe(table.rows[0].name, plan.out)}, {seeds}, "
+        f"{f'at most {scale.rows:,}' if scale.rows else 'all'} training rows of a data set, "
+        f"{shlex.join(plan.finetuning_words)}; {table.measure} of the best epoch on "
+        f"{f'at most {scale.dev_rows:,}' if scale.dev_rows else 'the'} development rows, in per cent.",
+        *table.own_settings(plan.columns),
+        "In brackets: the paper, BERT BASE unless a row says otherwise. A dash: not run here.",
+        f"Files: {'; '.join(_files(plan))}.",
+        *([split_off] if plan.split_off else []),
+        *_together(plan),
+    ]
+
+
+def _together(plan: TablePlan) -> list[str]:
+    if not plan.table.ensemble:
+        return []
+    if not plan.ensemble():
+        return ["No ensemble: it takes the runs of two seeds or more (--seeds)."]
+    seeds = plan.scale.seeds
+    return [f"Ensemble: the runs of {seeds} seeds, by the mean of the probabilities that they give to a text."]
+
+
+def _files(plan: TablePlan) -> list[str]:
+    named = {one.name: [str(path.relative_to(plan.data)) for path in one.find(plan.data)] for one in plan.columns}
+    return [f"{column}: {', '.join(names)}" for column, names in named.items()]

@@ -1,0 +1,29 @@
+"""How much of a table is run: its options on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from osbert.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableScale:
+    """How much of a table is run."""
+
+    shrink: int = 1
+    """For table6: what the widths of the encoders are divided by."""
+    seeds: int = 3
+    """Runs of each row, with seeds 0, 1, 2, ..."""
+    rows: int = 4000
+    """Most training rows of a data set, drawn at random; 0 for all."""
+    dev_rows: int = 0
+    """Most development rows, as drawn; 0 for all, without which figures are hardly to be compared."""
+    jobs: int = 1
+    """Runs at a time; the processor's cores are shared out among them."""
+
+    def check(self) -> None:
+        """Raise UserError at a number that is too small."""
+        for name, least in (("seeds", 1), ("rows", 0), ("dev_rows", 0), ("jobs", 1), ("shrink", 1)):
+            if (value := getattr(self, name)) < least:
+                raise UserError(f"--{name.replace('_', '-')} must be {least} or more, not {value}.")

@@ -1,0 +1,228 @@
+"""One runner for several runs: seeds, searches, GLUE's sets, the paper's tables; each run once, a collapsed one again.
+
+A trial is a run folder, so a study that was stopped goes on where it was: what is finished is only read. A trial that
+gives every development row the same answer has collapsed: it is kept, named, and run once more with another seed; the
+second run counts however it ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from osbert.errors import Problems, UserError
+from osbert.runs.contract import Watch, ignore
+from osbert.training.run_folder import RunFolder
+
+RESTART = 1000
+"""What is added to the seed of a run that has collapsed, for the run in its place."""
+
+Returned = TypeVar("Returned")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTrial:
+    """One run of a study, with the `name` that it has for people, and its run folder.
+
+    `settings`: what the study's `work` needs to run it. `after`: the name of the trial whose end it waits for. `again`:
+    the trial that is run in its place if it collapses. `replaces`: the name of the folder of the collapsed trial.
+    """
+
+    name: str
+    folder: Path
+    settings: Any = None
+    seed: int = 0
+    after: str = ""
+    again: StudyTrial | None = None
+    replaces: str = ""
+
+    def or_else(self, again: StudyTrial) -> StudyTrial:
+        """Return the trial with another that is run in its place if it collapses."""
+        return dataclasses.replace(self, again=dataclasses.replace(again, replaces=self.folder.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """How a trial ended: its `best` epoch as run.json has it, empty if there is none. `replaced`: another counts."""
+
+    trial: StudyTrial
+    finished: bool
+    best: Mapping[str, Any] = field(default_factory=dict)
+    replaced: bool = False
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Return the scores of the best epoch."""
+        return self.best.get("metrics", {})
+
+    @property
+    def collapsed(self) -> str:
+        """Return the one answer that its best epoch gives to all development rows, "" if it gives several."""
+        return str(self.best.get("collapsed", ""))
+
+    @property
+    def counts(self) -> bool:
+        """Return whether it is among the runs that medians and means are taken over."""
+        return bool(self.best) and not self.replaced
+
+
+def read_result(trial: StudyTrial) -> TrialResult:
+    """Return how a trial ended, from its run folder."""
+    finished = RunFolder(trial.folder).facts.get("finished")
+    return TrialResult(trial=trial, finished=finished is not None, best=(finished or {}).get("best", {}))
+
+
+def read_results(trial: StudyTrial) -> list[TrialResult]:
+    """Return the result of a trial and, if it has collapsed, of that in its place; the last one counts."""
+    result = read_result(trial)
+    if not (result.collapsed and trial.again):
+        return [result]
+    return [dataclasses.replace(result, replaced=True), read_result(trial.again)]
+
+
+@dataclass(frozen=True)
+class TrialBegin:
+    """A trial is looked at: it is the `number`th of `total`, which is 0 where it is not known."""
+
+    trial: StudyTrial
+    number: int
+    total: int
+
+    def __str__(self) -> str:
+        """Return a heading."""
+        return f"\n{self.trial.name}" + (f" ({self.number} of {self.total})" if self.total else "")
+
+
+@dataclass(frozen=True)
+class TrialEnd:
+    """A trial has ended: the `number`th of the `total` that were not finished before. `left`: seconds for the rest."""
+
+    result: TrialResult
+    number: int
+    total: int
+    left: float
+
+    def __str__(self) -> str:
+        """Return a line on it."""
+        outcome = "done" if self.result.finished else "not done"
+        return f"[{self.number}/{self.total}] {self.result.trial.name}: {outcome}  ({self.left / 60:.0f} min left)"
+
+
+@dataclass(frozen=True)
+class TrialRestart:
+    """A trial has collapsed, and the one in its place begins."""
+
+    trial: StudyTrial
+    again: StudyTrial
+
+    def __str__(self) -> str:
+        """Return a line on both."""
+        return f"{self.trial.name} has collapsed and is not counted; in its place: {self.again.name}"
+
+
+def finished_before(trial: StudyTrial) -> bool:
+    """Return whether a trial has come to its end, so that it need not be run."""
+    return RunFolder(trial.folder).finished
+
+
+class CallingThread(Executor):
+    """Runs what is submitted at once, in the thread that submits it; an error comes out of `submit`."""
+
+    def submit(self, work: Callable[..., Returned], /, *arguments: Any, **named: Any) -> Future[Returned]:
+        """Return the outcome of `work(*arguments)`."""
+        future: Future[Returned] = Future()
+        future.set_result(work(*arguments, **named))
+        return future
+
+
+@dataclass(kw_only=True)
+class Study:
+    """Runs trials by `work(trial)`, which fills the run folder, in this thread or in so many `threads`.
+
+    `resumed(trial)`: whether it need not be run. `problems`: where the UserError of a trial is noted, and the others go
+    on; without it, the error ends the study. `counted`: whether all trials are known beforehand, so that events say
+    how many there are. `stop()`: ends the trials at work when the study is broken off.
+    """
+
+    work: Callable[[StudyTrial], object]
+    threads: int = 0
+    counted: bool = True
+    problems: Problems | None = None
+    resumed: Callable[[StudyTrial], bool] = finished_before
+    stop: Callable[[], object] = lambda: None
+    watch: Watch = ignore
+
+    def __post_init__(self) -> None:
+        """Begin to count."""
+        self._lock = threading.RLock()
+        self._begun = self._trials = self._ended = self._unfinished = 0
+        self._stopping = False
+        self._started = time.monotonic()
+
+    def run(self, trials: Sequence[StudyTrial]) -> list[TrialResult]:
+        """Run the trials that are not finished, in order as far as possible; return how all of them ended.
+
+        The result of a collapsed trial is followed by that of the trial in its place. If an error breaks the study off
+        (Ctrl-C too), the trials at work are stopped, and no other begins.
+        """
+        if self.counted:
+            self._trials += len(trials)
+            self._unfinished += sum(not self.resumed(trial) for trial in trials)
+        futures: dict[str, Future[list[TrialResult]]] = {}
+        pool = ThreadPoolExecutor(self.threads, thread_name_prefix="trial") if self.threads else CallingThread()
+        with pool:
+            try:
+                for trial in trials:
+                    futures[trial.name] = pool.submit(self._with_restart, trial, futures.get(trial.after))
+                return [result for future in futures.values() for result in future.result()]
+            except BaseException:
+                self._stopping = True
+                self.stop()
+                raise
+
+    def _with_restart(self, trial: StudyTrial, before: Future[list[TrialResult]] | None) -> list[TrialResult]:
+        # Trials are begun in order, so what a trial waits for is at work already: no thread waits for one not begun.
+        if before is not None and not before.result()[-1].finished:
+            return [self._end(trial)]
+        result = self._run(trial)
+        if result.collapsed and trial.again and not self._stopping:
+            with self._lock:
+                self._trials += self.counted
+                self._unfinished += self.counted and not self.resumed(trial.again)
+                self.watch(TrialRestart(trial, trial.again))
+            self._run(trial.again)
+        return read_results(trial)
+
+    def _run(self, trial: StudyTrial) -> TrialResult:
+        if self._stopping:
+            return read_result(trial)
+        with self._lock:
+            self._begun += 1
+            self.watch(TrialBegin(trial, self._begun, self._trials))
+        if self.resumed(trial):
+            return read_result(trial)
+        try:
+            self.work(trial)
+        except UserError as error:
+            if self.problems is None:
+                raise
+            with self._lock:
+                self.problems.add_from(trial.name, error)
+        return self._end(trial)
+
+    def _end(self, trial: StudyTrial) -> TrialResult:
+        result = read_result(trial)
+        if self._stopping:
+            return result
+        with self._lock:
+            self._ended += 1
+            each = (time.monotonic() - self._started) / self._ended
+            left = each * max(0, self._unfinished - self._ended)
+            self.watch(TrialEnd(result, self._ended, self._unfinished, left))
+        return result

@@ -1,0 +1,172 @@
+"""The file that GLUE's evaluation server takes: predictions of fine-tuned runs for the test sets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from osbert import components
+from osbert.errors import Problems, UserError
+from osbert.evaluation.glue import SETS, SUBMISSION, SubmissionFile
+from osbert.files import replace_file, require_file
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.task_files import read_task
+from osbert.lock import claim
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.tasks import Record, Task
+from osbert.tasks.tables import TableTask
+from osbert.training.run_folder import RunFolder
+
+AX = ("ax", "diagnostic")
+"""What the folder of the diagnostic set is called, in small letters."""
+
+
+def submit(
+    runs: Path,
+    *,
+    out: Path,
+    data: Path | None = None,
+    partial: bool = False,
+    opening: Opening = CAREFUL,
+    watch: Watch = ignore,
+) -> None:
+    """Write the server's zip file: each set predicted with the run of its task, the diagnostic set with that of mnli.
+
+    `runs`: a folder of runs. `data`: the folder with GLUE's sets; left open, each run's own data. `partial`: write the
+    files that can be made, although the server wants all. Raises UserError, before anything is predicted, that names
+    what cannot be made with the reason.
+    """
+    if out.suffix.lower() != ".zip":
+        raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.")
+    require_file(out)
+    found = find_runs(runs, opening)
+
+    from osbert.runs.finetune.long import ModelReader  # late: it takes seconds, which a folder that is missing need not
+
+    rows: dict[str, list[Record]] = {}
+    missing: list[str] = []
+    problems = Problems(heading="The submission cannot be made")
+    for wanted in SUBMISSION:
+        try:
+            rows[wanted.file] = test_rows(wanted, found, data)
+            run = found[wanted.task]
+            ModelReader.of(run.folder).check(run.task, {wanted.split: rows[wanted.file]})
+        except MissingFile as error:
+            missing.append(f"  {wanted.file}: {error}")
+        except UserError as error:
+            problems.add(f"{wanted.file}: {error}")
+    problems.stop_if_any()
+    if not rows:
+        raise UserError("\n".join(["Not one of the server's files can be made:", *missing]))
+    if missing and not partial:
+        summary = (
+            f"{len(missing)} of the server's {len(SUBMISSION)} files cannot be made. Nothing was written; --partial"
+        )
+        raise UserError("\n".join([f"{summary} writes the others:", *missing]))
+    with claim(out) as place:
+        possible = [one for one in SUBMISSION if one.file in rows]
+        pages: dict[str, str] = {}
+        for one in possible:
+            folder = found[one.task].folder
+            pages[one.file] = page(one, folder, rows[one.file], opening)
+            watch(Notice(f"{one.file}: {len(rows[one.file]):,} rows, {folder}"))
+        replace_file(place, lambda aside: write_zip(aside, pages))
+    watch(Notice(f"{len(pages)} of {len(SUBMISSION)} files -> {out}"))
+    if missing:
+        watch(Notice("\n".join(["Missing, and the server wants all:", *missing])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmittedRun:
+    """A finished run, and the task it was fine-tuned for."""
+
+    folder: Path
+    task: Task
+
+
+class MissingFile(Exception):
+    """A file of the submission cannot be made, for its run or its test rows are not there."""
+
+
+def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, SubmittedRun]:
+    """Return the finished runs in a folder, or the folder itself if it is one, by the name of their task.
+
+    Raises UserError when there is none, or when two are of one task.
+    """
+    if not runs.is_dir():
+        raise UserError(f"{runs}: no such folder.")
+    found: dict[str, SubmittedRun] = {}
+    for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
+        task = read_task(folder, opening) if RunFolder(folder).finished else None
+        if task is None:
+            continue
+        if task.name in found:
+            raise UserError(f"{found[task.name].folder} and {folder} are both runs of {task.name}: leave one of them.")
+        found[task.name] = SubmittedRun(folder=folder, task=task)
+    if not found:
+        raise UserError(f"{runs} holds no finished run of osbert finetune.")
+    return found
+
+
+def page(wanted: SubmissionFile, folder: Path, records: Sequence[Record], opening: Opening = CAREFUL) -> str:
+    """Return a file of the submission: the predictions of the run in `folder` for its rows."""
+    from osbert.inference.engine import load
+
+    engine = load(folder, opening=opening)
+    labels = getattr(engine.fine_tuned, "labels", ())
+    lines = ["index\tprediction"]
+    for record, prediction in zip(records, engine.predict_records(records), strict=True):
+        lines.append(f"{record.number}\t{wanted.spelt(prediction, labels)}")
+    return "\n".join(lines) + "\n"
+
+
+def test_rows(wanted: SubmissionFile, found: Mapping[str, SubmittedRun], data: Path | None) -> list[Record]:
+    """Return the rows to predict. Raises MissingFile when there are none, UserError when they cannot be used."""
+    if wanted.task not in found:
+        raise MissingFile(f"there is no run of {wanted.task}")
+    kind: type[TableTask] = components.find("tasks", wanted.rows or wanted.task, base=TableTask)
+    reason = "its folder is not there"
+    for folder in places(wanted, Path(found[wanted.task].task.data), data):
+        problems = Problems(heading=f"{folder} cannot be used")
+        # Read as the set is published: what the run's own files were like does not matter here.
+        task = dataclasses.replace(kind(), data=str(folder))
+        try:
+            records = list(every_row(task, task.file(wanted.split), problems))
+        except UserError as error:
+            reason = str(error)
+            continue
+        problems.stop_if_any()
+        return records
+    raise MissingFile(reason)
+
+
+def every_row(task: Task, path: Path, problems: Problems) -> Iterator[Record]:
+    """Yield the records of a file, whose numbers are what the server knows them by; a column of labels is not read."""
+    for number, (row, record) in enumerate(task.inputs(path).rows(problems)):
+        if record is None:
+            problems.add(f"{path}, line {row.line}: the text is empty. The server wants every row: write it.")
+        else:
+            yield dataclasses.replace(record, number=number)
+
+
+def places(wanted: SubmissionFile, own: Path, data: Path | None) -> Iterator[Path]:
+    """Yield the folders in which the rows may lie: of `data` the set's, else the run's `own`; AX lies beside MNLI."""
+    own = own if own.is_dir() else own.parent
+    if not wanted.rows:
+        (glue,) = [glue for glue in SETS if glue.task == wanted.task]
+        folder = glue.folder(data) if data else own
+        yield from [folder] if folder else []
+        return
+    around = data or own.parent
+    yield from (path for path in sorted(around.iterdir()) if path.is_dir() and path.name.lower() in AX)
+    yield own
+
+
+def write_zip(path: Path, pages: dict[str, str]) -> None:
+    """Write the files into a zip, the same byte for byte whenever it is made."""
+    with ZipFile(path, "w", compression=ZIP_DEFLATED) as archive:
+        for name, text in pages.items():
+            archive.writestr(ZipInfo(name), text, compress_type=ZIP_DEFLATED)

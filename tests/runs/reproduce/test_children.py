@@ -1,0 +1,34 @@
+"""The commands of osbert reproduce in processes of their own: a signal ends those at work."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from osbert.runs.reproduce import children
+from osbert.runs.reproduce.children import ChildCommands
+from osbert.runs.study.runner import Study, StudyTrial
+from osbert.training.interruption import sigterm_as_exit
+
+
+def test_sigterm_ends_the_commands_at_work_and_begins_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    popen, begun = subprocess.Popen, []
+
+    def sleeping(words: list[str], **how) -> subprocess.Popen[bytes]:
+        begun.append(popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        threading.Timer(0.2, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)).start()
+        return begun[-1]
+
+    monkeypatch.setattr(children.subprocess, "Popen", sleeping)
+    before = signal.getsignal(signal.SIGTERM)
+    trials = [StudyTrial(name=name, settings=(), folder=tmp_path / name) for name in ("one", "two")]
+    commands = ChildCommands(1)
+    with pytest.raises(SystemExit) as ended, sigterm_as_exit():
+        Study(work=commands.work, stop=commands.stop, threads=1).run(trials)
+    assert ended.value.code == 143 and signal.getsignal(signal.SIGTERM) == before
+    assert [one.wait() for one in begun] == [-signal.SIGTERM]
