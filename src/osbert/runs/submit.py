@@ -80,7 +80,7 @@ def submit(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmittedRun:
+class GlueRun:
     """A finished run, and the task it was fine-tuned for."""
 
     folder: Path
@@ -91,21 +91,21 @@ class MissingFile(Exception):
     """A file of the submission cannot be made, for its run or its test rows are not there."""
 
 
-def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, SubmittedRun]:
+def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
     """Return the finished runs in a folder, or the folder itself if it is one, by the name of their task.
 
     Raises UserError when there is none, or when two are of one task.
     """
     if not runs.is_dir():
         raise UserError(f"{runs}: no such folder.")
-    found: dict[str, SubmittedRun] = {}
+    found: dict[str, GlueRun] = {}
     for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
         task = read_task(folder, opening) if RunFolder(folder).finished else None
         if task is None:
             continue
         if task.name in found:
             raise UserError(f"{found[task.name].folder} and {folder} are both runs of {task.name}: leave one of them.")
-        found[task.name] = SubmittedRun(folder=folder, task=task)
+        found[task.name] = GlueRun(folder=folder, task=task)
     if not found:
         raise UserError(f"{runs} holds no finished run of osbert finetune.")
     return found
@@ -123,7 +123,7 @@ def page(wanted: SubmissionFile, folder: Path, records: Sequence[Record], openin
     return "\n".join(lines) + "\n"
 
 
-def test_rows(wanted: SubmissionFile, found: Mapping[str, SubmittedRun], data: Path | None) -> list[Record]:
+def test_rows(wanted: SubmissionFile, found: Mapping[str, GlueRun], data: Path | None) -> list[Record]:
     """Return the rows to predict. Raises MissingFile when there are none, UserError when they cannot be used."""
     if wanted.task not in found:
         raise MissingFile(f"there is no run of {wanted.task}")

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from osbert.errors import UserError
 from osbert.files import file_sha256
-from osbert.interop.huggingface.folders import require_config
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.recipe import as_table
 from osbert.runs.pretrain.settings import read_plan
