@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -21,83 +21,11 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
-from osbert.reading.table import Row, Table
+from osbert.tasks.record import Inputs, Prediction, Record
 
 if TYPE_CHECKING:
     from osbert.models.contract import Head
     from osbert.tasks.calibration import Calibration
-
-
-@dataclass(frozen=True, kw_only=True)
-class Record:
-    """One item of a data set, before tokenization. A kind with more to it than texts and a label has its own subclass.
-
-    `number`: its place in the split. `texts`: its text, or its texts in the order the model reads them. `label`: what
-    is to be predicted, None when unknown. `path` and `line`: where it stands, for messages. `remark`: what was mended
-    or is amiss in it, for the run folder's list.
-    """
-
-    number: int
-    texts: tuple[str, ...]
-    label: Any = None
-    path: str = ""
-    line: int = 0
-    remark: str = ""
-
-    @property
-    def place(self) -> str:
-        """Return the place as messages show it."""
-        return f"{self.path}, line {self.line}" if self.path else f"record {self.number}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """What a task says of a record. A kind that says more (spans, an n-best list) has its own subclass.
-
-    `value`: a label's name, or a number. `probabilities`: of every label by name, where there are labels. `truncated`:
-    pieces of the record that did not fit and were not read.
-    """
-
-    value: Any
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    truncated: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values, ready for JSON; `value` comes first, as "prediction"."""
-        return {
-            "prediction": self.value,
-            "probabilities": dict(self.probabilities) or None,
-            "truncated": self.truncated,
-        }
-
-    def told(self) -> list[str]:
-        """Return it as lines of text: the value, then the probabilities."""
-        shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
-        value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
-        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shares)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """A file of plain input for `osbert predict`: its rows in their order, each with the record made of it.
-
-    `describe`: the file's form and what is read of it, in words. `columns`: of its rows. `lines`: whether JSON lines
-    suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names
-    a row, by its line where that is empty; "" where there is no such form. `rows(problems)` yields (row, record), None
-    for a record where there is nothing to read; a row that cannot be used is noted in `problems` and left out. `table`:
-    what the rows are read from, if it is a table.
-    """
-
-    describe: str
-    columns: tuple[str, ...]
-    rows: Callable[[Problems], Iterator[tuple[Row, Record | None]]]
-    lines: bool = False
-    key: str = ""
-    table: Table | None = None
-
-    def called(self, row: Row) -> str:
-        """Return what that form calls a row."""
-        return row.values.get(self.key) or str(row.line)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,55 +257,3 @@ class Task(Objective):
 
 def _is_one_of_several(setting: Any, value: Any) -> bool:
     return isinstance(setting, tuple) and isinstance(value, str)
-
-
-def load(task: Task, splits: Sequence[str], *, fit: bool = True) -> tuple[Task, dict[str, list[Record]]]:
-    """Read the splits, training first, and return the task, fitted if there are training rows, with their records.
-
-    `fit` is False for a task that learnt its labels or its scale already.
-
-    Raises one UserError that lists every problem of every file, labels unknown in training and development rows without
-    one included.
-    """
-    problems = Problems(heading=f"{task.data} cannot be used for {task.name}")
-    records: dict[str, list[Record]] = {}
-    for split in splits:
-        try:
-            records[split] = _read(task, split, problems, training="train" in splits)
-        except UserError as error:
-            if str(error) not in problems.messages:  # one file may be read for both
-                problems.add(str(error))
-    if fit and records.get("train"):
-        try:
-            task = task.fitted(records["train"])
-        except UserError as error:
-            problems.add(str(error))
-    for split, found in records.items():
-        if found:
-            task.check(found, problems)
-        elif not problems.count:
-            problems.add(
-                f"the {split} rows: there are none. Put rows into that file. Without a file for development, a "
-                "share of the training rows is held out (--held-out), if a label has two rows or more."
-            )
-    problems.stop_if_any()
-    return task, records
-
-
-def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:
-    """Return the records of a split. With `training` the training rows are read, too, and tell what their file has."""
-    noted = Problems(heading="") if training and task.shared(split) else problems
-    before = noted.count
-    found = list(task.records(split, noted))
-    if split == "dev" and noted.count == before:
-        note_unlabelled(found, problems)
-    return found
-
-
-def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
-    """Note each record that has no label to compare a prediction with."""
-    for record in records:
-        if record.label is None:
-            problems.add(
-                f"{record.place}: there is no label to compare a prediction with. Write it, or leave the record out."
-            )
