@@ -200,12 +200,12 @@ def test_records_that_belong_together_have_the_loss_of_one_batch(name: str) -> N
     task, records = fitted(name)
     model = learner(task).eval()
     examples = [example for record in records for example in task.encode(record, PACKER)]
-    if task.whole:  # the loss compares records, so nothing may part them
+    if task.batching == "step":  # the loss compares records, so nothing may part them
         batch = dataclasses.replace(collate(examples), whole=True)
         assert halves(batch) == [batch]
         return
     whole = model(collate(examples))[task.name]
-    parts = [model(batch).get(task.name) for batch in micro_batches(examples, 20, together=task.together)]
+    parts = [model(batch).get(task.name) for batch in micro_batches(examples, 20, together=task.batching == "records")]
     assert len(parts) > 1
     assert sum(part.count for part in parts if part) == whole.count
     assert sum(part.total.item() for part in parts if part) == pytest.approx(whole.total.item(), rel=1e-4)

@@ -14,9 +14,10 @@ import pytest
 from osbert.data.encoded import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.evaluation.score import collapsed
 from osbert.runs.finetune.long import long_texts
 from osbert.runs.finetune.rows import Rows
-from osbert.tasks import Prediction, Record, load
+from osbert.tasks import Prediction, Record, findings, load
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.sets.squad import Squad
 from osbert.tasks.spans import Gold, Question
@@ -33,11 +34,11 @@ def test_paragraphs_are_held_out_whole(write: Callable[..., Path]) -> None:
     content["data"][0]["paragraphs"] = [
         squad(*[answers(("film", 2))] * 3, context=f"a film {place}")["data"][0]["paragraphs"][0] for place in range(20)
     ]
-    task, records = load(Squad(data=str(write(content))).resolved(), ("train", "dev"))
+    task, records = load(Squad(data=str(write(content))).source.resolved(), ("train", "dev"))
     apart = [{record.texts[1] for record in records[split]} for split in ("train", "dev")]
     assert [len(found) for found in apart] == [18, 2] and not apart[0] & apart[1]
     assert (task.unanswerable, task.scoring, task.criterion) == ("no", "words", "f1")
-    assert any("10% of the paragraphs are held out" in line for line in task.findings())
+    assert any("10% of the paragraphs are held out" in line for line in findings(task))
     assert task.describe(records["dev"]) == "6 questions on 2 paragraphs"
 
 
@@ -68,7 +69,7 @@ def test_cmrc_2018_as_it_is_published(tmp_path: Path) -> None:
     }
     for name, one in told.items():
         (tmp_path / name).write_text(json.dumps(one, ensure_ascii=name.endswith("dev.json")), encoding="utf-8")
-    task, records = load(Squad(data=str(tmp_path)).resolved(), ("train", "dev"))
+    task, records = load(Squad(data=str(tmp_path)).source.resolved(), ("train", "dev"))
     assert (task.scoring, task.unanswerable) == ("characters", "no")
     assert [record.key for record in records["dev"]] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]  # type: ignore[attr-defined]
     assert records["dev"][0].label == (Gold("河马和ψ-works", 11), Gold("河马和ψ-works", 11), Gold("河马", 11))
@@ -76,7 +77,7 @@ def test_cmrc_2018_as_it_is_published(tmp_path: Path) -> None:
     tokenizer = Tokenizer([*SPECIALS, *dict.fromkeys(f"{context}谁？".lower())])
     windows = Span().encode(records["dev"][0], Packer(tokenizer=tokenizer, length=64))
     assert [said(window, records["dev"][0]) for window in windows if isinstance(window, Window)] == ["河马和ψ-works"]
-    inputs = task.inputs(tmp_path / "cmrc2018_dev.json")
+    inputs = task.source.inputs(tmp_path / "cmrc2018_dev.json")
     assert [inputs.called(row) for row, _ in inputs.rows(Problems(heading=""))] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]
 
 
@@ -196,7 +197,7 @@ def test_the_threshold_is_tuned_for_f1() -> None:
 def test_the_official_files(data: Path) -> None:
     sizes = {"1.1": (4000, 500, 0), "2.0": (3112, 1227, 1622)}
     for release, (train, dev, without) in sizes.items():
-        task = Squad(data=str(data / "squad"), release=release).resolved()  # type: ignore[arg-type]
+        task = Squad(data=str(data / "squad"), release=release).source.resolved()  # type: ignore[arg-type]
         task, records = load(task, ("train", "dev"))
         assert (len(records["train"]), len(records["dev"])) == (train, dev)
         assert sum(record.label == () for record in records["train"]) == without
@@ -204,7 +205,7 @@ def test_the_official_files(data: Path) -> None:
     with pytest.raises(UserError, match=r"Give one file, or osbert finetune squad --release 1\.1 or 2\.0\."):
         load(Squad(data=str(data / "squad")), ("train",))
     with pytest.raises(UserError, match=r"several files for train: .*\.json\. Give one file\.$"):
-        Span(data=str(data / "squad")).split_files()
+        Span(data=str(data / "squad")).source.files()
     (german,) = load(Squad(data=str(data / "squad" / "xquad.de.json")), ("all",))[1].values()
     for record in german:
         assert record.label and not record.remark
@@ -215,6 +216,6 @@ def test_a_collapse_is_told_in_words() -> None:
     records = [Question(number=place, texts=("q", "p"), label=label) for place, label in enumerate([(), ("p", 0)])]
 
     def said(*values: str) -> str:
-        return Span().collapsed([Prediction(value=value) for value in values], records)
+        return collapsed(Span(), [Prediction(value=value) for value in values], records)
 
     assert said("", "") == "answered with 'no answer'" and said("p", "p") == "answered with 'p'" and said("", "p") == ""

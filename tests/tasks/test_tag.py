@@ -17,10 +17,11 @@ from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.evaluation.score import collapsed
 from osbert.models.architecture import Architecture
 from osbert.reading.tagged.files import TagReading
 from osbert.reading.tagged.schemes import Span, label_names, read_tags, write_tags
-from osbert.tasks import Prediction, Record, load
+from osbert.tasks import Prediction, Record, findings, load
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.passages import Entities, Passage
 from osbert.tasks.sets.weibo import Weibo
@@ -134,7 +135,7 @@ def test_a_crfs_loss_is_that_of_its_chains_and_it_decodes_with_what_it_learnt() 
     with torch.no_grad():
         head.crf.steps[1, 2] = 9
         head.crf.first[1] = 9
-    assert task.decoding(head)(outputs, record, examples).value[0] == Span(0, 2, "X")
+    assert task.decode_with(head.learnt())(outputs, record, examples).value[0] == Span(0, 2, "X")
     assert task.decode(outputs, record, examples).value == ()
 
 
@@ -197,9 +198,9 @@ def test_types_are_learnt_and_documents_read_together(tmp_path: Path) -> None:
     assert first.texts == ("Ann saw\nBob in Rome",) and first.sentences == (0, 2) and first.parts == [(0, 2), (2, 5)]
     assert first.label == (Span(0, 1, "PER"), Span(2, 3, "PER"), Span(4, 5, "LOC")) and second.label == ()
     assert task.describe(records["train"]) == "3 sentences in 2 rows, 3 entities (LOC 1, PER 2)"
-    assert len(list(Tag(data=str(data)).records("train", Problems(heading="")))) == 3
-    assert "in 2 documents; tags in BIO" in task.findings()[0]
-    assert task.findings()[-1].startswith("a row is a document")
+    assert len(list(Tag(data=str(data)).source.records("train", Problems(heading="")))) == 3
+    assert "in 2 documents; tags in BIO" in findings(task)[0]
+    assert findings(task)[-1].startswith("a row is a document")
     counts = [task.per_step(batch, records["train"]) for batch in (1, 3, 6)]  # of 3 sentences in 2 documents
     assert counts == [1, 2, 4]
 
@@ -209,9 +210,9 @@ def test_a_share_is_held_out_and_a_test_file_needs_no_tags(tmp_path: Path) -> No
     _, records = load(Tag(data=str(data), held_out=0.25), ("train", "dev", "test"))
     assert [len(records[split]) for split in ("train", "dev", "test")] == [15, 5, 1]
     assert records["test"][0].label is None
-    assert "25% of the training texts" in Tag(data=str(data), held_out=0.25).findings()[-1]
+    assert "25% of the training texts" in findings(Tag(data=str(data), held_out=0.25))[-1]
     with pytest.raises(UserError, match="no file for test"):
-        list(Tag(data=str(data / "train.conll")).records("test", Problems(heading="")))
+        list(Tag(data=str(data / "train.conll")).source.records("test", Problems(heading="")))
 
 
 def test_a_rare_type_stays_with_the_training_texts(tmp_path: Path) -> None:
@@ -249,12 +250,12 @@ def test_only_o_is_nothing_to_learn(tmp_path: Path) -> None:
 
 def test_how_files_are_read_is_said_by_settings() -> None:
     task = Weibo(column=2, text="t", encoding="gb18030", scheme="words")
-    reading = dataclasses.replace(task.reading, spell=str)
+    reading = dataclasses.replace(task.source.reading, spell=str)
     assert reading == TagReading(column=2, text="t", encoding="gb18030", split="characters", plain=True)
-    assert [task.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
-    assert task.moved(Path("x"), {}).encoding == "" and task.moved(Path("x"), {"column": "3"}).column == 3
+    assert [task.source.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
+    assert task.source.moved(Path("x"), {}).encoding == "" and task.source.moved(Path("x"), {"column": "3"}).column == 3
     with pytest.raises(UserError, match="column is a number, counted from 1, not 'ner'"):
-        task.moved(Path("x"), {"column": "ner"})
+        task.source.moved(Path("x"), {"column": "ner"})
 
 
 @pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"overlap": -1}, {"decoder": "crf", "pieces": "all"}])
@@ -279,7 +280,7 @@ def test_files_to_predict(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     problems = Problems(heading="")
-    inputs = Tag(types=("X",)).inputs(path)
+    inputs = Tag(types=("X",)).source.inputs(path)
     rows = list(inputs.rows(problems))
     found = [record for _, record in rows if record is not None]
     assert [" ".join(_texts(record)) for record in found] == ["Ann saw Bob", "Rome is old"]
@@ -289,7 +290,7 @@ def test_files_to_predict(tmp_path: Path, name: str, text: str) -> None:
 
 def test_documents_of_a_file_to_predict_are_read_together_as_in_training(tmp_path: Path) -> None:
     path = folder(tmp_path, test=TRAIN) / "test.conll"
-    inputs = Tag(types=("X",), context="document").inputs(path)
+    inputs = Tag(types=("X",), context="document").source.inputs(path)
     rows = list(inputs.rows(Problems(heading="")))
     assert [row.values["text"] for row, _ in rows] == ["Ann saw\nBob in Rome", "No"]
     assert [record.sentences for _, record in rows] == [(0, 2), (0,)]
@@ -323,7 +324,7 @@ def test_a_collapse_is_told_in_words() -> None:
     records = [Record(number=0, texts=("Ann",), label=(Span(0, 1, "PER"),)), Record(number=1, texts=("no",), label=())]
 
     def said(*values: tuple[Span, ...]) -> str:
-        return Tag().collapsed([Prediction(value=value) for value in values], records)
+        return collapsed(Tag(), [Prediction(value=value) for value in values], records)
 
     assert said((), ()) == "found to hold no entity" and said((), (Span(0, 1, "PER"),)) == ""
     assert said(*[(Span(0, 1, "PER"),)] * 2) == "found to hold the same (PER)"

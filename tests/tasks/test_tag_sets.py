@@ -9,7 +9,7 @@ import pytest
 
 from osbert import components
 from osbert.reading.tagged.schemes import Span
-from osbert.tasks import Task, load
+from osbert.tasks import Task, findings, load
 from osbert.tasks.passages import Passage
 from osbert.tasks.sets.cluener import Cluener
 from osbert.tasks.sets.weibo import Weibo
@@ -56,4 +56,4 @@ def test_clueners_form(tmp_path: Path) -> None:
     task, records = load(Cluener(data=str(tmp_path)), ("train", "dev", "test"))
     assert records["train"][0].label == (Span(0, 3, "name"), Span(5, 7, "company")) == records["dev"][0].label
     assert records["train"][1].label == () and records["test"][0].label is None
-    assert len(task.types) == 10 and "1 overlap a longer one" in task.findings()[0]
+    assert len(task.types) == 10 and "1 overlap a longer one" in findings(task)[0]

@@ -14,7 +14,7 @@ from osbert.commands.opening_options import OpeningOptions
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.runs.finetune.plan import Plan, read_plan, schema
-from osbert.tasks import Record, Task, load
+from osbert.tasks import Record, Task, findings, load, passed_over
 from osbert.terminal import one_line
 from osbert.training.run_folder import RunFolder
 
@@ -107,12 +107,12 @@ def finetune_glue(
 
 def tell_data(task: Task, records: Mapping[str, Sequence[Record]]) -> None:
     """Print what was found in the data: the form of each file, the columns, the rows, the labels."""
-    for line in task.findings():
+    for line in findings(task):
         print(one_line(line))
     for split, found in records.items():
         print(f"{split}: {one_line(task.describe(found))}", flush=True)
-    if passed_over := task.passed_over(records["train"]):
-        print(f"train: {one_line(passed_over)}", flush=True)
+    if skipped := passed_over(task, records["train"]):
+        print(f"train: {one_line(skipped)}", flush=True)
 
 
 def train(plan: Plan, records: Mapping[str, Sequence[Record]], out: Path) -> Epoch:

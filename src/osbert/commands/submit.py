@@ -18,6 +18,7 @@ from osbert.evaluation.glue import SETS, SUBMISSION, Submitted
 from osbert.files import replace_file, require_file
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
+from osbert.reading.table import Origin
 from osbert.tasks import Record, Task
 from osbert.tasks.tables import TableTask
 
@@ -147,7 +148,7 @@ def test_rows(wanted: Submitted, found: Mapping[str, Run], data: Path | None) ->
         # Read as the set is published: what the run's own files were like does not matter here.
         task = dataclasses.replace(kind(), data=str(folder))
         try:
-            records = list(every_row(task, task.file(wanted.split), problems))
+            records = list(every_row(task, task.source.file(wanted.split), problems))
         except UserError as error:
             reason = str(error)
             continue
@@ -156,9 +157,9 @@ def test_rows(wanted: Submitted, found: Mapping[str, Run], data: Path | None) ->
     raise MissingFile(reason)
 
 
-def every_row(task: Task, path: Path, problems: Problems) -> Iterator[Record]:
+def every_row(task: Task, path: Origin, problems: Problems) -> Iterator[Record]:
     """Yield the records of a file, whose numbers are what the server knows them by; a column of labels is not read."""
-    for number, (row, record) in enumerate(task.inputs(path).rows(problems)):
+    for number, (row, record) in enumerate(task.source.inputs(path).rows(problems)):
         if record is None:
             problems.add(f"{path}, line {row.line}: the text is empty. The server wants every row: write it.")
         else:

@@ -59,9 +59,12 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """What was found. `kind`: "delimited" (CSV, TSV), "jsonl" (objects), "parquet", or "lines" (one text a line)."""
+    """What was found.
 
-    kind: Literal["delimited", "jsonl", "parquet", "lines"]
+    `kind`: "delimited" (CSV, TSV), "jsonl" (objects), "parquet", "lines" (one text a line), "rows" (in memory).
+    """
+
+    kind: Literal["delimited", "jsonl", "parquet", "lines", "rows"]
     encoding: str
     columns: tuple[str, ...]
     delimiter: str = ""
@@ -75,8 +78,8 @@ class Format:
 
     def describe(self) -> str:
         """Return the form in words, as it is shown before training."""
-        if self.kind == "parquet":
-            return f"Parquet; columns: {', '.join(self.columns)}"
+        if self.kind in ("parquet", "rows"):
+            return f"{'Parquet' if self.kind == 'parquet' else 'rows in memory'}; columns: {', '.join(self.columns)}"
         encoding = {"utf-8-sig": "UTF-8 with BOM", "utf-8": "UTF-8"}.get(self.encoding, self.encoding)
         if self.kind == "delimited":
             header = "header" if self.header else "no header"

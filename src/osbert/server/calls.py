@@ -19,7 +19,7 @@ from osbert.server.models import Kind, Model
 from osbert.server.schemas import Refused
 from osbert.tasks import Record
 from osbert.tasks.choices import Choices
-from osbert.tasks.choices.columns import Columns, choose
+from osbert.tasks.choices.columns import Columns, choose, record_of
 from osbert.tasks.kinds.choose import Choose
 
 Asked = Mapping[str, Any]
@@ -247,7 +247,7 @@ def choices(model: Model, row: Mapping[str, Any], field: str) -> Item:
         columns = Columns(context=task.context, choices=task.choices, prefix=task.prefix)
         if not (columns.context and columns.choices):
             columns = replace(choose(tuple(row), asked=columns, path=field, labelled=False), label="")
-        made = task.record(Row(line=0, values=values | lists, source=dict(row)), columns)
+        made = record_of(Row(line=0, values=values | lists, source=dict(row)), columns, counting=task.first, path="")
     except (UserError, ValueError) as error:
         raise Refused(422, str(error), field=field) from error
     return _laid(model, made, field)

@@ -15,8 +15,8 @@ class Record:
     """One item of a data set, before tokenization. A kind with more to it than texts and a label has its own subclass.
 
     `number`: its place in the split. `texts`: its text, or its texts in the order the model reads them. `label`: what
-    is to be predicted, None when unknown. `path` and `line`: where it stands, for messages. `remark`: what was mended
-    or is amiss in it, for the run folder's list.
+    is to be predicted, None when unknown. `path` and `line`: where it stands, for messages; in memory `line` counts
+    rows, which is its `unit`. `remark`: what was mended or is amiss in it, for the run folder's list.
     """
 
     number: int
@@ -24,12 +24,15 @@ class Record:
     label: Any = None
     path: str = ""
     line: int = 0
+    unit: str = "line"
     remark: str = ""
 
     @property
     def place(self) -> str:
         """Return the place as messages show it."""
-        return f"{self.path}, line {self.line}" if self.path else f"record {self.number}"
+        if not self.line and not self.path:
+            return f"record {self.number}"
+        return f"{self.path}, {self.unit} {self.line}" if self.path else f"{self.unit} {self.line}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,8 +109,8 @@ def words_of(value: Mapping[str, Any], words: str, tags: str) -> Rows:
     return rows
 
 
-def check_tags(sentences: Iterable[Rows], *, name: str, problems: Problems) -> None:
-    """Note each tag of no known scheme, once, with the first line that has it."""
+def check_tags(sentences: Iterable[Rows], *, place: Callable[[int], str], problems: Problems) -> None:
+    """Note each tag of no known scheme, once, with the `place` of the first line that has it."""
     seen: set[str] = set()
     for sentence in sentences:
         for tag, line in zip(sentence.tags or (), sentence.lines):
@@ -121,7 +121,7 @@ def check_tags(sentences: Iterable[Rows], *, name: str, problems: Problems) -> N
                 parse(tag)
             except ValueError as error:
                 problems.add(
-                    f"{name}, line {line}: {error}: a tag is O, or begins with B-, I-, E- or S- (or BILOU's and BMES's "
+                    f"{place(line)}: {error}: a tag is O, or begins with B-, I-, E- or S- (or BILOU's and BMES's "
                     "L-, U-, M-). Where tags are labels of single words, such as parts of speech, give --scheme words."
                 )
 

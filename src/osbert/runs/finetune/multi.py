@@ -28,7 +28,7 @@ from osbert.runs.finetune.long import Reader
 from osbert.runs.finetune.plan import Plan, read_plan
 from osbert.runs.finetune.rows import Part, Rows
 from osbert.runs.finetune.run import Epoch
-from osbert.tasks import Prediction, Record, Task, load
+from osbert.tasks import Prediction, Record, Task, findings, load, passed_over
 from osbert.terminal import one_line
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import RunFolder
@@ -199,12 +199,12 @@ def finetune_multi(
     shared = SharedPlan(plans=with_defaults(plans, found, out))
     start = finetune_train.start(shared)
     for plan, records in zip(shared.plans, found):
-        for line in plan.task.findings():
+        for line in findings(plan.task):
             print(f"{plan.task.name}: {one_line(line)}")
         described = "; ".join(f"{split} {plan.task.describe(records[split])}" for split in records)
         print(f"{plan.task.name}: {one_line(described)}")
-        if passed_over := plan.task.passed_over(records["train"]):
-            print(f"{plan.task.name}: train: {one_line(passed_over)}")
+        if skipped := passed_over(plan.task, records["train"]):
+            print(f"{plan.task.name}: train: {one_line(skipped)}")
     finetune_train.tell_model(shared, start)
     rows = Together(rows=[finetune_train.lay_out(plan, records, start) for plan, records in zip(shared.plans, found)])
     print(f"steps are drawn by the tasks' sizes to the power of 0.7: {drawn_steps(shared, rows)}")

@@ -111,7 +111,7 @@ def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, fr
     optimizer, tuning = built.optimizer, built.training.tuning
     chosen: Task = getattr(built, name)
     # Where the records of a step are each other's negatives, fewer of them are another task.
-    fixed = built.defaults.settings == "paper" or chosen.whole
+    fixed = built.defaults.settings == "paper" or chosen.batching == "step"
     open_ = frozenset() if fixed else frozenset(LEFT_OPEN) - given - frozenset(built.comparison.varied)
     if tuning != "full":
         check_few(built, from_scratch=from_scratch)
@@ -119,7 +119,7 @@ def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, fr
             optimizer = dataclasses.replace(optimizer, learning_rate=FEW)
             open_ -= {"optimizer.learning_rate"}
     return Plan(
-        task=chosen.resolved(),
+        task=chosen.source.resolved(),
         path=task,
         model=model,
         from_scratch=from_scratch,

@@ -17,7 +17,7 @@ from osbert.data.encoded import Encoded, OnDemand, Ready
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Loader
-from osbert.evaluation.score import Score, refuse_long, score
+from osbert.evaluation.score import Score, collapsed, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.runs.finetune.long import long_texts
 from osbert.tasks import Prediction, Record, Task
@@ -100,7 +100,7 @@ class Lessons(Protocol):
         ...
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one answer that all development records get, as `Task.collapsed`."""
+        """Return the one answer that all development records get, as `evaluation.score.collapsed`."""
         ...
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
@@ -186,8 +186,8 @@ class Rows:
             batch=task.per_step(batch, self.training),
             micro_tokens=micro_tokens,
             seed=seed,
-            together=task.together,
-            whole=task.whole,
+            together=task.batching != "sequences",
+            whole=task.batching == "step",
         )
 
     def prepare(self, learner: Learner, folder: Path) -> str:
@@ -207,8 +207,8 @@ class Rows:
         return score(learner, self.task, self.development, self.packer, development=True)
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one answer that all development records get, as `Task.collapsed`."""
-        return self.task.collapsed(predictions, self.development)
+        """Return the one answer that all development records get, as `evaluation.score.collapsed`."""
+        return collapsed(self.task, predictions, self.development)
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return what the task learns from the development records, and how its probabilities are to be mended."""

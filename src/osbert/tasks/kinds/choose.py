@@ -16,16 +16,64 @@ from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.reading.splits import find_named
-from osbert.reading.table import Row, Table
-from osbert.tasks import Prediction, Record
+from osbert.reading.table import Origin, Row, Table
+from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.calibration.tempered import Tempered
 from osbert.tasks.choices import Choices, Chosen, Counting, names
 from osbert.tasks.choices.columns import HEADINGS, Columns, choose, record_of, texts_of
 from osbert.tasks.choices.labels import Said, counting_of
+from osbert.tasks.tables import TableSource
 from osbert.tasks.tables.cut import CutTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
+
+
+class ChoiceSource(TableSource):
+    """Reads tables with a context, choices and the right one of them."""
+
+    task: Choose
+
+    def find_files(self, data: Path) -> Mapping[str, Path]:
+        """Return the file of each split."""
+        return find_named(data)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the columns that the user named, and those that usually are called so."""
+        task = self.task
+        return (*task.context, *task.choices, task.prefix, task.label, *HEADINGS)
+
+    def columns(self, table: Table, *, labelled: bool) -> Columns:
+        """Return the columns to read; without `labelled` the label may be absent."""
+        task = self.task
+        asked = Columns(context=task.context, choices=task.choices, prefix=task.prefix, label=task.label)
+        return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
+
+    def resolved(self) -> Task:
+        """Return the task with the columns of its training file written down, and how its choices are counted."""
+        table = self.open(self.file("train"))
+        columns = self.columns(table, labelled=True)
+        counting = self.task.counting if self.task.counting != "auto" else _counting(table, columns)
+        return self.passed_on(replace(self.task, **asdict(columns), counting=counting))
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
+        task = super().moved(data, given)
+        source = task.source
+        assert isinstance(source, ChoiceSource)
+        if source.alone is None:
+            return task
+        there = {*source.open(source.alone).columns}
+        lost: dict[str, Any] = {
+            name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= there
+        }
+        lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in there}
+        return source.passed_on(replace(task, **lost))
+
+    def record(self, row: Row, columns: Columns, *, path: str = "") -> Choices:
+        """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
+        return record_of(row, columns, counting=self.task.first, path=path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +84,8 @@ class Choose(Tempered, CutTask):
     1 as the file has it; a letter; or the choice itself.
     """
 
-    together: ClassVar[bool] = True
+    reader: ClassVar[type[Source]] = ChoiceSource
+    batching: ClassVar[Literal["sequences", "records", "step"]] = "records"
     sample: ClassVar[str] = '"a context" "one way to go on" "another"'
     too_long: ClassVar[str] = (
         "{count:,} pieces of the context and its choices more than fit into {length} tokens. Shorten them, or give "
@@ -72,50 +121,11 @@ class Choose(Tempered, CutTask):
         """Return accuracy."""
         return "accuracy"
 
-    # The data.
-
-    def split_files(self) -> Mapping[str, Path]:
-        """Return the file of each split."""
-        return find_named(Path(self.data))
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named, and those that usually are called so."""
-        return (*self.context, *self.choices, self.prefix, self.label, *HEADINGS)
-
-    def columns(self, table: Table, *, labelled: bool) -> Columns:
-        """Return the columns to read; without `labelled` the label may be absent."""
-        asked = Columns(context=self.context, choices=self.choices, prefix=self.prefix, label=self.label)
-        return choose(table.columns, asked=asked, path=str(table.path), labelled=labelled)
-
-    def resolved(self) -> Self:
-        """Return the task with the columns of its training file written down, and how its choices are counted."""
-        table = self.open(self.file("train"))
-        columns = self.columns(table, labelled=True)
-        counting = self.counting if self.counting != "auto" else _counting(table, columns)
-        return replace(self, **asdict(columns), counting=counting)
-
-    def findings(self) -> list[str]:
-        """Return what was found in the files, and how labels are read, which is guessed from them."""
-        read = f"the label of the first choice is {self._counting}"
+    def remarks(self) -> list[str]:
+        """Return how labels are read, which is guessed from the files."""
+        read = f"the label of the first choice is {self.first}"
         read = "labels are the texts of choices" if self.counting == "text" else read
-        return [*super().findings(), f"{read} (--counting 0, 1, A or text)"]
-
-    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
-        """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
-        task = super().moved(data, given)
-        if not data.is_file():
-            return task
-        there = {*task.open(data).columns}
-        lost: dict[str, Any] = {
-            name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= there
-        }
-        lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in there}
-        return replace(task, **lost)
-
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Choices:
-        """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
-        return record_of(row, columns, counting=self._counting, path=path)
+        return [f"{read} (--counting 0, 1, A or text)"]
 
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many rows a split has, and of how many choices."""
@@ -137,7 +147,7 @@ class Choose(Tempered, CutTask):
         """Return the record of a context and its choices; UserError when there are fewer than two choices."""
         if len(texts) < 3:
             raise UserError(f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).")
-        return Choices(number=0, texts=tuple(texts), names=names(len(texts) - 1, self._counting))
+        return Choices(number=0, texts=tuple(texts), names=names(len(texts) - 1, self.first))
 
     # The model.
 
@@ -154,7 +164,7 @@ class Choose(Tempered, CutTask):
         made = [replace(example, truncated=example.truncated - less) for example, less in zip(made, lost)]
         made[0] = replace(made[0], truncated=made[0].truncated + max(lost))
         if record.label is not None:
-            right = _names(record, self._counting).index(record.label)
+            right = _names(record, self.first).index(record.label)
             target = Target(labels=np.array([right], np.int64))
             made[right] = replace(made[right], targets={self.name: target})
         return made
@@ -169,7 +179,7 @@ class Choose(Tempered, CutTask):
         """Return the likeliest choice and the softmax over all, at the task's temperature."""
         scores = np.array([output[0] for output in outputs], np.float64)
         shares = self.shares(scores)
-        called, best = _names(record, self._counting), int(scores.argmax())
+        called, best = _names(record, self.first), int(scores.argmax())
         return Chosen(
             value=called[best],
             choice=record.texts[1 + best],
@@ -191,7 +201,8 @@ class Choose(Tempered, CutTask):
         return dict(zip(headings, (prediction.value, prediction.choice, share, prediction.truncated)))
 
     @property
-    def _counting(self) -> Counting:
+    def first(self) -> Counting:
+        """Return what the first choice is called."""
         return "0" if self.counting == "auto" else self.counting
 
 
@@ -212,6 +223,6 @@ def _counting(table: Table, columns: Columns) -> Counting:
             choices, called = texts_of(row, columns)
         except (ValueError, KeyError):
             continue
-        label, place = row.values.get(columns.label, ""), f"{table.path}, line {row.line}"
+        label, place = row.values.get(columns.label, ""), table.place(row.line)
         rows.append(Said(label=label, choices=choices, called=called, place=place))
     return counting_of(rows)

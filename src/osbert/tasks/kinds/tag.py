@@ -18,12 +18,15 @@ from osbert.data.example import Example, Target
 from osbert.data.pack import SINGLE_SPECIALS, Packer, Run
 from osbert.data.windows import Window, windows
 from osbert.errors import Problems, UserError, nearest
+from osbert.files import file_stamp
 from osbert.models.adapting.layer_choice import Features
 from osbert.reading.held_out import hold_out_known
-from osbert.reading.tagged.files import Tagged, TagReading, read_tagged, tagged_files
+from osbert.reading.splits import Names
+from osbert.reading.table import Origin, Table
+from osbert.reading.tagged.files import CALLED, Tagged, TagReading, read_tagged, tagged_files
 from osbert.reading.tagged.schemes import Scheme, Span, follows, label_names, read_tags, write_tags
 from osbert.reading.tagged.scores import entity_scores
-from osbert.tasks import Inputs, Prediction, Record, Task
+from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.passages import Entities, Passage, cut_words, numbered, passages
 from osbert.tasks.passages.inputs import plain_inputs
 from osbert.text.split import Split, ranges
@@ -33,6 +36,113 @@ if TYPE_CHECKING:
     from osbert.models.heads.chain import Chain
 
 
+class TagSource(Source):
+    """Reads tagged text: CoNLL columns, JSON lines, or rows in memory like those."""
+
+    task: Tag
+
+    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
+        """Read what is `given`, or the task's own `data`."""
+        super().__init__(task, given)
+        self._described: dict[tuple[Any, ...], str] = {}
+        self._training: list[Passage] = []
+
+    @property
+    def split_names(self) -> Names:
+        """Return what the parts of data in memory may be called: as files are."""
+        return CALLED
+
+    def find_files(self, data: Path) -> Mapping[str, Path]:
+        """Return the file of each split in a folder, or one file as "all"; raises UserError when there is none."""
+        return tagged_files(data)
+
+    @property
+    def reading(self) -> TagReading:
+        """Return how files are to be read."""
+        task = self.task
+        return TagReading(
+            column=task.column,
+            text=task.text,
+            encoding=task.encoding,
+            split=task.split,
+            plain=task.scheme == "words",
+            spell=task.spell,
+        )
+
+    def findings(self) -> list[str]:
+        """Return in words what the files hold, and where development rows come from."""
+        files = self.files()
+        lines = [self._describe(origin) for split, origin in files.items() if split != "test"]
+        if self.task.context == "document":
+            lines.append(
+                "a row is a document with all its sentences; --batch counts sentences, whole documents of them"
+            )
+        if "dev" not in files:
+            share = f"{self.task.held_out:.0%} of the training texts, drawn at random, are held out"
+            lines.append(f"no file for development: {share}")
+        return lines
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the passages of a split; without a development file some of the training ones are held out.
+
+        None is held out that would take the last entity of a type away from training.
+        """
+        if split in ("train", "dev") and self.shared("dev"):
+            rows = self._training_rows(problems, kept=split == "train")
+            held = hold_out_known([{span.type for span in one.label or ()} for one in rows], self.task.held_out)
+            found = [one for one, out in zip(rows, held) if out == (split == "dev")]
+        else:
+            found = self._passages(self.file(split), problems, labelled=split != "test")
+        yield from numbered(found)
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data; the training file's encoding is forgotten.
+
+        Raises UserError when the tags' column is no number.
+        """
+        said: dict[str, Any] = {"encoding": "", "column": self.task.column, **given}
+        try:
+            said["column"] = int(said["column"])
+        except ValueError as error:
+            raise UserError(f"The tags' column is a number, counted from 1, not '{said['column']}'.") from error
+        return super().moved(data, said)
+
+    def inputs(self, data: Origin) -> Inputs:
+        """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
+        return plain_inputs(data, self.reading, self.task.asked, documents=self.task.context == "document")
+
+    def _training_rows(self, problems: Problems, *, kept: bool) -> list[Passage]:
+        """Return all passages of the training file, `kept` for the next call if none has a problem: it is read once."""
+        rows, self._training = self._training, []
+        if kept or not rows:
+            before = problems.count
+            rows = self._passages(self.file("train"), problems, labelled=True)
+            self._training = rows if kept and problems.count == before else []
+        return rows
+
+    def _passages(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[Passage]:
+        return passages(
+            self._read(origin, problems, labelled=labelled).sentences, origin, documents=self.task.context == "document"
+        )
+
+    def _read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Tagged:
+        key = self._key(origin)
+        tagged = read_tagged(origin, self.reading, problems, labelled=labelled)
+        if labelled:
+            self._described[key] = tagged.describe()
+        return tagged
+
+    def _describe(self, origin: Origin) -> str:
+        """Return what is in a file, which is read if it has not been, or has changed since."""
+        key = self._key(origin)
+        if key not in self._described:
+            self._read(origin, Problems(heading=""), labelled=True)
+        return self._described[key]
+
+    def _key(self, origin: Origin) -> tuple[Any, ...]:
+        return (origin.called,) if isinstance(origin, Table) else (origin, file_stamp(origin))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tag(Task):
     """Texts whose words have tags: CoNLL columns, or JSON lines with words and tags or with marked entities.
@@ -40,6 +150,7 @@ class Tag(Task):
     A text longer than the model reads is read in overlapping windows; nothing is cut off.
     """
 
+    reader: ClassVar[type[Source]] = TagSource
     per_token: ClassVar[bool] = True
 
     types: tuple[str, ...] = ()
@@ -101,23 +212,6 @@ class Tag(Task):
         """Return the word that a cell of a column file holds."""
         return cell
 
-    # The data.
-
-    def findings(self) -> list[str]:
-        """Return in words what the files hold, and where development rows come from."""
-        files = tagged_files(Path(self.data))
-        told = [split for split in files if split != "test"]
-        lines = [self._read(files[split], Problems(heading=""), labelled=True).describe() for split in told]
-        if self.context == "document":
-            lines.append(
-                "a row is a document with all its sentences; --batch counts sentences, whole documents of them"
-            )
-        if "dev" not in files:
-            lines.append(
-                f"no file for development: {self.held_out:.0%} of the training texts, drawn at random, are held out"
-            )
-        return lines
-
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many sentences and entities a split has."""
         known = [record for record in records if isinstance(record, Passage)]
@@ -126,27 +220,6 @@ class Tag(Task):
         listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
         more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
         return f"{sentences:,} sentences in {len(records):,} rows, {counts.total():,} entities ({listed}{more})"
-
-    def shared(self, split: str) -> bool:
-        """Return whether the texts of a split are held out of the training file: there is none for development."""
-        return split == "dev" and "dev" not in tagged_files(Path(self.data))
-
-    def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the passages of a split; without a development file some of the training ones are held out.
-
-        None is held out that would take the last entity of a type away from training.
-        """
-        files = tagged_files(Path(self.data))
-        source = "train" if self.shared(split) else split
-        path = files.get(source, files.get("all"))
-        if path is None or (split == "test" and "all" in files):
-            raise UserError(f"{self.data} has no file for {split}; it has {', '.join(files)}.")
-        tagged = self._read(path, problems, labelled=source != "test")
-        found = passages(tagged.sentences, path=path, documents=self.context == "document")
-        if split in ("train", "dev") and "dev" not in files:
-            held = hold_out_known([{span.type for span in one.label or ()} for one in found], self.held_out)
-            found = [one for one, out in zip(found, held) if out == (split == "dev")]
-        yield from numbered(found)
 
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the types of entities, in sorted order."""
@@ -172,18 +245,6 @@ class Tag(Task):
                         "those without training rows too."
                     )
 
-    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
-        """Return the task for other data; the training file's encoding is forgotten.
-
-        Raises UserError when the tags' column is no number.
-        """
-        said: dict[str, Any] = {"encoding": "", "column": self.column, **given}
-        try:
-            said["column"] = int(said["column"])
-        except ValueError as error:
-            raise UserError(f"The tags' column is a number, counted from 1, not '{said['column']}'.") from error
-        return super().moved(data, said)
-
     # Plain input.
 
     def asked(self, texts: Sequence[str]) -> Passage:
@@ -191,10 +252,6 @@ class Tag(Task):
         if len(texts) != 1:
             raise UserError(f"The task {self.name} reads one text at a time, not {len(texts)}.")
         return Passage(number=0, texts=tuple(texts), words=tuple(ranges(texts[0], self.split)))
-
-    def inputs(self, path: Path) -> Inputs:
-        """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
-        return plain_inputs(path, self.reading, self.asked, documents=self.context == "document")
 
     # The model.
 
@@ -234,13 +291,6 @@ class Tag(Task):
         """Return the entities of a passage, without what a CRF has learnt."""
         return self._decoded(self._chain(), outputs, record, examples)
 
-    def learnt(self, head: Head) -> dict[str, list[Any]]:
-        """Return a CRF's scores of steps, by the names of a Chain."""
-        from osbert.models.heads.tagging import TagHead
-
-        assert isinstance(head, TagHead)
-        return {} if head.crf is None else {name: part.tolist() for name, part in vars(head.crf.chain()).items()}
-
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
         """Return `decode` with a CRF's scores of steps."""
         from osbert.models.heads.chain import Chain
@@ -268,21 +318,6 @@ class Tag(Task):
     def published(self) -> dict[str, Any]:
         """Return the labels' names."""
         return {"labels": self.labels}
-
-    def _read(self, path: Path, problems: Problems, *, labelled: bool) -> Tagged:
-        return read_tagged(path, self.reading, problems, labelled=labelled)
-
-    @property
-    def reading(self) -> TagReading:
-        """Return how its files are to be read."""
-        return TagReading(
-            column=self.column,
-            text=self.text,
-            encoding=self.encoding,
-            split=self.split,
-            plain=self.scheme == "words",
-            spell=self.spell,
-        )
 
     def _chain(self) -> Chain:
         """Return the scores of steps before anything is learnt: none, but for what is ruled out."""

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.pack import Run
+from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence
 from osbert.reading.tagged.schemes import Span
 from osbert.tasks import Prediction, Record
@@ -60,18 +60,21 @@ class Entities(Prediction):
         return lines or ["no entities"]
 
 
-def passages(sentences: Sequence[Sentence], *, path: Path, documents: bool) -> list[Passage]:
-    """Return each sentence as a passage, or with `documents` the sentences of a document as one, a line each."""
+def passages(sentences: Sequence[Sentence], origin: Origin, *, documents: bool) -> list[Passage]:
+    """Return each sentence of a file, or of a table in memory, as a passage.
+
+    With `documents` the sentences of a document are one passage, a line each.
+    """
     if not documents:
-        return [_passage([sentence], path) for sentence in sentences]
+        return [_passage([sentence], origin) for sentence in sentences]
     found: list[Passage] = []
     for number, group in groupby(sentences, key=lambda sentence: sentence.document):
         members = list(group)
-        found += [_passage([one], path) for one in members] if number is None else [_passage(members, path)]
+        found += [_passage([one], origin) for one in members] if number is None else [_passage(members, origin)]
     return found
 
 
-def _passage(sentences: Sequence[Sentence], path: Path) -> Passage:
+def _passage(sentences: Sequence[Sentence], origin: Origin) -> Passage:
     words: list[Range] = []
     spans: list[Span] = []
     firsts: list[int] = []
@@ -85,8 +88,9 @@ def _passage(sentences: Sequence[Sentence], path: Path) -> Passage:
         number=0,
         texts=("\n".join(sentence.text for sentence in sentences),),
         label=None if any(sentence.spans is None for sentence in sentences) else tuple(spans),
-        path=str(path),
+        path=origin.origin if isinstance(origin, Table) else str(origin),
         line=sentences[0].line,
+        unit=origin.unit if isinstance(origin, Table) else Table.unit,
         words=tuple(words),
         sentences=tuple(firsts),
     )

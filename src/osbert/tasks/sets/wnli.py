@@ -52,15 +52,7 @@ class Wnli(Classify):
         """Return whether the model speaks: by the rule there are no probabilities to measure or to mend."""
         return self.rule == "model"
 
-    def collapsed(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-        """Return "": by the rule every prediction is the same."""
-        return "" if self.rule == "majority" else super().collapsed(predictions, records)
-
-    def findings(self) -> list[str]:
-        """Return what was found in the data, and what the rule does with it."""
-        lines = super().findings()
-        if self.rule == "majority":
-            lines.append(
-                "WNLI: whatever the model says, the majority class is predicted, as in the paper (--rule model)"
-            )
-        return lines
+    def remarks(self) -> list[str]:
+        """Return what there is to say of the data, and what the rule does with it."""
+        rule = "WNLI: whatever the model says, the majority class is predicted, as in the paper (--rule model)"
+        return [*super().remarks(), *([rule] if self.rule == "majority" else [])]
