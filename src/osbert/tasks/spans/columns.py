@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Any
 
-from osbert.errors import UserError, nearest
 from osbert.guarded import parse_json
+from osbert.reading.columns import Header
 from osbert.reading.table import Row
 from osbert.tasks.spans import Question
 from osbert.tasks.spans.files import located, with_answers
@@ -49,17 +49,16 @@ def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool)
 
     Raises UserError listing the columns when one is missing that is needed, which without `labelled` the answer is not.
     """
-    listed = f"{path} has the columns {', '.join(map(repr, columns))}"
+    header = Header(columns, path)
     needed = ("question", "paragraph", *(("label",) if labelled else ()))
     found = {}
     for name, usual in USUAL.items():
         wanted = getattr(asked, name)
-        if wanted and wanted not in columns and (name in needed):
-            raise UserError(f"{listed}; there is no '{wanted}'.{nearest(wanted, columns)} {_advice(name)}")
-        by_name = {column.strip().lower(): column for column in reversed(columns)}
-        found[name] = wanted if wanted in columns else next((by_name[one] for one in usual if one in by_name), "")
+        if name in needed:
+            header.require(wanted, advice=f" {_advice(name)}")
+        found[name] = wanted if wanted in columns else header.first(usual)
         if name in needed and not found[name]:
-            raise UserError(f"{listed}; none is called {usual[0]}. {_advice(name)}")
+            raise header.missing(usual[0], f". {_advice(name)}")
     return Columns(**found)
 
 
