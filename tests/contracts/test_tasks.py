@@ -61,7 +61,7 @@ def choices(task: Task) -> list[Record]:
 def passages(task: Task) -> list[Record]:
     """Return texts whose first words are entities, of types that the task knows."""
     types = (getattr(task, "types", ()) or ("no", "yes")) * len(TEXTS)
-    labels = [(tags.Span(0, 1, type_),) for type_ in types]
+    labels = [(tags.EntitySpan(0, 1, type_),) for type_ in types]
     pairs = enumerate(zip(TEXTS, labels))
     return [dataclasses.replace(task.asked([text]), number=place, label=label) for place, (text, label) in pairs]
 

@@ -17,7 +17,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.runs.finetune.long import long_texts
 from osbert.tasks import findings, load
-from osbert.tasks.choices import Choices, Chosen, names
+from osbert.tasks.choices import ChoicePrediction, Choices, names
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.sets.swag import Swag
 
@@ -236,7 +236,7 @@ def test_what_is_said(packer: Packer) -> None:
     record = task.asked(["good film", "a play", "bad", "long"])
     assert record.names == names(3, "A") == ("A", "B", "C")
     said = task.decode([np.array([score]) for score in (0.0, np.log(3), 0.0)], record, [])
-    assert isinstance(said, Chosen) and (said.value, said.choice) == ("B", "bad")
+    assert isinstance(said, ChoicePrediction) and (said.value, said.choice) == ("B", "bad")
     assert list(said.probabilities.values()) == pytest.approx([0.2, 0.6, 0.2])
     assert said.told()[:2] == ["B", "   60.00%  B  bad"]
     assert task.metrics([said, said], [Choices(number=0, texts=(), label=label, names=()) for label in "BA"]) == {

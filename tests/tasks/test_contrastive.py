@@ -11,7 +11,7 @@ import pytest
 from osbert.errors import Problems, UserError
 from osbert.models.architecture import Architecture
 from osbert.tasks import Record, findings, load
-from osbert.tasks.kinds.contrastive import Alike, Contrastive
+from osbert.tasks.kinds.contrastive import Contrastive, SimilarityPrediction
 
 
 def written(path: Path, text: str) -> Path:
@@ -103,5 +103,5 @@ def test_scores_are_scipys_and_cosines_are_counted() -> None:
         {"spearman": spearmanr(values, labels).statistic, "pearson": pearsonr(values, labels).statistic}
     )
     unit = np.eye(4)
-    found = [Alike(value=0.0, vectors=np.stack([unit[n % 3], unit[n]])) for n in range(4)]
+    found = [SimilarityPrediction(value=0.0, vectors=np.stack([unit[n % 3], unit[n]])) for n in range(4)]
     assert Contrastive().metrics(found, records[:4]) == {"accuracy": 0.75}

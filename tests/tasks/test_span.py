@@ -21,7 +21,7 @@ from osbert.tasks import Prediction, Record, findings, load
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.sets.squad import Squad
 from osbert.tasks.spans import Gold, Question
-from osbert.tasks.spans.windows import Window
+from osbert.tasks.spans.windows import QuestionWindow
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from questions import PARAGRAPH, answers, squad
 
@@ -76,7 +76,9 @@ def test_cmrc_2018_as_it_is_published(tmp_path: Path) -> None:
     assert not any(record.remark for found in records.values() for record in found)
     tokenizer = Tokenizer([*SPECIALS, *dict.fromkeys(f"{context}谁？".lower())])
     windows = Span().encode(records["dev"][0], Packer(tokenizer=tokenizer, length=64))
-    assert [said(window, records["dev"][0]) for window in windows if isinstance(window, Window)] == ["河马和ψ-works"]
+    assert [said(window, records["dev"][0]) for window in windows if isinstance(window, QuestionWindow)] == [
+        "河马和ψ-works"
+    ]
     inputs = task.source.inputs(tmp_path / "cmrc2018_dev.json")
     assert [inputs.called(row) for row, _ in inputs.rows(Problems(heading=""))] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]
 
@@ -92,7 +94,7 @@ def test_what_is_learnt_from_the_training_questions() -> None:
         fitted((Gold("film", -1),), ())
 
 
-def said(window: Window, record: Record) -> str | None:
+def said(window: QuestionWindow, record: Record) -> str | None:
     """Return the text that a window's target points to, "" for [CLS]."""
     target = window.targets["span"]
     assert target.labels.tolist() == [0, 1] and target.index is not None
@@ -107,11 +109,11 @@ def test_targets_point_to_the_answer_in_every_window_that_has_it_all() -> None:
     record = Question(number=3, texts=("who is long?", PARAGRAPH), label=(Gold("the film", 44), Gold("film", 4)))
     task = Span(stride=4)
     windows = task.encode(record, PACKER)
-    assert all(isinstance(window, Window) and window.record == 3 for window in windows)
-    found = [said(window, record) for window in windows if isinstance(window, Window)]
+    assert all(isinstance(window, QuestionWindow) and window.record == 3 for window in windows)
+    found = [said(window, record) for window in windows if isinstance(window, QuestionWindow)]
     assert set(found) == {"", "the film"} and len(found) > 2
     none = dataclasses.replace(record, label=())
-    assert {said(window, none) for window in task.encode(none, PACKER) if isinstance(window, Window)} == {""}
+    assert {said(window, none) for window in task.encode(none, PACKER) if isinstance(window, QuestionWindow)} == {""}
     for label in (None, (Gold("x", -1),), (Gold("\u200b", 3),)):
         lost = dataclasses.replace(record, texts=("who?", "\u200b \u200b\u200b film"), label=label)
         assert not any(window.targets for window in task.encode(lost, PACKER))
@@ -126,7 +128,7 @@ def test_chinese_is_read_and_scored_by_character() -> None:
     record = Question(number=0, texts=("由谁开发？", paragraph), label=(Gold("光荣公司", 9),))
     task = Span(stride=3).fitted([record])
     assert task.scoring == "characters"
-    windows = [window for window in task.encode(record, packer) if isinstance(window, Window)]
+    windows = [window for window in task.encode(record, packer) if isinstance(window, QuestionWindow)]
     assert {said(window, record) for window in windows} == {"光荣公司", ""}
     answer = task.decode([np.zeros((len(window), 2)) for window in windows], record, windows)
     assert paragraph[answer.chosen.start : answer.chosen.end] == answer.value
@@ -184,7 +186,7 @@ def test_the_threshold_is_tuned_for_f1() -> None:
     for record, bias in zip(records, (3.0, 1.0)):
         (window,) = task.encode(record, PACKER)
         scores = np.zeros((len(window), 2))
-        scores[window.first if isinstance(window, Window) else 0] = bias
+        scores[window.first if isinstance(window, QuestionWindow) else 0] = bias
         predictions.append(task.decode([scores], record, [window]))
     assert [one.value for one in predictions] == ["film", "film"]
     tuned = task.tuned(predictions, records)

@@ -49,7 +49,7 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class TextColumns:
     """The columns in use: one text, or two when texts come in pairs; `label` is "" where there is none."""
 
     text: str
@@ -80,8 +80,8 @@ def is_known(name: str) -> bool:
 
 
 def choose(
-    columns: Sequence[str], *, asked: Columns, path: str, numbers: bool = False, labelled: bool = True
-) -> Columns:
+    columns: Sequence[str], *, asked: TextColumns, path: str, numbers: bool = False, labelled: bool = True
+) -> TextColumns:
     """Return the columns to use: those `asked` for ("" where the user said nothing), else those with usual names.
 
     `numbers`: the label is a number (regression), which makes "score" likelier than "label". `labelled`: a label must
@@ -99,10 +99,10 @@ def choose(
         raise header.missing(" or ".join(missing), _advice(columns, missing))
     if len({text, pair, label} - {""}) < len([name for name in (text, pair, label) if name]):
         raise UserError(f"{listed}; text, pair and label must be different columns (--text, --pair, --label).")
-    return Columns(text=text, pair=pair, label=label)
+    return TextColumns(text=text, pair=pair, label=label)
 
 
-def _label(columns: Sequence[str], asked: Columns, listed: str, numbers: bool, labelled: bool) -> str:
+def _label(columns: Sequence[str], asked: TextColumns, listed: str, numbers: bool, labelled: bool) -> str:
     """Return the label's column, "" where there is none; raises UserError where it must be there and several may be."""
     for tier in _NUMBERS if numbers else _CLASSES:
         found = [name for name in columns if name.strip().lower() in tier and name not in (asked.text, asked.pair)]

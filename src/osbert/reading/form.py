@@ -44,7 +44,7 @@ _SAMPLE_BYTES = 1 << 15
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class TableReading:
     """What the user says about a file; everything left open is found by looking at its first 1,000 lines."""
 
     delimiter: str = ""
@@ -130,7 +130,7 @@ class _Lines(io.TextIOWrapper):
         return line
 
 
-def find_format(path: Path, reading: Reading) -> Format:
+def find_format(path: Path, reading: TableReading) -> Format:
     """Look at the beginning of a file and return its form.
 
     Raises UserError when it is absent, empty, not text in its encoding, or a JSON array instead of JSON lines.
@@ -255,7 +255,7 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str) -> Format:
+def _delimited(path: Path, lines: Sequence[str], reading: TableReading, encoding: str) -> Format:
     hint = _HINT.fullmatch(lines[0])
     rest = list(without_hint(iter(lines)))
     delimiter = reading.delimiter.replace("\\t", "\t") or (hint[1] if hint else "")

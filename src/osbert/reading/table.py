@@ -15,7 +15,7 @@ from osbert.guarded import parse_json
 from osbert.reading.delimited import parse
 from osbert.reading.form import (
     Format,
-    Reading,
+    TableReading,
     decoding_error,
     find_format,
     open_text,
@@ -24,7 +24,7 @@ from osbert.reading.form import (
 )
 from osbert.reading.parquet import read_rows
 
-__all__ = ["CellStyle", "Origin", "Reading", "Row", "Table", "open_table", "row_of"]
+__all__ = ["CellStyle", "Origin", "Row", "Table", "TableReading", "open_table", "row_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ Origin: TypeAlias = Path | Table
 """Where rows come from: a file, or a table that is open already, such as rows in memory."""
 
 
-def open_table(path: Path, reading: Reading = Reading()) -> Table:  # noqa: B008 - Reading is frozen
+def open_table(path: Path, reading: TableReading = TableReading()) -> Table:  # noqa: B008 - TableReading is frozen
     """Find the form of a file and return it as a Table; `reading` holds what the user says about it.
 
     Raises UserError when the file is absent, empty, or no table.

@@ -19,7 +19,7 @@ from osbert.server.models import Kind, Model
 from osbert.server.schemas import Refused
 from osbert.tasks import Record
 from osbert.tasks.choices import Choices
-from osbert.tasks.choices.columns import Columns, choose, record_of
+from osbert.tasks.choices.columns import ChoiceColumns, choose, record_of
 from osbert.tasks.kinds.choose import Choose
 
 Asked = Mapping[str, Any]
@@ -244,7 +244,7 @@ def choices(model: Model, row: Mapping[str, Any], field: str) -> Item:
             return _laid(model, task.asked((context, *offered)), field)
         values = {name: value for name, value in row.items() if isinstance(value, str)}
         lists = {name: "" for name, value in row.items() if not isinstance(value, str)}
-        columns = Columns(context=task.context, choices=task.choices, prefix=task.prefix)
+        columns = ChoiceColumns(context=task.context, choices=task.choices, prefix=task.prefix)
         if not (columns.context and columns.choices):
             columns = replace(choose(tuple(row), asked=columns, path=field, labelled=False), label="")
         made = record_of(Row(line=0, values=values | lists, source=dict(row)), columns, counting=task.first, path="")

@@ -15,8 +15,8 @@ from osbert.reading.form import decoding_error, find_encoding, open_text, plain_
 from osbert.reading.splits import USUAL, find_words
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.marks import apart, covered, marks
-from osbert.reading.tagged.rows import Rows, check_tags, read_columns, words_of
-from osbert.reading.tagged.schemes import Span, Spelling, read_tags, recognise
+from osbert.reading.tagged.rows import TaggedWords, check_tags, read_columns, words_of
+from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
 from osbert.text.split import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -52,13 +52,13 @@ class Sentence:
 
     text: str
     words: tuple[Range, ...]
-    spans: tuple[Span, ...] | None
+    spans: tuple[EntitySpan, ...] | None
     line: int
     document: int | None = None
 
 
 @dataclass(kw_only=True)
-class Tagged:
+class TaggedFile:
     """A file read: its sentences, and what was found in it.
 
     `widened` and `dropped`: lines of entities that end within a word, or overlap another.
@@ -97,7 +97,7 @@ def tagged_files(folder: Path) -> dict[str, Path]:
     return find_words(folder, CALLED)
 
 
-def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labelled: bool) -> Tagged:
+def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labelled: bool) -> TaggedFile:
     """Read a file, or rows in memory; what cannot be used is noted in `problems` and left out.
 
     Without `labelled` tags may be absent.
@@ -123,7 +123,7 @@ def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labe
         raise decoding_error(path, encoding) from error
 
 
-def laid_out(rows: Rows, reading: TagReading) -> Sentence:
+def laid_out(rows: TaggedWords, reading: TagReading) -> Sentence:
     """Return words with tags as a text: its words a space apart, or characters side by side."""
     words = [reading.spell(word) for word in rows.words]
     gap = "" if reading.split == "characters" else " "
@@ -144,10 +144,10 @@ class _Reader:
         self, name: str, place: Callable[[int], str], reading: TagReading, problems: Problems, *, labelled: bool
     ) -> None:
         self.name, self.place, self.reading, self.problems, self.labelled = name, place, reading, problems, labelled
-        self.found = Tagged(name=name, form="JSON lines")
-        self.rows: list[Rows] = []
+        self.found = TaggedFile(name=name, form="JSON lines")
+        self.rows: list[TaggedWords] = []
 
-    def columns(self, lines: Iterable[str]) -> Tagged:
+    def columns(self, lines: Iterable[str]) -> TaggedFile:
         self.found.form = "columns"
         rows = read_columns(
             lines,
@@ -159,7 +159,7 @@ class _Reader:
         self.found.sentences = self._sentences(list(rows))
         return self.found
 
-    def objects(self, lines: Iterable[str]) -> Tagged:
+    def objects(self, lines: Iterable[str]) -> TaggedFile:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -174,7 +174,7 @@ class _Reader:
                 self.problems.add(f"{self.place(number)}: {error}.")
         return self._ended()
 
-    def table(self, table: Table) -> Tagged:
+    def table(self, table: Table) -> TaggedFile:
         self.found.form = "rows in memory"
         for row in table.rows(self.problems):
             try:
@@ -192,11 +192,11 @@ class _Reader:
         else:
             self.found.sentences.append(self._marked(value, number))
 
-    def _ended(self) -> Tagged:
+    def _ended(self) -> TaggedFile:
         self.found.sentences = sorted(self.found.sentences + self._sentences(self.rows), key=lambda one: one.line)
         return self.found
 
-    def _words(self, value: Mapping[str, Any], words: str) -> Rows:
+    def _words(self, value: Mapping[str, Any], words: str) -> TaggedWords:
         tags = _named([name for name, told in value.items() if told is not None], _TAGS)
         if self.labelled and not tags:
             raise ValueError(f"it has {words}, but no tags ({', '.join(_TAGS)})")
@@ -225,7 +225,7 @@ class _Reader:
             spans = tuple(self._covered(marks(value[label], text), words, line))
         return Sentence(text=text, words=tuple(words), spans=spans, line=line)
 
-    def _covered(self, marked: list[Span], words: list[Range], line: int) -> Iterator[Span]:
+    def _covered(self, marked: list[EntitySpan], words: list[Range], line: int) -> Iterator[EntitySpan]:
         wanted = []
         for mark in marked:
             span = covered(mark, words)
@@ -238,7 +238,7 @@ class _Reader:
         self.found.dropped += [line] * (len(wanted) - len(kept))
         yield from kept
 
-    def _sentences(self, rows: list[Rows]) -> list[Sentence]:
+    def _sentences(self, rows: list[TaggedWords]) -> list[Sentence]:
         """Return the sentences of words and tags; the scheme is that of them all."""
         before = self.problems.count
         if not self.reading.plain:

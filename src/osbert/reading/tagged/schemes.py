@@ -25,7 +25,7 @@ _LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I"
 _UNTYPED = "entity"
 
 
-class Span(NamedTuple):
+class EntitySpan(NamedTuple):
     """An entity: the words (or characters) from `start` to before `end`, and its `type`."""
 
     start: int
@@ -56,30 +56,30 @@ def parse(tag: str) -> tuple[str, str]:
     return _LETTERS[letter], type_ or _UNTYPED
 
 
-def read_tags(tags: Sequence[str], *, words: bool = False) -> list[Span]:
+def read_tags(tags: Sequence[str], *, words: bool = False) -> list[EntitySpan]:
     """Return the entities that tags (n,) spell; `words`: each tag is the label of its word, whatever its neighbours.
 
     Raises ValueError at a tag of no known scheme.
     """
     if words:
-        return [Span(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
-    spans: list[Span] = []
+        return [EntitySpan(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
+    spans: list[EntitySpan] = []
     before, before_type, start = OUTSIDE, "", 0
     for place, tag in enumerate([*tags, OUTSIDE]):
         letter, type_ = parse(tag)
         goes_on = before in "BI" and letter in "IE" and type_ == before_type
         if before != OUTSIDE and not goes_on:
-            spans.append(Span(start, place, before_type))
+            spans.append(EntitySpan(start, place, before_type))
         if not goes_on:
             start = place
         before, before_type = letter, type_
     return spans
 
 
-def write_tags(spans: Iterable[Span], count: int, scheme: FileScheme) -> list[str]:
+def write_tags(spans: Iterable[EntitySpan], count: int, scheme: FileScheme) -> list[str]:
     """Return the tags (count,) that spell entities which do not overlap."""
     tags = [OUTSIDE] * count
-    previous = Span(-1, -1, "")
+    previous = EntitySpan(-1, -1, "")
     for span in sorted(spans):
         start, end, type_ = span
         if scheme == "words":

@@ -10,7 +10,7 @@ from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load as load_engine
 from osbert.tasks import Prediction, load
-from osbert.tasks.spans import Answer
+from osbert.tasks.spans import AnswerPrediction
 from osbert.tasks.spans.ensemble import together
 
 
@@ -46,8 +46,8 @@ class Ensemble:
         write_sealed(self.out, task.metrics(joined, records["dev"]))
 
 
-def _answers(predictions: Sequence[Prediction]) -> list[Answer]:
-    answers = [one for one in predictions if isinstance(one, Answer) and one.margin is None]
+def _answers(predictions: Sequence[Prediction]) -> list[AnswerPrediction]:
+    answers = [one for one in predictions if isinstance(one, AnswerPrediction) and one.margin is None]
     if len(answers) < len(predictions):
         raise UserError("Only runs that answer every question can answer together (SQuAD 1.1).")
     return answers

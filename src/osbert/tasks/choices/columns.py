@@ -13,7 +13,7 @@ from osbert.guarded import parse_json
 from osbert.reading.columns import Header
 from osbert.reading.table import Row
 from osbert.tasks.choices import Choices, Counting, names
-from osbert.tasks.choices.labels import Said, place_of
+from osbert.tasks.choices.labels import ChoiceLabel, place_of
 
 _CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text")
 _PREFIXES = {"sent1": "sent2"}
@@ -28,7 +28,7 @@ _NUMBERED = re.compile(r"(.*?)[ _-]?(\d+|[a-h])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class ChoiceColumns:
     """The columns in use. The context is all of `context`, a space between; each choice has `prefix` before it.
 
     `choices`: one column a choice, or one with a list of them (JSON lines). `label` is "" where there is none.
@@ -47,7 +47,7 @@ class Columns:
         return f"context from {_listed(self.context)}, {choices}, {label if self.label else 'no label'}"
 
 
-def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool) -> Columns:
+def choose(columns: Sequence[str], *, asked: ChoiceColumns, path: str, labelled: bool) -> ChoiceColumns:
     """Return the columns to use: those `asked` for, else those with usual names; "answer" is a label beside choices.
 
     Raises UserError listing the columns when one asked for is absent, or none can be found.
@@ -73,10 +73,10 @@ def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool)
     prefix = asked.prefix
     if not (prefix or asked.context):
         prefix = header.first([_PREFIXES.get(context[0].strip().lower(), "")])
-    return Columns(context=context, choices=choices, prefix=prefix, label=label)
+    return ChoiceColumns(context=context, choices=choices, prefix=prefix, label=label)
 
 
-def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> Choices:
+def record_of(row: Row, columns: ChoiceColumns, *, counting: Counting, path: str) -> Choices:
     """Return the context and choices of a row; raises ValueError, saying why, when it cannot be used."""
     used = (*columns.context, *columns.choices, columns.prefix, columns.label)
     missing = [name for name in used if name and name not in row.values]
@@ -96,12 +96,12 @@ def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> C
     called = called or names(len(choices), counting)
     prefix = row.values[columns.prefix].strip() if columns.prefix else ""
     texts = (context, *(f"{prefix} {choice}".strip() for choice in choices))
-    said = Said(label=row.values[columns.label], choices=choices, called=called) if columns.label else None
+    said = ChoiceLabel(label=row.values[columns.label], choices=choices, called=called) if columns.label else None
     label = called[place_of(said, counting)] if said else None
     return Choices(number=0, texts=texts, names=called, label=label, path=path, line=row.line)
 
 
-def texts_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
+def texts_of(row: Row, columns: ChoiceColumns) -> tuple[list[str], tuple[str, ...]]:
     """Return a row's choices, and their names where it tells them; empty cells at the end are no choices.
 
     One column may hold a list of texts, or an object {"text": [...], "label": [...]}.

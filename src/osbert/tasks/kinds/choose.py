@@ -18,10 +18,10 @@ from osbert.errors import Problems, UserError
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
-from osbert.tasks.calibration.tempered import Tempered
-from osbert.tasks.choices import Choices, Chosen, Counting, names
-from osbert.tasks.choices.columns import HEADINGS, Columns, choose, record_of, texts_of
-from osbert.tasks.choices.labels import Said, counting_of
+from osbert.tasks.calibration.tempered import TemperedTask
+from osbert.tasks.choices import ChoicePrediction, Choices, Counting, names
+from osbert.tasks.choices.columns import HEADINGS, ChoiceColumns, choose, record_of, texts_of
+from osbert.tasks.choices.labels import ChoiceLabel, counting_of
 from osbert.tasks.tables import TableSource
 from osbert.tasks.tables.cut import CutTask
 
@@ -44,10 +44,10 @@ class ChoiceSource(TableSource):
         task = self.task
         return (*task.context, *task.choices, task.prefix, task.label, *HEADINGS)
 
-    def columns(self, table: Table, *, labelled: bool) -> Columns:
+    def columns(self, table: Table, *, labelled: bool) -> ChoiceColumns:
         """Return the columns to read; without `labelled` the label may be absent."""
         task = self.task
-        asked = Columns(context=task.context, choices=task.choices, prefix=task.prefix, label=task.label)
+        asked = ChoiceColumns(context=task.context, choices=task.choices, prefix=task.prefix, label=task.label)
         return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
 
     def resolved(self) -> Task:
@@ -71,13 +71,13 @@ class ChoiceSource(TableSource):
         lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in there}
         return source.passed_on(replace(task, **lost))
 
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Choices:
+    def record(self, row: Row, columns: ChoiceColumns, *, path: str = "") -> Choices:
         """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
         return record_of(row, columns, counting=self.task.first, path=path)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choose(Tempered, CutTask):
+class Choose(TemperedTask, CutTask):
     """A context, two or more choices, and which is right; as many choices as each row has.
 
     A choice is read as the second text behind the context. The label is the number of the right choice, from 0 or from
@@ -175,12 +175,14 @@ class Choose(Tempered, CutTask):
 
         return ChoiceHead(backbone, target=self.name, dropout=backbone.architecture.dropout)
 
-    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Chosen:
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> ChoicePrediction:
         """Return the likeliest choice and the softmax over all, at the task's temperature."""
         scores = np.array([output[0] for output in outputs], np.float64)
         shares = self.shares(scores)
         called, best = _names(record, self.first), int(scores.argmax())
-        return Chosen(
+        return ChoicePrediction(
             value=called[best],
             choice=record.texts[1 + best],
             choices=record.texts[1:],
@@ -195,7 +197,7 @@ class Choose(Tempered, CutTask):
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the choice by name and text, its probability, and how much was not read."""
         headings = ("prediction", "choice", "probability", "truncated")
-        if not isinstance(prediction, Chosen):
+        if not isinstance(prediction, ChoicePrediction):
             return dict.fromkeys(headings, "")
         share = f"{prediction.probabilities[prediction.value]:.6f}"
         return dict(zip(headings, (prediction.value, prediction.choice, share, prediction.truncated)))
@@ -215,7 +217,7 @@ def _names(record: Record, counting: Counting) -> tuple[str, ...]:
     return record.names if isinstance(record, Choices) else names(len(record.texts) - 1, counting)
 
 
-def _counting(table: Table, columns: Columns) -> Counting:
+def _counting(table: Table, columns: ChoiceColumns) -> Counting:
     """Return how the labels of a file are read; rows that cannot be read are told of later."""
     rows = []
     for row in table.rows(Problems(heading="")):
@@ -224,5 +226,5 @@ def _counting(table: Table, columns: Columns) -> Counting:
         except (ValueError, KeyError):
             continue
         label, place = row.values.get(columns.label, ""), table.place(row.line)
-        rows.append(Said(label=label, choices=choices, called=called, place=place))
+        rows.append(ChoiceLabel(label=label, choices=choices, called=called, place=place))
     return counting_of(rows)

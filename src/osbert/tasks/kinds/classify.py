@@ -16,7 +16,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration.tempered import Tempered
+from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.texts import TextTask
 from osbert.terminal import one_line
@@ -30,7 +30,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(Tempered, TextTask):
+class Classify(TemperedTask, TextTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     spellings: ClassVar[Mapping[str, str]] = {}

@@ -17,7 +17,7 @@ from osbert.data.long_texts import lay_out
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.pooling import Pooling
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.kinds.regress import correlation
@@ -36,7 +36,7 @@ IN_MEMORY = "rows in memory"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alike(Prediction):
+class SimilarityPrediction(Prediction):
     """How alike two texts are, from -1 to 1: the cosine of their `vectors` (2, D)."""
 
     vectors: NDArray[np.floating]
@@ -54,7 +54,7 @@ class ContrastiveSource(TextSource):
         """Return what messages call the data: of a run that is scored, the pairs."""
         return super().called or self.task.sts
 
-    def columns(self, table: Table, *, labelled: bool) -> Columns:
+    def columns(self, table: Table, *, labelled: bool) -> TextColumns:
         """Return the columns with the texts; a file of two columns is one of pairs."""
         only = len(table.columns) == 2 and not any(self.named)
         try:
@@ -62,10 +62,10 @@ class ContrastiveSource(TextSource):
         except UserError:
             if not only:
                 raise
-            found = Columns(text=table.columns[0])
+            found = TextColumns(text=table.columns[0])
         if only and not (found.pair or found.label):
             (other,) = (name for name in table.columns if name != found.text)
-            found = Columns(text=found.text, pair=other)
+            found = TextColumns(text=found.text, pair=other)
         return found
 
     def resolved(self) -> Task:
@@ -82,7 +82,7 @@ class ContrastiveSource(TextSource):
         kind = "pairs of alike texts" if columns.pair else "texts, each shown twice: dropout makes the difference"
         lines = [
             table.describe(),
-            f"{Columns(text=columns.text, pair=columns.pair).describe().removesuffix(', no label')}: {kind}",
+            f"{TextColumns(text=columns.text, pair=columns.pair).describe().removesuffix(', no label')}: {kind}",
         ]
         if columns.label:
             lines.append(f"the column '{columns.label}' is not read: every row counts as alike")
@@ -120,7 +120,7 @@ class ContrastiveSource(TextSource):
         """Return whether the rows of a split are held out; of scored pairs those of their own training file."""
         return self.scored.shared(self._split(split)) if self.task.sts else super().shared(split)
 
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Record:
+    def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         """Return the record of a row of texts, which are alike; raises ValueError when one of a pair is empty."""
         record = super().record(row, dataclasses.replace(columns, label=""), path=path)
         if len({bool(text.strip()) for text in record.texts}) > 1:
@@ -211,16 +211,18 @@ class Contrastive(TextTask):
             raise UserError("Without dropout a text and itself are the same: leave --dropout 0 out, or give pairs.")
         return ContrastiveHead(backbone, target=self.name, pooling=self.pooling, temperature=self.temperature)
 
-    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Alike:
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> SimilarityPrediction:
         """Return the cosine of the two vectors."""
         vectors = np.stack([outputs[0], outputs[-1]]).astype(np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        return Alike(value=float(vectors[0] @ vectors[1]), vectors=vectors)
+        return SimilarityPrediction(value=float(vectors[0] @ vectors[1]), vectors=vectors)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the correlations with the scores; without scored pairs the share of texts nearest to their own."""
         if not self.sts:
-            return {"accuracy": _found([one.vectors for one in predictions if isinstance(one, Alike)])}
+            return {"accuracy": _found([one.vectors for one in predictions if isinstance(one, SimilarityPrediction)])}
         from scipy.stats import rankdata
 
         said = np.array([prediction.value for prediction in predictions], np.float64)

@@ -19,13 +19,13 @@ from osbert.reading.held_out import hold_out
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.spans import Answer, Question
-from osbert.tasks.spans.columns import Columns, choose, question_of
+from osbert.tasks.spans import AnswerPrediction, Question
+from osbert.tasks.spans.columns import QuestionColumns, choose, question_of
 from osbert.tasks.spans.decoding import Decoder
 from osbert.tasks.spans.files import questions, read_json
 from osbert.tasks.spans.scores import Scores
 from osbert.tasks.spans.scoring import Way, is_chinese
-from osbert.tasks.spans.windows import Cutter, Window, covering, encoding
+from osbert.tasks.spans.windows import Cutter, QuestionWindow, covering, encoding
 from osbert.tasks.tables import TableSource, TableTask
 
 if TYPE_CHECKING:
@@ -53,13 +53,15 @@ class SpanSource(TableSource):
         task = self.task
         return (task.question, task.paragraph, task.answer, task.answer_start)
 
-    def columns(self, table: Table, *, labelled: bool) -> Columns:
+    def columns(self, table: Table, *, labelled: bool) -> QuestionColumns:
         """Return the columns to read; without `labelled` there need not be answers."""
         task = self.task
-        asked = Columns(question=task.question, paragraph=task.paragraph, label=task.answer, start=task.answer_start)
+        asked = QuestionColumns(
+            question=task.question, paragraph=task.paragraph, label=task.answer, start=task.answer_start
+        )
         return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
 
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Question:
+    def record(self, row: Row, columns: QuestionColumns, *, path: str = "") -> Question:
         """Return the question of a row; raises ValueError, saying why, when the row cannot be used."""
         return question_of(row, columns, path=path)
 
@@ -243,7 +245,9 @@ class Span(TableTask):
 
         return SpanHead(backbone, target=self.name)
 
-    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Answer:
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> AnswerPrediction:
         """Return the likeliest span over all windows, or none where that is likelier by more than the threshold."""
         decoder = Decoder(
             most=self.candidates,
@@ -251,7 +255,7 @@ class Span(TableTask):
             unanswerable=self.unanswerable == "yes",
             threshold=self.threshold,
         )
-        windows = [example for example in examples if isinstance(example, Window)]
+        windows = [example for example in examples if isinstance(example, QuestionWindow)]
         return decoder.answer(record.texts[1], windows, outputs)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
@@ -274,7 +278,7 @@ class Span(TableTask):
     def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the answers at the threshold that gives these questions the highest F1."""
         threshold = self.tuned(predictions, records).threshold
-        return [one.decided(threshold) if isinstance(one, Answer) else one for one in predictions]
+        return [one.decided(threshold) if isinstance(one, AnswerPrediction) else one for one in predictions]
 
     def answered(self, value: Any) -> str:
         """Return with what every question is answered."""
@@ -283,7 +287,7 @@ class Span(TableTask):
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the answer, its probability, and its characters in the paragraph."""
         names = ("prediction", "probability", "start", "end", "truncated")
-        if not isinstance(prediction, Answer):
+        if not isinstance(prediction, AnswerPrediction):
             return dict.fromkeys(names, "")
         one = prediction.chosen
         return dict(zip(names, (prediction.value, f"{one.probability:.6f}", one.start, one.end, prediction.truncated)))
@@ -295,7 +299,7 @@ class Span(TableTask):
     def _way(self) -> Way:
         return "characters" if self.scoring == "characters" else "words"
 
-    def _with_target(self, window: Window, begin: int, record: Record, packer: Packer) -> Window:
+    def _with_target(self, window: QuestionWindow, begin: int, record: Record, packer: Packer) -> QuestionWindow:
         """Return the window, which begins with the paragraph's piece `begin`, with its target."""
         tokens = (0, 0)
         if record.label:

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
 from osbert.data.pack import SINGLE_SPECIALS, Packer, Run
-from osbert.data.windows import Window, windows
+from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError, nearest
 from osbert.files import file_stamp
 from osbert.models.adapting.layer_choice import Features
 from osbert.reading.held_out import hold_out_known
 from osbert.reading.splits import Names
 from osbert.reading.table import Origin, Table
-from osbert.reading.tagged.files import CALLED, Tagged, TagReading, read_tagged, tagged_files
-from osbert.reading.tagged.schemes import Scheme, Span, follows, label_names, read_tags, write_tags
+from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, read_tagged, tagged_files
+from osbert.reading.tagged.schemes import EntitySpan, Scheme, follows, label_names, read_tags, write_tags
 from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.passages import Entities, Passage, cut_words, numbered, passages
+from osbert.tasks.passages import EntityPrediction, TaggedText, cut_words, numbered, passages
 from osbert.tasks.passages.inputs import plain_inputs
 from osbert.text.split import Split, ranges
 
@@ -45,7 +45,7 @@ class TagSource(Source):
         """Read what is `given`, or the task's own `data`."""
         super().__init__(task, given)
         self._described: dict[tuple[Any, ...], str] = {}
-        self._training: list[Passage] = []
+        self._training: list[TaggedText] = []
 
     @property
     def split_names(self) -> Names:
@@ -111,7 +111,7 @@ class TagSource(Source):
         """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
         return plain_inputs(data, self.reading, self.task.asked, documents=self.task.context == "document")
 
-    def _training_rows(self, problems: Problems, *, kept: bool) -> list[Passage]:
+    def _training_rows(self, problems: Problems, *, kept: bool) -> list[TaggedText]:
         """Return all passages of the training file, `kept` for the next call if none has a problem: it is read once."""
         rows, self._training = self._training, []
         if kept or not rows:
@@ -120,12 +120,12 @@ class TagSource(Source):
             self._training = rows if kept and problems.count == before else []
         return rows
 
-    def _passages(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[Passage]:
+    def _passages(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[TaggedText]:
         return passages(
             self._read(origin, problems, labelled=labelled).sentences, origin, documents=self.task.context == "document"
         )
 
-    def _read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Tagged:
+    def _read(self, origin: Origin, problems: Problems, *, labelled: bool) -> TaggedFile:
         key = self._key(origin)
         tagged = read_tagged(origin, self.reading, problems, labelled=labelled)
         if labelled:
@@ -214,7 +214,7 @@ class Tag(Task):
 
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many sentences and entities a split has."""
-        known = [record for record in records if isinstance(record, Passage)]
+        known = [record for record in records if isinstance(record, TaggedText)]
         sentences = sum(len(record.sentences) for record in known)
         counts = Counter(span.type for record in known for span in record.label or ())
         listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
@@ -245,19 +245,17 @@ class Tag(Task):
                         "those without training rows too."
                     )
 
-    # Plain input.
-
-    def asked(self, texts: Sequence[str]) -> Passage:
+    def asked(self, texts: Sequence[str]) -> TaggedText:
         """Return the passage of one text; its words are those of BERT's basic tokenizer, or its characters."""
         if len(texts) != 1:
             raise UserError(f"The task {self.name} reads one text at a time, not {len(texts)}.")
-        return Passage(number=0, texts=tuple(texts), words=tuple(ranges(texts[0], self.split)))
+        return TaggedText(number=0, texts=tuple(texts), words=tuple(ranges(texts[0], self.split)))
 
     # The model.
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the windows of a passage: one, unless it is longer than the model reads."""
-        assert isinstance(record, Passage)
+        assert isinstance(record, TaggedText)
         run = cut_words(record, packer.tokenizer)
         parts = windows(len(run.ids), room=packer.length - SINGLE_SPECIALS, overlap=self.overlap)
         targets = [None] * len(parts) if record.label is None else self._targets(record, run, parts)
@@ -270,7 +268,7 @@ class Tag(Task):
 
     def per_step(self, batch: int, records: Sequence[Record]) -> int:
         """Return how many passages have about `batch` sentences, at least one: a document counts as its sentences."""
-        sentences = sum(len(record.sentences) for record in records if isinstance(record, Passage))
+        sentences = sum(len(record.sentences) for record in records if isinstance(record, TaggedText))
         return max(1, round(batch * len(records) / max(sentences, 1)))
 
     def head(self, backbone: Backbone) -> Head:
@@ -301,8 +299,8 @@ class Tag(Task):
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return precision, recall and F1 as conlleval and seqeval, and the share of labels that had to be repaired."""
         scores = entity_scores([one.value for one in predictions], [record.label for record in records], self.types)
-        words = sum(len(record.words) for record in records if isinstance(record, Passage))
-        illegal = sum(one.illegal for one in predictions if isinstance(one, Entities))
+        words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
+        illegal = sum(one.illegal for one in predictions if isinstance(one, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
 
     def answered(self, value: Any) -> str:
@@ -312,7 +310,9 @@ class Tag(Task):
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the entities as JSON."""
-        found = json.dumps(list(prediction.found), ensure_ascii=False) if isinstance(prediction, Entities) else ""
+        found = (
+            json.dumps(list(prediction.found), ensure_ascii=False) if isinstance(prediction, EntityPrediction) else ""
+        )
         return {"prediction": found}
 
     def published(self) -> dict[str, Any]:
@@ -326,7 +326,7 @@ class Tag(Task):
         free = Chain.free(len(self.labels))
         return free.legal(self.labels, lambda before, tag: follows(before, tag, self.scheme)) if self.legal else free
 
-    def _targets(self, record: Passage, run: Run, parts: Sequence[Window]) -> Iterator[Target | None]:
+    def _targets(self, record: TaggedText, run: Run, parts: Sequence[TextWindow]) -> Iterator[Target | None]:
         """Yield the labels of the tokens that count in each window, None where there are none."""
         known = {label: place for place, label in enumerate(self.labels)}
         tags = write_tags(record.label, len(record.words), self.scheme)
@@ -350,10 +350,10 @@ class Tag(Task):
 
     def _decoded(
         self, chain: Chain, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
-    ) -> Entities:
-        assert isinstance(record, Passage)
+    ) -> EntityPrediction:
+        assert isinstance(record, TaggedText)
         scores = self._word_scores(outputs, examples)
-        spans: list[Span] = []
+        spans: list[EntitySpan] = []
         shares: list[float] = []
         illegal = 0
         for first, last in record.parts:
@@ -364,9 +364,9 @@ class Tag(Task):
             found = read_tags(tags, words=self.scheme == "words")
             shares += chain.shares(scores[first:last], path, [(span.start, span.end) for span in found])
             illegal += sum(one != other for one, other in zip(tags, write_tags(found, len(tags), self.scheme)))
-            spans += [Span(start + first, end + first, type_) for start, end, type_ in found]
+            spans += [EntitySpan(start + first, end + first, type_) for start, end, type_ in found]
         told = tuple(_told(record, span, share) for span, share in zip(spans, shares))
-        return Entities(value=tuple(spans), found=told, illegal=illegal)
+        return EntityPrediction(value=tuple(spans), found=told, illegal=illegal)
 
     def _word_scores(
         self, outputs: Sequence[NDArray[np.floating]], examples: Sequence[Example]
@@ -384,7 +384,7 @@ class Tag(Task):
         return sums / np.diff(begins, append=len(scores))[:, None]
 
 
-def _uncut(words: NDArray[np.integer], spans: Sequence[Span]) -> NDArray[np.bool_]:
+def _uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np.bool_]:
     """Return which of a run of words (n,) are of no entity that goes on outside: a chain does not begin within one."""
     kept = np.ones(len(words), np.bool_)
     for start, end, _ in spans:
@@ -394,6 +394,6 @@ def _uncut(words: NDArray[np.integer], spans: Sequence[Span]) -> NDArray[np.bool
     return kept
 
 
-def _told(record: Passage, span: Span, share: float) -> dict[str, Any]:
+def _told(record: TaggedText, span: EntitySpan, share: float) -> dict[str, Any]:
     start, end = record.words[span.start][0], record.words[span.end - 1][1]
     return {"start": start, "end": end, "type": span.type, "text": record.texts[0][start:end], "probability": share}

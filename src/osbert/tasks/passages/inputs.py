@@ -7,20 +7,20 @@ from itertools import islice
 from pathlib import Path
 
 from osbert.errors import Problems
-from osbert.reading.columns import Columns, choose
+from osbert.reading.columns import TextColumns, choose
 from osbert.reading.form import SUFFIXES, find_encoding, open_text, plain_suffix
-from osbert.reading.table import Origin, Reading, Row, Table, open_table
+from osbert.reading.table import Origin, Row, Table, TableReading, open_table
 from osbert.reading.tagged.files import WORDS, TagReading, laid_out, read_tagged
 from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
-from osbert.tasks.passages import Passage, passages
+from osbert.tasks.passages import TaggedText, passages
 from osbert.terminal import one_line
 
 SAMPLE = 1000
 """Lines that are looked at to see whether a file has columns of words."""
 
-Asked = Callable[[Sequence[str]], Passage]
+Asked = Callable[[Sequence[str]], TaggedText]
 
 
 def plain_inputs(origin: Origin, reading: TagReading, asked: Asked, *, documents: bool) -> Inputs:
@@ -33,7 +33,9 @@ def plain_inputs(origin: Origin, reading: TagReading, asked: Asked, *, documents
     elif origin.is_file() and (plain_suffix(origin) not in SUFFIXES or _has_columns(origin, reading)):
         return _columns(origin, reading, documents=documents)
     else:
-        table = open_table(origin, Reading(encoding=reading.encoding, names=(reading.text,) if reading.text else ()))
+        table = open_table(
+            origin, TableReading(encoding=reading.encoding, names=(reading.text,) if reading.text else ())
+        )
     objects = table.format.kind in ("jsonl", "rows")
     words = next((name for name in WORDS if name in table.columns and objects), "")
     return _objects(table, words, reading) if words else _texts(table, reading, asked)
@@ -63,7 +65,7 @@ def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
 
 
 def _texts(table: Table, reading: TagReading, asked: Asked) -> Inputs:
-    name = choose(table.columns, asked=Columns(text=reading.text), path=table.called, labelled=False).text
+    name = choose(table.columns, asked=TextColumns(text=reading.text), path=table.called, labelled=False).text
 
     def record(row: Row) -> Record | None:
         if name not in row.values:

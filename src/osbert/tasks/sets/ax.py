@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from osbert.errors import UserError
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.tasks import Source, Task
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
 from osbert.tasks.tables.texts import TextSource
 
 
@@ -33,10 +33,10 @@ class Ax(Classify):
 
     reader: ClassVar[type[Source]] = DiagnosticSource
     spellings: ClassVar[Mapping[str, str]] = {"0": "entailment", "1": "neutral", "2": "contradiction"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="sentence1", pair="sentence2", label="label"),
-        Columns(text="Premise", pair="Hypothesis", label="Label"),
-        Columns(text="premise", pair="hypothesis", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="sentence1", pair="sentence2", label="label"),
+        TextColumns(text="Premise", pair="Hypothesis", label="Label"),
+        TextColumns(text="premise", pair="hypothesis", label="label"),
         files={"dev": ("diagnostic-full",), "test": ("diagnostic", "ax", "test")},
     )
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from osbert.errors import Problems
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.reading.splits import plain_name
 from osbert.tasks import Prediction, Record, Source
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
 from osbert.tasks.tables.texts import TextSource
 
 
@@ -35,9 +35,9 @@ class Mnli(Classify):
 
     reader: ClassVar[type[Source]] = MatchedSource
     spellings: ClassVar[Mapping[str, str]] = {"0": "entailment", "1": "neutral", "2": "contradiction"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="sentence1", pair="sentence2", label="gold_label"),
-        Columns(text="premise", pair="hypothesis", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="sentence1", pair="sentence2", label="gold_label"),
+        TextColumns(text="premise", pair="hypothesis", label="label"),
         unlabelled=("-",),
         lenient=True,
         files={

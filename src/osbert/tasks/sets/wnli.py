@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +19,8 @@ class Wnli(Classify):
     """A folder with train.tsv, dev.tsv and test.tsv (index, sentence1, sentence2, label)."""
 
     spellings: ClassVar[Mapping[str, str]] = {"0": "not_entailment", "1": "entailment"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="sentence1", pair="sentence2", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="sentence1", pair="sentence2", label="label"),
     )
 
     labels: tuple[str, ...] = ("not_entailment", "entailment")

@@ -15,9 +15,9 @@ from osbert.files import file_stamp
 from osbert.reading.form import Choice
 from osbert.reading.held_out import hold_out
 from osbert.reading.splits import Names, is_test
-from osbert.reading.table import Origin, Reading, Row, Table, open_table
+from osbert.reading.table import Origin, Row, Table, TableReading, open_table
 from osbert.tasks import Inputs, Record, Source, Task
-from osbert.tasks.tables.layout import Layout
+from osbert.tasks.tables.layout import DataSetLayout
 from osbert.terminal import one_line
 
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
@@ -106,7 +106,7 @@ class TableSource(Source):
             return origin
         task = self.task
         plain = task.layout.plain(origin)
-        reading = Reading(
+        reading = TableReading(
             delimiter=task.delimiter or ("\t" if plain else ""),
             header=task.header,
             quotes="no" if plain and task.quotes == "auto" else task.quotes,
@@ -274,7 +274,7 @@ class TableTask(Task):
 
     numbers: ClassVar[bool] = False
     """Whether the label is a number."""
-    layout: ClassVar[Layout] = Layout()
+    layout: ClassVar[DataSetLayout] = DataSetLayout()
     """What is known of the files of a published data set."""
     reader: ClassVar[type[Source]] = TableSource
 

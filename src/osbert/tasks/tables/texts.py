@@ -14,7 +14,7 @@ from osbert.data.example import Example, Target
 from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
 from osbert.errors import UserError
-from osbert.reading.columns import Columns, choose
+from osbert.reading.columns import TextColumns, choose
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Source, Task
 from osbert.tasks.tables import TableSource, UnlabelledRow
@@ -32,7 +32,7 @@ class TextSource(TableSource):
         task = self.task
         return (task.text, task.pair, task.label)
 
-    def columns(self, table: Table, *, labelled: bool) -> Columns:
+    def columns(self, table: Table, *, labelled: bool) -> TextColumns:
         """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
         layout = self.task.layout
         # A column of another form of the same data set is not asked for; one that the user names is.
@@ -40,7 +40,7 @@ class TextSource(TableSource):
         known = layout.find(table.columns, labelled=labelled)
         if known and not any(names):
             return known
-        asked = Columns(text=names[0], pair=names[1], label=names[2])
+        asked = TextColumns(text=names[0], pair=names[1], label=names[2])
         return choose(table.columns, asked=asked, path=table.called, numbers=self.task.numbers, labelled=labelled)
 
     def resolved(self) -> Task:
@@ -76,7 +76,7 @@ class TextSource(TableSource):
             )
         return source.passed_on(dataclasses.replace(source.task, text=columns.text, pair=columns.pair))
 
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Record:
+    def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used."""
         missing = [name for name in (*columns.texts, columns.label) if name and name not in row.values]
         if missing:
