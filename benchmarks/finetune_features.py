@@ -20,8 +20,8 @@ from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 from osbert.tasks.kinds.tag import Tag
-from osbert.tasks.spans import AnswerCandidate, AnswerPrediction
 
 IGNORED = -100
 """The label that torch's cross-entropy passes over."""

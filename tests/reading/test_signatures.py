@@ -17,7 +17,7 @@ from osbert.errors import Problems, UserError
 from osbert.reading.documents import read_chunks
 from osbert.reading.table import TableReading, open_table
 from osbert.reading.tagged.files import TagReading, read_tagged
-from osbert.tasks.spans.files import read_json
+from osbert.tasks.kinds.span.files import read_json
 
 
 def package(*names: str) -> bytes:

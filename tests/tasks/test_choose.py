@@ -17,8 +17,8 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.runs.finetune.long import long_texts
 from osbert.tasks import findings, load
-from osbert.tasks.choices import ChoicePrediction, Choices, names
 from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, names
 from osbert.tasks.sets.swag import Swag
 
 HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"

@@ -19,9 +19,9 @@ from osbert.runs.finetune.long import long_texts
 from osbert.runs.finetune.rows import Rows
 from osbert.tasks import Prediction, Record, findings, load
 from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.span.questions import Gold, Question
+from osbert.tasks.kinds.span.windows import QuestionWindow
 from osbert.tasks.sets.squad import Squad
-from osbert.tasks.spans import Gold, Question
-from osbert.tasks.spans.windows import QuestionWindow
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from questions import PARAGRAPH, answers, squad
 

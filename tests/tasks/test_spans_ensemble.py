@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from osbert.tasks.spans import AnswerCandidate, AnswerPrediction
-from osbert.tasks.spans.ensemble import together
+from osbert.tasks.kinds.span.ensemble import together
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 
 
 def answer(**shares: float) -> AnswerPrediction:

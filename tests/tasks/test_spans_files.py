@@ -12,8 +12,8 @@ import pytest
 
 from osbert.errors import Problems, UserError
 from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.sets.squad import Squad
-from osbert.tasks.spans import Gold, Question
 from questions import PARAGRAPH, answers, squad
 
 

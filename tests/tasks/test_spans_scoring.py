@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.tasks.spans import AnswerCandidate, AnswerPrediction, Gold, Question
-from osbert.tasks.spans.scores import Scores
-from osbert.tasks.spans.scoring import (
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction, Gold, Question
+from osbert.tasks.kinds.span.scores import Scores
+from osbert.tasks.kinds.span.scoring import (
     best,
     best_threshold,
     exact_characters,

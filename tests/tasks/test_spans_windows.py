@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from osbert.data.pack import Packer
 from osbert.data.windows import spread
-from osbert.tasks.spans.decoding import Decoder
-from osbert.tasks.spans.windows import Cutter, QuestionWindow, encoding, owned
+from osbert.tasks.kinds.span.decoding import Decoder
+from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, encoding, owned
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", ".", "ß", "##ed"]

@@ -23,7 +23,7 @@ from osbert.reading.tagged.files import TagReading
 from osbert.reading.tagged.schemes import EntitySpan, label_names, read_tags, write_tags
 from osbert.tasks import Prediction, Record, findings, load
 from osbert.tasks.kinds.tag import Tag
-from osbert.tasks.passages import EntityPrediction, TaggedText
+from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
 from osbert.tasks.sets.weibo import Weibo
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 

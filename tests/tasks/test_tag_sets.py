@@ -10,7 +10,7 @@ import pytest
 from osbert import components
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Task, findings, load
-from osbert.tasks.passages import TaggedText
+from osbert.tasks.kinds.tag.passages import TaggedText
 from osbert.tasks.sets.cluener import Cluener
 from osbert.tasks.sets.weibo import Weibo
 

@@ -18,9 +18,9 @@ from osbert.reading.table import Row
 from osbert.server.models import Kind, Model
 from osbert.server.schemas import Refused
 from osbert.tasks import Record
-from osbert.tasks.choices import Choices
-from osbert.tasks.choices.columns import ChoiceColumns, choose, record_of
 from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.choose.columns import ChoiceColumns, choose, record_of
+from osbert.tasks.kinds.choose.records import Choices
 
 Asked = Mapping[str, Any]
 """A request's fields."""

@@ -1,8 +1,8 @@
 """The contract of a task: records in, sequences and a head for training, predictions and scores out.
 
-A task is an objective that can also be scored and decoded. A kind (a file in kinds/) reads one's own files. A named
-data set (a file in sets/) is a few lines on a kind: where its files and columns are, and what its labels are called.
-The other folders hold what several tasks stand on.
+A task is an objective that can also be scored and decoded; its source reads its data. A kind (a file or a folder in
+kinds/) reads one's own files. A named data set (a file in sets/) is a few lines on a kind: where its files and columns
+are, and what its labels are called. The other folders hold what several tasks stand on.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from family_tokenizers import KINDS, LEARNT, save_roberta
 from osbert.data.pack import Packer, Run
 from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
-from osbert.tasks.passages import TaggedText, cut_words
-from osbert.tasks.spans.windows import Cutter
+from osbert.tasks.kinds.span.windows import Cutter
+from osbert.tasks.kinds.tag.passages import TaggedText, cut_words
 from osbert.text.file_tokenizer import FileTokenizer
 
 TEXTS = [

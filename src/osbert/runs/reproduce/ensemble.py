@@ -10,8 +10,8 @@ from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load as load_engine
 from osbert.tasks import Prediction, load
-from osbert.tasks.spans import AnswerPrediction
-from osbert.tasks.spans.ensemble import together
+from osbert.tasks.kinds.span.ensemble import together
+from osbert.tasks.kinds.span.questions import AnswerPrediction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import Any
 from osbert.guarded import parse_json
 from osbert.reading.columns import Header
 from osbert.reading.table import Row
-from osbert.tasks.spans import Question
-from osbert.tasks.spans.files import located, with_answers
+from osbert.tasks.kinds.span.files import located, with_answers
+from osbert.tasks.kinds.span.questions import Question
 
 USUAL = {
     "question": ("question", "query"),

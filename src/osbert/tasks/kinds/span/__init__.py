@@ -19,13 +19,13 @@ from osbert.reading.held_out import hold_out
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.spans import AnswerPrediction, Question
-from osbert.tasks.spans.columns import QuestionColumns, choose, question_of
-from osbert.tasks.spans.decoding import Decoder
-from osbert.tasks.spans.files import questions, read_json
-from osbert.tasks.spans.scores import Scores
-from osbert.tasks.spans.scoring import Way, is_chinese
-from osbert.tasks.spans.windows import Cutter, QuestionWindow, covering, encoding
+from osbert.tasks.kinds.span.columns import QuestionColumns, choose, question_of
+from osbert.tasks.kinds.span.decoding import Decoder
+from osbert.tasks.kinds.span.files import questions, read_json
+from osbert.tasks.kinds.span.questions import AnswerPrediction, Question
+from osbert.tasks.kinds.span.scores import Scores
+from osbert.tasks.kinds.span.scoring import Way, is_chinese
+from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, covering, encoding
 from osbert.tasks.tables import TableSource, TableTask
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.tasks.spans import AnswerCandidate, AnswerPrediction
-from osbert.tasks.spans.windows import QuestionWindow
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
+from osbert.tasks.kinds.span.windows import QuestionWindow
 
 Scores = NDArray[np.floating]
 

@@ -12,8 +12,8 @@ from osbert.errors import UserError
 from osbert.guarded import parse_json
 from osbert.reading.columns import Header
 from osbert.reading.table import Row
-from osbert.tasks.choices import Choices, Counting, names
-from osbert.tasks.choices.labels import ChoiceLabel, place_of
+from osbert.tasks.kinds.choose.labels import ChoiceLabel, place_of
+from osbert.tasks.kinds.choose.records import Choices, Counting, names
 
 _CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text")
 _PREFIXES = {"sent1": "sent2"}

@@ -14,7 +14,7 @@ from osbert.reading.tagged.files import WORDS, TagReading, laid_out, read_tagged
 from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
-from osbert.tasks.passages import TaggedText, passages
+from osbert.tasks.kinds.tag.passages import TaggedText, passages
 from osbert.terminal import one_line
 
 SAMPLE = 1000

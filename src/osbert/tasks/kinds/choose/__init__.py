@@ -19,9 +19,9 @@ from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.calibration.tempered import TemperedTask
-from osbert.tasks.choices import ChoicePrediction, Choices, Counting, names
-from osbert.tasks.choices.columns import HEADINGS, ChoiceColumns, choose, record_of, texts_of
-from osbert.tasks.choices.labels import ChoiceLabel, counting_of
+from osbert.tasks.kinds.choose.columns import HEADINGS, ChoiceColumns, choose, record_of, texts_of
+from osbert.tasks.kinds.choose.labels import ChoiceLabel, counting_of
+from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, Counting, names
 from osbert.tasks.tables import TableSource
 from osbert.tasks.tables.cut import CutTask
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.tasks import Prediction, Record
-from osbert.tasks.spans import AnswerPrediction
-from osbert.tasks.spans.scoring import EXACT, F1, Way, best, best_threshold
+from osbert.tasks.kinds.span.questions import AnswerPrediction
+from osbert.tasks.kinds.span.scoring import EXACT, F1, Way, best, best_threshold
 
 
 class Scores:

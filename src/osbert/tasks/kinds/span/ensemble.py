@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from osbert.tasks.spans import AnswerCandidate, AnswerPrediction
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 
 
 def together(answers: Sequence[AnswerPrediction]) -> AnswerPrediction:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from osbert.errors import UserError
-from osbert.tasks.choices import Counting, names
+from osbert.tasks.kinds.choose.records import Counting, names
 from osbert.tasks.tables import UnlabelledRow
 
 NAMED: tuple[Counting, ...] = ("0", "1", "A")

@@ -27,8 +27,8 @@ from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, read_tag
 from osbert.reading.tagged.schemes import EntitySpan, Scheme, follows, label_names, read_tags, write_tags
 from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.passages import EntityPrediction, TaggedText, cut_words, numbered, passages
-from osbert.tasks.passages.inputs import plain_inputs
+from osbert.tasks.kinds.tag.inputs import plain_inputs
+from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, numbered, passages
 from osbert.text.split import Split, ranges
 
 if TYPE_CHECKING:
