@@ -27,6 +27,7 @@ from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, read_tag
 from osbert.reading.tagged.schemes import EntitySpan, Scheme, follows, label_names, read_tags, write_tags
 from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
+from osbert.tasks.kinds.tag.decoding import found_entity, uncut, word_scores
 from osbert.tasks.kinds.tag.inputs import plain_inputs
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, numbered, passages
 from osbert.text.split import Split, ranges
@@ -337,7 +338,7 @@ class Tag(Task):
             if self.pieces == "first":
                 places = places[run.words[places]]
             if self.decoder == "crf":
-                places = places[_uncut(numbers[places], record.label)]
+                places = places[uncut(numbers[places], record.label)]
             if not len(places):
                 yield None
                 continue
@@ -352,7 +353,7 @@ class Tag(Task):
         self, chain: Chain, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> EntityPrediction:
         assert isinstance(record, TaggedText)
-        scores = self._word_scores(outputs, examples)
+        scores = word_scores(outputs, examples, overlap=self.overlap, pieces=self.pieces)
         spans: list[EntitySpan] = []
         shares: list[float] = []
         illegal = 0
@@ -365,35 +366,5 @@ class Tag(Task):
             shares += chain.shares(scores[first:last], path, [(span.start, span.end) for span in found])
             illegal += sum(one != other for one, other in zip(tags, write_tags(found, len(tags), self.scheme)))
             spans += [EntitySpan(start + first, end + first, type_) for start, end, type_ in found]
-        told = tuple(_told(record, span, share) for span, share in zip(spans, shares))
+        told = tuple(found_entity(record, span, share) for span, share in zip(spans, shares))
         return EntityPrediction(value=tuple(spans), found=told, illegal=illegal)
-
-    def _word_scores(
-        self, outputs: Sequence[NDArray[np.floating]], examples: Sequence[Example]
-    ) -> NDArray[np.floating]:
-        """Return the scores (words, K), each word's from the window in which it has most context."""
-        sizes = [len(example) - SINGLE_SPECIALS for example in examples]
-        step = sizes[0] - min(self.overlap, sizes[0] // 2)
-        parts = windows(step * (len(sizes) - 1) + sizes[-1], room=max(sizes[0], 1), overlap=self.overlap)
-        tokens = [slice(1 + part.first - part.start, 1 + part.last - part.start) for part in parts]
-        scores = np.concatenate([output[token] for output, token in zip(outputs, tokens, strict=True)])
-        begins = np.flatnonzero(np.concatenate([one.words[token] for one, token in zip(examples, tokens)]))
-        if self.pieces == "first" or not len(begins):
-            return scores[begins]
-        sums = np.add.reduceat(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True), begins)
-        return sums / np.diff(begins, append=len(scores))[:, None]
-
-
-def _uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np.bool_]:
-    """Return which of a run of words (n,) are of no entity that goes on outside: a chain does not begin within one."""
-    kept = np.ones(len(words), np.bool_)
-    for start, end, _ in spans:
-        inside = (words >= start) & (words < end)
-        if 0 < inside.sum() < end - start:
-            kept &= ~inside
-    return kept
-
-
-def _told(record: TaggedText, span: EntitySpan, share: float) -> dict[str, Any]:
-    start, end = record.words[span.start][0], record.words[span.end - 1][1]
-    return {"start": start, "end": end, "type": span.type, "text": record.texts[0][start:end], "probability": share}
