@@ -20,8 +20,8 @@ from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 from osbert.tasks.kinds.tag import Tag
-from osbert.tasks.spans import Answer, Candidate
 
 IGNORED = -100
 """The label that torch's cross-entropy passes over."""
@@ -156,7 +156,7 @@ class Spans(Texts):
     def predictions(
         self, records: Sequence[Record], features: Sequence[Feature], scores: Sequence[np.ndarray]
     ) -> list[Prediction]:
-        found: list[list[Candidate]] = [[] for _ in records]
+        found: list[list[AnswerCandidate]] = [[] for _ in records]
         none = [float("inf")] * len(records)
         for feature, one in zip(features, scores):
             text = records[feature.record].texts[1]
@@ -164,15 +164,15 @@ class Spans(Texts):
             none[feature.record] = min(none[feature.record], float(one[0].sum()))
         return [self._answer(listed, score) for listed, score in zip(found, none)]
 
-    def _answer(self, listed: Sequence[Candidate], none: float) -> Answer:
-        nothing = Candidate(text="", start=-1, end=-1, score=none)
+    def _answer(self, listed: Sequence[AnswerCandidate], none: float) -> AnswerPrediction:
+        nothing = AnswerCandidate(text="", start=-1, end=-1, score=none)
         best = max(listed, key=lambda one: one.score, default=nothing)
         margin = best.score - none if self.task.unanswerable == "yes" and listed else None
         chosen = nothing if margin is not None and margin <= 0 else best
-        return Answer(value=chosen.text, chosen=chosen, candidates=(best, nothing), margin=margin)
+        return AnswerPrediction(value=chosen.text, chosen=chosen, candidates=(best, nothing), margin=margin)
 
 
-def candidates(task: Task, text: str, places: Sequence[Any], scores: np.ndarray) -> Iterator[Candidate]:
+def candidates(task: Task, text: str, places: Sequence[Any], scores: np.ndarray) -> Iterator[AnswerCandidate]:
     """Yield the spans of the likeliest starts and ends (n, 2) of a window."""
     first, last = np.argsort(-scores, axis=0)[: task.candidates].T.tolist()
     for start in first:
@@ -181,7 +181,7 @@ def candidates(task: Task, text: str, places: Sequence[Any], scores: np.ndarray)
             if within and start <= end < start + task.answer_length:
                 begin, stop = places[start][0], places[end][1]
                 total = float(scores[start, 0] + scores[end, 1])
-                yield Candidate(text=text[begin:stop], start=begin, end=stop, score=total)
+                yield AnswerCandidate(text=text[begin:stop], start=begin, end=stop, score=total)
 
 
 def covered(record: Record, places: Sequence[Any]) -> tuple[int, int]:

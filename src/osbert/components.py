@@ -15,20 +15,20 @@ CONTRACT = "contract"
 def names(folder: str) -> list[str]:
     """Return the names a folder offers, from its file names alone: nothing is imported but the folders.
 
-    Where its package lists `COMPONENTS`, these of its folders hold them. Any other folder inside it holds what several
-    components stand on, and no component.
+    Where its package lists `COMPONENTS`, these of its folders hold them, each a file or a folder of its own. Any other
+    folder inside it holds what several components stand on, and no component.
     """
     return sorted(_modules(folder))
 
 
-def _modules(folder: str) -> dict[str, str]:
-    """Return each component's name with its module."""
+def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
+    """Return each component's name with its module, a file or, with `folders`, a folder."""
     package = importlib.import_module(f"osbert.{folder}")
     inner = [f"{folder}.{name}" for name in getattr(package, "COMPONENTS", ())]
-    return {name: module for one in inner for name, module in _modules(one).items()} or {
+    return {name: module for one in inner for name, module in _modules(one, folders=True).items()} or {
         module.name: f"osbert.{folder}.{module.name}"
         for module in pkgutil.iter_modules(package.__path__)
-        if not module.ispkg and module.name != CONTRACT
+        if (folders or not module.ispkg) and module.name != CONTRACT
     }
 
 

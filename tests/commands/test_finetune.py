@@ -126,7 +126,7 @@ def test_of_equal_epochs_one_that_has_collapsed_is_not_kept(
         return {"accuracy": scored[-1]}
 
     monkeypatch.setattr(Classify, "metrics", metrics)
-    monkeypatch.setattr(Classify, "collapsed", lambda *given: answers[len(scored) - 1])
+    monkeypatch.setattr("osbert.runs.finetune.rows.collapsed", lambda *given: answers[len(scored) - 1])
     finetune("classify", *settings, "--epochs", "3", model=encoder, data=table, out=tmp_path / "run")
     assert facts(tmp_path / "run")["epoch"] == 2 and not facts(tmp_path / "run")["collapsed"]
 

@@ -20,7 +20,7 @@ from osbert.commands.predict import predict
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.models.adapting.features import Frozen
-from osbert.reading.tagged.schemes import Span, write_tags
+from osbert.reading.tagged.schemes import EntitySpan, write_tags
 
 QUICK = ("--epochs", "5", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--batch", "8")
 
@@ -57,7 +57,7 @@ def tags_of(lines: list[dict[str, object]]) -> list[list[str]]:
             words = sentence.split(" ")
             starts = np.cumsum([begin, *(len(word) + 1 for word in words)]).tolist()
             spans = [
-                Span(starts.index(one["start"]), starts.index(one["end"] + 1), one["type"])
+                EntitySpan(starts.index(one["start"]), starts.index(one["end"] + 1), one["type"])
                 for one in line["prediction"]
                 if begin <= one["start"] < starts[-1]
             ]

@@ -15,8 +15,10 @@ import pytest
 from osbert import recipe
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
+from osbert.evaluation.score import collapsed
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load
+from osbert.runs.finetune import rows
 from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import read_plan
 from osbert.runs.study.runner import StudyTrial, TrialResult
@@ -137,10 +139,7 @@ def test_a_collapsed_run_is_named_and_restarted_once(
 ) -> None:
     """A rate so low that nothing is learnt leaves one answer for all, whatever the seed."""
     still = (*QUICK, "--learning-rate", "1e-12", "--seeds", "2")
-    seen = Classify.collapsed
-    monkeypatch.setattr(
-        Classify, "collapsed", lambda self, said, records: "'neg'" if not ran else seen(self, said, records)
-    )
+    monkeypatch.setattr(rows, "collapsed", lambda *given: "'neg'" if not ran else collapsed(*given))
     ran: list[int] = []
     finish = RunFolder.finish
 

@@ -21,11 +21,12 @@ from osbert.evaluation.score import predict, score
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.reading.tagged import schemes as tags
-from osbert.tasks import Record, Task, spans
-from osbert.tasks.choices import Choices
-from osbert.tasks.choices import names as choice_names
+from osbert.tasks import Record, Task
 from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.choose.records import Choices
+from osbert.tasks.kinds.choose.records import names as choice_names
 from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.kinds.tag import Tag
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
@@ -43,9 +44,9 @@ def texts_and_labels(task: Task) -> list[Record]:
 
 def questions(task: Task) -> list[Record]:
     """Return questions whose answers are the first words of their paragraphs."""
-    labels = [(spans.Gold(text.split()[0], 0),) for text in TEXTS]
+    labels = [(Gold(text.split()[0], 0),) for text in TEXTS]
     pairs = enumerate(zip(TEXTS, labels))
-    return [spans.Question(number=place, texts=("good a", text), label=label) for place, (text, label) in pairs]
+    return [Question(number=place, texts=("good a", text), label=label) for place, (text, label) in pairs]
 
 
 def choices(task: Task) -> list[Record]:
@@ -61,7 +62,7 @@ def choices(task: Task) -> list[Record]:
 def passages(task: Task) -> list[Record]:
     """Return texts whose first words are entities, of types that the task knows."""
     types = (getattr(task, "types", ()) or ("no", "yes")) * len(TEXTS)
-    labels = [(tags.Span(0, 1, type_),) for type_ in types]
+    labels = [(tags.EntitySpan(0, 1, type_),) for type_ in types]
     pairs = enumerate(zip(TEXTS, labels))
     return [dataclasses.replace(task.asked([text]), number=place, label=label) for place, (text, label) in pairs]
 
@@ -84,7 +85,7 @@ def fitted(name: str) -> tuple[Task, list[Record]]:
 
 def right(record: Record) -> Any:
     """Return the value of a perfect prediction."""
-    return record.label[0].text if isinstance(record, spans.Question) else record.label
+    return record.label[0].text if isinstance(record, Question) else record.label
 
 
 def learner(task: Task) -> Learner:
@@ -200,12 +201,12 @@ def test_records_that_belong_together_have_the_loss_of_one_batch(name: str) -> N
     task, records = fitted(name)
     model = learner(task).eval()
     examples = [example for record in records for example in task.encode(record, PACKER)]
-    if task.whole:  # the loss compares records, so nothing may part them
+    if task.batching == "step":  # the loss compares records, so nothing may part them
         batch = dataclasses.replace(collate(examples), whole=True)
         assert halves(batch) == [batch]
         return
     whole = model(collate(examples))[task.name]
-    parts = [model(batch).get(task.name) for batch in micro_batches(examples, 20, together=task.together)]
+    parts = [model(batch).get(task.name) for batch in micro_batches(examples, 20, together=task.batching == "records")]
     assert len(parts) > 1
     assert sum(part.count for part in parts if part) == whole.count
     assert sum(part.total.item() for part in parts if part) == pytest.approx(whole.total.item(), rel=1e-4)

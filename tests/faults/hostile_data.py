@@ -18,7 +18,7 @@ from osbert.errors import Problems
 from osbert.reading.documents import read_chunks
 from osbert.reading.table import open_table
 from osbert.reading.tagged.files import TagReading, read_tagged
-from osbert.tasks.spans.files import read_json
+from osbert.tasks.kinds.span.files import read_json
 
 Opening = Callable[[], object]
 Attack = Callable[[Path], Opening]

@@ -15,9 +15,9 @@ import zstandard
 
 from osbert.errors import Problems, UserError
 from osbert.reading.documents import read_chunks
-from osbert.reading.table import Reading, open_table
+from osbert.reading.table import TableReading, open_table
 from osbert.reading.tagged.files import TagReading, read_tagged
-from osbert.tasks.spans.files import read_json
+from osbert.tasks.kinds.span.files import read_json
 
 
 def package(*names: str) -> bytes:
@@ -58,7 +58,7 @@ def test_a_file_of_another_kind_is_named_for_what_it_is(tmp_path: Path, content:
     with pytest.raises(UserError, match=rf"{re.escape(str(path))} is no text but .*{named}"):
         open_table(path)
     with pytest.raises(UserError, match=named):
-        open_table(path, Reading(encoding="utf-16"))
+        open_table(path, TableReading(encoding="utf-16"))
     with pytest.raises(UserError, match=named):
         read_tagged(path, TagReading(), Problems(heading=""), labelled=True)
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.errors import Problems, UserError
-from osbert.reading.columns import Columns, choose
+from osbert.reading.columns import TextColumns, choose
 from osbert.reading.delimited import parse
 from osbert.reading.splits import find_splits
-from osbert.reading.table import Reading, open_table
+from osbert.reading.table import TableReading, open_table
 
 
 def problems() -> Problems:
@@ -31,7 +31,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 def read(path: Path, **reading: str) -> list[dict[str, str]]:
     noted = problems()
-    rows = [dict(row.values) for row in open_table(path, Reading(**reading)).rows(noted)]
+    rows = [dict(row.values) for row in open_table(path, TableReading(**reading)).rows(noted)]
     noted.stop_if_any()
     return rows
 
@@ -93,7 +93,7 @@ def test_header_by_word_of_the_user(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", "text,label\nx,1\n")
     assert len(read(path, header="no")) == 2
     path = write(tmp_path, "b.csv", "a sentence of many words here,7\nx,1\n")
-    assert open_table(path, Reading(names=("7",))).columns == ("a sentence of many words here", "7")
+    assert open_table(path, TableReading(names=("7",))).columns == ("a sentence of many words here", "7")
 
 
 def test_lines_are_counted_as_an_editor_does(tmp_path: Path) -> None:
@@ -232,56 +232,56 @@ def test_parsing_undoes_the_standard_library_writer(rows: list[list[str]], delim
 @pytest.mark.parametrize(
     ("columns", "chosen"),
     [
-        (("label", "text"), Columns(text="text", label="label")),
-        (("Review", "Sentiment", "id"), Columns(text="Review", label="Sentiment")),
-        (("sentence1", "sentence2", "label"), Columns(text="sentence1", pair="sentence2", label="label")),
-        (("qid1", "question1", "question2", "topic"), Columns(text="question1", pair="question2", label="topic")),
-        (("index", "question", "sentence", "label"), Columns(text="question", pair="sentence", label="label")),
-        (("kommentar", "label"), Columns(text="kommentar", label="label")),
-        (("index", "sentence", "class", "label"), Columns(text="sentence", label="label")),
+        (("label", "text"), TextColumns(text="text", label="label")),
+        (("Review", "Sentiment", "id"), TextColumns(text="Review", label="Sentiment")),
+        (("sentence1", "sentence2", "label"), TextColumns(text="sentence1", pair="sentence2", label="label")),
+        (("qid1", "question1", "question2", "topic"), TextColumns(text="question1", pair="question2", label="topic")),
+        (("index", "question", "sentence", "label"), TextColumns(text="question", pair="sentence", label="label")),
+        (("kommentar", "label"), TextColumns(text="kommentar", label="label")),
+        (("index", "sentence", "class", "label"), TextColumns(text="sentence", label="label")),
     ],
 )
-def test_columns_by_their_usual_names(columns: tuple[str, ...], chosen: Columns) -> None:
-    assert choose(columns, asked=Columns(text=""), path="a.csv") == chosen
+def test_columns_by_their_usual_names(columns: tuple[str, ...], chosen: TextColumns) -> None:
+    assert choose(columns, asked=TextColumns(text=""), path="a.csv") == chosen
 
 
 def test_columns_by_word_of_the_user() -> None:
     names = ("a", "b", "c", "score", "label")
-    assert choose(names, asked=Columns(text="a", pair="b", label="c"), path="f").texts == ("a", "b")
-    assert choose(names, asked=Columns(text="a"), path="f", numbers=True) == Columns(text="a", label="score")
-    assert choose(names, asked=Columns(text="a"), path="f") == Columns(text="a", label="label")
-    assert choose(("x",), asked=Columns(text=""), path="f", labelled=False) == Columns(text="x")
-    absent = choose(("text", "id"), asked=Columns(text="", label="gold"), path="f", labelled=False)
-    assert absent == Columns(text="text")
+    assert choose(names, asked=TextColumns(text="a", pair="b", label="c"), path="f").texts == ("a", "b")
+    assert choose(names, asked=TextColumns(text="a"), path="f", numbers=True) == TextColumns(text="a", label="score")
+    assert choose(names, asked=TextColumns(text="a"), path="f") == TextColumns(text="a", label="label")
+    assert choose(("x",), asked=TextColumns(text=""), path="f", labelled=False) == TextColumns(text="x")
+    absent = choose(("text", "id"), asked=TextColumns(text="", label="gold"), path="f", labelled=False)
+    assert absent == TextColumns(text="text")
 
 
 @pytest.mark.parametrize(
     ("columns", "asked", "message"),
     [
-        (("text", "review", "label"), Columns(text=""), "the text could be 'text' or 'review': give --text NAME"),
-        (("text", "class", "topic"), Columns(text=""), "the label could be 'class' or 'topic': give --label NAME"),
-        (("text", "id"), Columns(text=""), "none is called label: give --label NAME."),
+        (("text", "review", "label"), TextColumns(text=""), "the text could be 'text' or 'review': give --text NAME"),
+        (("text", "class", "topic"), TextColumns(text=""), "the label could be 'class' or 'topic': give --label NAME"),
+        (("text", "id"), TextColumns(text=""), "none is called label: give --label NAME."),
         (
             ("a", "b"),
-            Columns(text=""),
+            TextColumns(text=""),
             "none is called text or label: give --text NAME (and --pair NAME for pairs) and ",
         ),
         (
             ("column 1", "column 2", "column 3"),
-            Columns(text=""),
+            TextColumns(text=""),
             "and --label NAME, where NAME is 'column 1' and so on;",
         ),
         (
             ("column 1", "column 2", "column 3"),
-            Columns(text="column 1"),
+            TextColumns(text="column 1"),
             "no header: give --label NAME, where NAME",
         ),
-        (("a", "b", "label"), Columns(text=""), "none is called text"),
-        (("text", "label"), Columns(text="texts"), "there is no 'texts' (--text). Did you mean 'text'?"),
-        (("text", "label"), Columns(text="text", label="text"), "must be different columns"),
+        (("a", "b", "label"), TextColumns(text=""), "none is called text"),
+        (("text", "label"), TextColumns(text="texts"), "there is no 'texts' (--text). Did you mean 'text'?"),
+        (("text", "label"), TextColumns(text="text", label="text"), "must be different columns"),
     ],
 )
-def test_columns_in_doubt_are_listed(columns: tuple[str, ...], asked: Columns, message: str) -> None:
+def test_columns_in_doubt_are_listed(columns: tuple[str, ...], asked: TextColumns, message: str) -> None:
     with pytest.raises(UserError) as error:
         choose(columns, asked=asked, path="a.csv")
     assert message in str(error.value) and f"a.csv has the columns {', '.join(map(repr, columns))}" in str(error.value)

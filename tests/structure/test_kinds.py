@@ -11,10 +11,16 @@ import pytest
 from osbert import components
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "osbert"
-OUTSIDE = [path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] != "tasks"]
 NAMES = set(components.names("tasks"))
+REPRODUCED = ("runs/reproduce/data.py", "runs/reproduce/ensemble.py")
+"""What draws and joins the questions of one table of the paper, that on SQuAD, which is about that data set alone."""
 FORMS = ("form", "forms")
 """What forms are compared as: the form "span" has the name of a kind."""
+OUTSIDE = [
+    path
+    for path in sorted(SOURCE.rglob("*.py"))
+    if path.relative_to(SOURCE).parts[0] != "tasks" and path.relative_to(SOURCE).as_posix() not in REPRODUCED
+]
 
 
 def comparisons(tree: ast.AST) -> Iterator[ast.Compare | ast.MatchValue]:

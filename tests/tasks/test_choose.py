@@ -16,9 +16,9 @@ from osbert.data.encoded import Ready
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.runs.finetune.long import long_texts
-from osbert.tasks import load
-from osbert.tasks.choices import Choices, Chosen, names
+from osbert.tasks import findings, load
 from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, names
 from osbert.tasks.sets.swag import Swag
 
 HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
@@ -34,9 +34,9 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 def read(path: Path, task: Choose | None = None) -> tuple[Choose, list[Any]]:
-    task = dataclasses.replace(task or Choose(), data=str(path)).resolved()
+    task = dataclasses.replace(task or Choose(), data=str(path)).source.resolved()
     problems = Problems(heading="")
-    records = list(task.records("all", problems))
+    records = list(task.source.records("all", problems))
     problems.stop_if_any()
     return task, records
 
@@ -53,7 +53,7 @@ def test_swags_official_columns(data: Path) -> None:
 
 
 def test_story_cloze_is_a_two_way_choice(data: Path) -> None:
-    task, records = load(Choose(data=str(data / "choice")).resolved(), ("train", "dev"))
+    task, records = load(Choose(data=str(data / "choice")).source.resolved(), ("train", "dev"))
     assert {split: len(found) for split, found in records.items()} == {"train": 1500, "dev": 371}
     assert task.counting == "1" and {record.label for record in records["dev"]} == {"1", "2"}
     first = records["dev"][0]
@@ -92,7 +92,7 @@ def test_a_label_as_high_as_its_own_rows_choices_tells_how_they_are_counted(
     lines = [json.dumps({"context": "c", "choices": choices, "label": label}) for choices, label in rows]
     task, _ = read(write("\n".join(lines), "rows.jsonl"))
     assert task.counting == counting
-    assert f"the label of the first choice is {counting} (--counting 0, 1, A or text)" in task.findings()
+    assert f"the label of the first choice is {counting} (--counting 0, 1, A or text)" in findings(task)
 
 
 def sums(*labels: str) -> str:
@@ -118,7 +118,7 @@ def test_a_label_that_may_be_a_number_and_a_text_is_decided_by_the_file(
     task, records = read(write(text, "rows.jsonl"))
     assert task.counting == counting
     assert [record.names.index(record.label) for record in records] == places
-    assert any(("texts of choices" in line) == (counting == "text") for line in task.findings()[-1:])
+    assert any(("texts of choices" in line) == (counting == "text") for line in findings(task)[-1:])
 
 
 def test_labels_that_cannot_be_told_are_refused_until_counting_says(write: Callable[..., Path]) -> None:
@@ -179,16 +179,16 @@ def test_tables_that_cannot_be_used(write: Callable[..., Path], text: str, messa
 def test_one_label_for_all_is_nothing_to_learn(write: Callable[..., Path]) -> None:
     path = write("context,choice1,choice2,label\n" + "c,x,y,1\n" * 9)
     with pytest.raises(UserError, match="every training row has the label '1'; is it the right column"):
-        load(Choose(data=str(path)).resolved(), ("train",))
+        load(Choose(data=str(path)).source.resolved(), ("train",))
 
 
 def test_a_test_file_needs_no_labels(tmp_path: Path) -> None:
     for name, label in (("train", ",label"), ("val", ",label"), ("test", "")):
         rows = "".join(f"a,b,c,d,e,f{label and f',{place}'}\n" for place in (0, 3))
         (tmp_path / f"{name}.csv").write_text(HEADER.replace(",label", label) + rows)
-    _, records = load(Swag(data=str(tmp_path)).resolved(), ("train", "dev", "test"))
+    _, records = load(Swag(data=str(tmp_path)).source.resolved(), ("train", "dev", "test"))
     assert [record.label for record in records["test"]] == [None, None]
-    rows = list(Swag().inputs(tmp_path / "test.csv").rows(Problems(heading="")))
+    rows = list(Swag().source.inputs(tmp_path / "test.csv").rows(Problems(heading="")))
     assert [record.texts[1] for _, record in rows if record] == ["b c", "b c"]
 
 
@@ -196,15 +196,17 @@ def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[...
     task, _ = read(write("ctx,ending0,ending1,label\nc,x,y,0\nc,x,y,1\n"))
     path = tmp_path / "new.csv"
     path.write_text("story,choice1,choice2,answer\nc,x,y,1\n")
-    moved = task.moved(path, {})
-    assert [record.label for record in moved.records("all", Problems(heading=""))] == ["1"]
+    moved = task.source.moved(path, {})
+    assert [record.label for record in moved.source.records("all", Problems(heading=""))] == ["1"]
     path.write_text("a,b,c,d\nc,x,y,2\n")
-    moved = task.moved(path, FileOptions(columns="context=a,choices=b+c,label=d,counting=1", header="yes").given())
-    assert [record.texts for record in moved.records("all", Problems(heading=""))] == [("c", "x", "y")]
+    moved = task.source.moved(
+        path, FileOptions(columns="context=a,choices=b+c,label=d,counting=1", header="yes").given()
+    )
+    assert [record.texts for record in moved.source.records("all", Problems(heading=""))] == [("c", "x", "y")]
     with pytest.raises(UserError, match="give SETTING=COLUMN"):
         FileOptions(columns="question").given()
     with pytest.raises(UserError, match="has no use for --pair"):
-        task.moved(path, {"pair": "x"})
+        task.source.moved(path, {"pair": "x"})
 
 
 def test_a_sequence_a_choice_and_one_target(packer: Packer) -> None:
@@ -234,7 +236,7 @@ def test_what_is_said(packer: Packer) -> None:
     record = task.asked(["good film", "a play", "bad", "long"])
     assert record.names == names(3, "A") == ("A", "B", "C")
     said = task.decode([np.array([score]) for score in (0.0, np.log(3), 0.0)], record, [])
-    assert isinstance(said, Chosen) and (said.value, said.choice) == ("B", "bad")
+    assert isinstance(said, ChoicePrediction) and (said.value, said.choice) == ("B", "bad")
     assert list(said.probabilities.values()) == pytest.approx([0.2, 0.6, 0.2])
     assert said.told()[:2] == ["B", "   60.00%  B  bad"]
     assert task.metrics([said, said], [Choices(number=0, texts=(), label=label, names=()) for label in "BA"]) == {

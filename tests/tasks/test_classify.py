@@ -13,8 +13,8 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews
 
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.evaluation.score import class_scores
-from osbert.tasks import Prediction, Record, load
+from osbert.evaluation.score import class_scores, collapsed
+from osbert.tasks import Prediction, Record, findings, load
 from osbert.tasks.kinds.classify import Classify, confusion
 
 
@@ -173,7 +173,7 @@ def test_problems_of_a_divided_file_are_told_once(tmp_path: Path) -> None:
     assert str(error.value).count("the text is empty") == 1
     task, kept = load(Classify(data=str(path), skip_empty=True), ("train", "dev"))
     assert sum(map(len, kept.values())) == 3
-    assert [line for line in task.findings() if "left out" in line] == [
+    assert [line for line in findings(task) if "left out" in line] == [
         f"rows left out: 1, the first being {path}, line 4: the text is empty."
     ]
 
@@ -182,8 +182,8 @@ def test_problems_of_a_divided_file_are_told_once(tmp_path: Path) -> None:
 def test_a_file_of_which_most_rows_are_left_out_is_told(tmp_path: Path, unlabelled: int, told: int) -> None:
     rows = [("x", "a"), ("y", "b"), ("z", "a"), ("w", "b"), *[("v", "")] * unlabelled]
     path = table(tmp_path, "data.csv", rows)
-    task = Classify(data=str(path), skip_unlabelled=True).resolved()
-    found = [line for line in task.findings() if f"{unlabelled} of {len(rows)}; 4 are kept" in line]
+    task = Classify(data=str(path), skip_unlabelled=True).source.resolved()
+    found = [line for line in findings(task) if f"{unlabelled} of {len(rows)}; 4 are kept" in line]
     assert len(found) == told and all(f"{unlabelled} have no label in the column 'label'" in line for line in found)
 
 
@@ -191,7 +191,7 @@ def test_a_file_of_which_most_rows_are_left_out_is_told(tmp_path: Path, unlabell
 def test_too_few_labels_are_refused_whatever_is_left_out(tmp_path: Path, labels: list[str]) -> None:
     path = table(tmp_path, "data.csv", [*(("x", label) for label in labels), *[("v", "")] * 5])
     with pytest.raises(UserError, match=r"data\.csv"):
-        load(Classify(data=str(path), skip_unlabelled=True).resolved(), ("train", "dev"))
+        load(Classify(data=str(path), skip_unlabelled=True).source.resolved(), ("train", "dev"))
 
 
 def test_a_pair_with_an_empty_text_is_asked_but_not_learnt_from(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_pair_with_an_empty_text_is_asked_but_not_learnt_from(tmp_path: Path) 
     task, kept = load(Classify(data=str(path), skip_empty=True), ("train", "dev"))
     assert sum(map(len, kept.values())) == 3
     problems = Problems(heading="")
-    assert [record.texts[1] for record in task.read(path, problems, labelled=False)] == ["y", "", "w", "r"]
+    assert [record.texts[1] for record in task.source.read(path, problems, labelled=False)] == ["y", "", "w", "r"]
     assert not problems.count
 
 
@@ -212,22 +212,22 @@ def test_columns_are_written_down_and_survive_another_file(tmp_path: Path) -> No
     folder = tmp_path / "task"
     folder.mkdir()
     table(folder, "train.csv", [("x", "y", "a"), ("z", "w", "b")], header="premise,hypothesis,verdict")
-    task = Classify(data=str(folder), label="verdict").resolved()
+    task = Classify(data=str(folder), label="verdict").source.resolved()
     assert (task.text, task.pair, task.label) == ("premise", "hypothesis", "verdict")
     same = table(tmp_path, "same.csv", [("x", "y", "1")], header="hypothesis,premise,id")
-    assert (task.moved(same, {}).text, task.moved(same, {}).pair) == ("premise", "hypothesis")
+    assert (task.source.moved(same, {}).text, task.source.moved(same, {}).pair) == ("premise", "hypothesis")
     other = table(tmp_path, "other.csv", [("x", "y", "a")], header="sentence1,sentence2,label")
-    assert (task.moved(other, {}).text, task.moved(other, {}).pair) == ("sentence1", "sentence2")
-    named = task.moved(other, {"text": "sentence2", "pair": "label", "label": ""})
+    assert (task.source.moved(other, {}).text, task.source.moved(other, {}).pair) == ("sentence1", "sentence2")
+    named = task.source.moved(other, {"text": "sentence2", "pair": "label", "label": ""})
     assert (named.text, named.pair) == ("sentence2", "label")
     single = table(tmp_path, "single.csv", [("x", "a")])
     with pytest.raises(UserError, match="trained on pairs of texts"):
-        task.moved(single, {})
+        task.source.moved(single, {})
 
 
 def test_reading_settings_of_the_training_file_are_forgotten(tmp_path: Path) -> None:
     task = Classify(text="column 1", label="column 2", header="no", delimiter="|", encoding="latin-1")
-    moved = task.moved(table(tmp_path, "new.csv", [("x", "a")]), {"quotes": "no"})
+    moved = task.source.moved(table(tmp_path, "new.csv", [("x", "a")]), {"quotes": "no"})
     assert (moved.header, moved.delimiter, moved.encoding, moved.quotes) == ("auto", "", "", "no")
     assert (moved.text, moved.label) == ("text", "")
 
@@ -247,10 +247,10 @@ def test_one_answer_to_different_labels_is_a_collapse() -> None:
     records = [Record(number=place, texts=("x",), label=label) for place, label in enumerate("aba")]
 
     def said(answers: str) -> str:
-        return task.collapsed([Prediction(value=answer) for answer in answers], records)
+        return collapsed(task, [Prediction(value=answer) for answer in answers], records)
 
     assert said("aaa") == "'a'" and said("aab") == ""
-    assert task.collapsed([Prediction(value="a")], records[:1]) == "" == task.collapsed([], [])
+    assert collapsed(task, [Prediction(value="a")], records[:1]) == "" == collapsed(task, [], [])
 
 
 def test_two_classes_of_one_name_are_refused() -> None:

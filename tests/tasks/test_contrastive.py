@@ -10,8 +10,8 @@ import pytest
 
 from osbert.errors import Problems, UserError
 from osbert.models.architecture import Architecture
-from osbert.tasks import Record, load
-from osbert.tasks.kinds.contrastive import Alike, Contrastive
+from osbert.tasks import Record, findings, load
+from osbert.tasks.kinds.contrastive import Contrastive, SimilarityPrediction
 
 
 def written(path: Path, text: str) -> Path:
@@ -21,7 +21,7 @@ def written(path: Path, text: str) -> Path:
 
 def texts_of(task: Contrastive, split: str) -> list[tuple[tuple[str, ...], object]]:
     problems = Problems(heading="wrong")
-    found = [(record.texts, record.label) for record in task.records(split, problems)]
+    found = [(record.texts, record.label) for record in task.source.records(split, problems)]
     problems.stop_if_any()
     return found
 
@@ -38,13 +38,13 @@ def texts_of(task: Contrastive, split: str) -> list[tuple[tuple[str, ...], objec
 )
 def test_columns_are_found(tmp_path: Path, name: str, content: str, columns: tuple[str, str]) -> None:
     sts = written(tmp_path / "sts.csv", "sentence1,sentence2,score\nx,y,3\nx,z,1\n")
-    task = Contrastive(data=str(written(tmp_path / name, content)), sts=str(sts)).resolved()
+    task = Contrastive(data=str(written(tmp_path / name, content)), sts=str(sts)).source.resolved()
     assert (task.text, task.pair) == columns
     rows = texts_of(task, "train")
     assert len(rows) == 2 and {label for _, label in rows} == {1.0}
     assert all(len(texts) == (2 if columns[1] else 1) for texts, _ in rows)
     assert texts_of(task, "dev") == [(("x", "y"), 3.0), (("x", "z"), 1.0)]
-    told = "\n".join(task.findings())
+    told = "\n".join(findings(task))
     assert ("dropout makes the difference" in told) == (not columns[1])
     assert ("is not read: every row counts as alike" in told) == (name in ("labelled.csv", "scored.csv"))
     assert "scored pairs: " in told
@@ -52,15 +52,15 @@ def test_columns_are_found(tmp_path: Path, name: str, content: str, columns: tup
 
 def test_without_scored_pairs_a_share_is_held_out(tmp_path: Path) -> None:
     lines = written(tmp_path / "lines.txt", "".join(f"text {n}\n" for n in range(40)))
-    task, records = load(Contrastive(data=str(lines)).resolved(), ("train", "dev"))
+    task, records = load(Contrastive(data=str(lines)).source.resolved(), ("train", "dev"))
     assert {split: len(rows) for split, rows in records.items()} == {"train": 36, "dev": 4}
-    assert task.criterion == "accuracy" and "no scored pairs (--sts): 10%" in "\n".join(task.findings())
+    assert task.criterion == "accuracy" and "no scored pairs (--sts): 10%" in "\n".join(findings(task))
 
 
 def test_a_run_reads_scored_pairs_elsewhere(tmp_path: Path) -> None:
     task = Contrastive(data="gone.txt", text="text", sts="gone.csv")
     other = written(tmp_path / "other.csv", "premise,hypothesis,value\na,b,1\nc,d,2\n")
-    moved = task.moved(other, {"label": "value"})
+    moved = task.source.moved(other, {"label": "value"})
     assert texts_of(moved, "all") == [(("a", "b"), 1.0), (("c", "d"), 2.0)]
     assert moved.criterion == "spearman"
 
@@ -70,15 +70,17 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
         Contrastive(temperature=0)
     with pytest.raises(ValueError, match="window would give a text many vectors"):
         Contrastive(long="window")
-    half = Contrastive(data=str(written(tmp_path / "half.tsv", "a\tb\nc\t\n"))).resolved()
+    half = Contrastive(data=str(written(tmp_path / "half.tsv", "a\tb\nc\t\n"))).source.resolved()
     with pytest.raises(UserError, match=r"half\.tsv, line 2: one of its two texts is empty"):
         texts_of(half, "all")
     three = Contrastive(data=str(written(tmp_path / "three.tsv", "a b\tb c\tc d\n")))
     with pytest.raises(UserError, match="none is called text"):
-        three.resolved()
+        three.source.resolved()
     lines = written(tmp_path / "lines.txt", "a\n")
     with pytest.raises(UserError, match="none is called label"):
-        Contrastive(data=str(lines), sts=str(written(tmp_path / "no.csv", "sentence1,sentence2\na,b\n"))).resolved()
+        Contrastive(
+            data=str(lines), sts=str(written(tmp_path / "no.csv", "sentence1,sentence2\na,b\n"))
+        ).source.resolved()
     with pytest.raises(UserError, match="how alike two texts are: give two, not 1"):
         Contrastive().asked(["a"])
     still = dataclasses.replace(Architecture(layers=1, heads=1, width=4, vocabulary=9), dropout=0, attention_dropout=0)
@@ -101,5 +103,5 @@ def test_scores_are_scipys_and_cosines_are_counted() -> None:
         {"spearman": spearmanr(values, labels).statistic, "pearson": pearsonr(values, labels).statistic}
     )
     unit = np.eye(4)
-    found = [Alike(value=0.0, vectors=np.stack([unit[n % 3], unit[n]])) for n in range(4)]
+    found = [SimilarityPrediction(value=0.0, vectors=np.stack([unit[n % 3], unit[n]])) for n in range(4)]
     assert Contrastive().metrics(found, records[:4]) == {"accuracy": 0.75}

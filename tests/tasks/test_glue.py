@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from osbert import components
 from osbert.errors import Problems, UserError
-from osbert.tasks import Prediction, Record, Task, load
+from osbert.tasks import Prediction, Record, Task, findings, load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.sets.wnli import Wnli
 
@@ -40,7 +40,7 @@ def task(name: str, data: Path | str = "", **settings: Any) -> Any:
 def test_the_official_files(
     data: Path, name: str, folder: str, rows: tuple[int, int], first: tuple[str, ...] | None
 ) -> None:
-    fitted, records = load(task(name, data / "glue" / folder).resolved(), ("train", "dev"))
+    fitted, records = load(task(name, data / "glue" / folder).source.resolved(), ("train", "dev"))
     assert (len(records["train"]), len(records["dev"])) == rows
     assert first is None or records["train"][0].texts == first
     assert all(len(record.texts) == (1 if name == "cola" else 2) for record in records["dev"])
@@ -49,7 +49,7 @@ def test_the_official_files(
 
 
 def test_a_quote_in_an_official_file_is_a_character(data: Path) -> None:
-    _, records = load(task("mrpc", data / "glue" / "MRPC").resolved(), ("train", "dev"))
+    _, records = load(task("mrpc", data / "glue" / "MRPC").source.resolved(), ("train", "dev"))
     texts = Counter(record.texts[0] for split in records.values() for record in split)
     assert texts['Amrozi accused his brother, whom he called "the witness", of deliberately distorting his evidence.']
     lines = (data / "glue" / "MRPC" / "msr_paraphrase_train.txt").read_text("utf-8-sig").splitlines()[1:]
@@ -57,8 +57,8 @@ def test_a_quote_in_an_official_file_is_a_character(data: Path) -> None:
 
 
 def test_rows_without_all_cells_are_left_out_and_told(data: Path) -> None:
-    qqp = task("qqp", data / "glue" / "QQP").resolved()
-    (told,) = [line for line in qqp.findings() if line.startswith("rows left out: 1,")]
+    qqp = task("qqp", data / "glue" / "QQP").source.resolved()
+    (told,) = [line for line in findings(qqp) if line.startswith("rows left out: 1,")]
     assert "line 2: 5 cells, but there are 6 columns" in told
 
 
@@ -112,15 +112,15 @@ def test_official_and_hugging_face_rows_are_the_same_records(
     for folder in (tsv, jsonl):
         (tsv / f"dev{matched}.tsv").write_bytes((tsv / "train.tsv").read_bytes())
         (jsonl / f"validation{matched}.jsonl").write_bytes((jsonl / "train.jsonl").read_bytes())
-        here = task(name, folder).resolved()
+        here = task(name, folder).source.resolved()
         for split in ("train", "dev"):
-            (record,) = here.records(split, problems)
+            (record,) = here.source.records(split, problems)
             assert (record.texts, record.label) == expected
         here.check([record], problems)
-    (unlabelled,) = task(name, jsonl).resolved().records("test", problems)
+    (unlabelled,) = task(name, jsonl).source.resolved().source.records("test", problems)
     assert unlabelled.label is None and unlabelled.texts == expected[0]
     # A task that was resolved on one form reads the other.
-    (record,) = task(name, tsv).resolved().moved(jsonl, {}).records("train", problems)
+    (record,) = task(name, tsv).source.resolved().source.moved(jsonl, {}).source.records("train", problems)
     assert record.texts == expected[0] and not problems.count
 
 
@@ -131,7 +131,7 @@ def test_parquet_as_hugging_face_names_it(tmp_path: Path) -> None:
     rows = {"premise": ["a", "c"], "hypothesis": ["b", "d"], "label": [0, 2], "idx": [0, 1]}
     for split in ("train", "validation_matched", "validation_mismatched"):
         parquet.write_table(pyarrow.table(rows), tmp_path / f"{split}-00000-of-00001.parquet")
-    _, records = load(task("mnli", tmp_path).resolved(), ("train", "dev"))
+    _, records = load(task("mnli", tmp_path).source.resolved(), ("train", "dev"))
     assert [record.label for record in records["train"]] == ["entailment", "contradiction"]
     assert [record.number for record in records["dev"]] == [0, 1, 2, 3]
 
@@ -158,10 +158,10 @@ def test_a_few_bad_rows_of_mnli_are_left_out_and_many_refused(tmp_path: Path) ->
     (tmp_path / "train.tsv").write_text(
         "\n".join([head, *good, "300\ta\tb\t-", "301\ta\tb", "302\t\t\tneutral"]) + "\n"
     )
-    mnli = task("mnli", tmp_path).resolved()
+    mnli = task("mnli", tmp_path).source.resolved()
     _, records = load(mnli, ("train", "dev"))
     assert len(records["train"]) == 300
-    told = " ".join(mnli.findings())
+    told = " ".join(findings(mnli))
     assert "rows left out: 3, the first being" in told and "line 302: the row has no label" in told
     (tmp_path / "train.tsv").write_text("\n".join([head, *good[:100], "300\ta\tb\t-", "301\ta\tb"]) + "\n")
     with pytest.raises(UserError, match="line 102: the row has no label") as error:
@@ -219,17 +219,17 @@ def test_wnli_is_the_majority_class_whatever_the_model_says() -> None:
 def test_the_diagnostic_set_is_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
     with pytest.raises(UserError, match=r"has no training rows\. Fine-tune mnli"):
-        task("ax", tmp_path).resolved()
-    (record,) = task("ax", tmp_path).records("test", Problems(heading=""))
+        task("ax", tmp_path).source.resolved()
+    (record,) = task("ax", tmp_path).source.records("test", Problems(heading=""))
     assert record.texts == ("a", "b") and record.label is None
 
 
 def test_a_column_that_the_user_names_wins_and_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("index\tsentence1\tsentence2\tshort\tlabel\n0\ta\tb\tc\tentailment\n")
-    named = task("rte", tmp_path, text="sentence1", pair="short", label="label").resolved()
+    named = task("rte", tmp_path, text="sentence1", pair="short", label="label").source.resolved()
     assert (named.text, named.pair) == ("sentence1", "short")
     with pytest.raises(UserError, match=r"there is no 'longer' \(--pair\)"):
-        task("rte", tmp_path, text="sentence1", pair="longer").resolved()
+        task("rte", tmp_path, text="sentence1", pair="longer").source.resolved()
 
 
 def test_one_class_alone_is_nothing_to_learn_though_the_set_has_two(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_one_class_alone_is_nothing_to_learn_though_the_set_has_two(tmp_path: Pa
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("index\tsentence1\tsentence2\tlabel\n" + rows)
     with pytest.raises(UserError, match="every training row has the label 'entailment'"):
-        load(task("rte", tmp_path).resolved(), ("train", "dev"))
+        load(task("rte", tmp_path).source.resolved(), ("train", "dev"))
 
 
 def test_a_missing_column_is_told_with_those_that_are_there(tmp_path: Path) -> None:
@@ -246,10 +246,10 @@ def test_a_missing_column_is_told_with_those_that_are_there(tmp_path: Path) -> N
     with pytest.raises(
         UserError, match=r"train\.tsv has the columns 'index', 'sentence1', 'label'; none is called text"
     ):
-        task("rte", tmp_path).resolved()
+        task("rte", tmp_path).source.resolved()
     (tmp_path / "train.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n")
     with pytest.raises(UserError, match=r"dev\.tsv has the columns .*none is called label"):
-        load(task("rte", tmp_path).resolved(), ("train", "dev"))
+        load(task("rte", tmp_path).source.resolved(), ("train", "dev"))
 
 
 @pytest.mark.parametrize("cell", ["NaN", "Infinity", "null", '"4,5"'])
@@ -260,7 +260,7 @@ def test_scores_that_are_no_numbers_in_json_lines(cell: str, tmp_path: Path) -> 
     with pytest.raises(
         UserError, match=r"train\.jsonl, line 2: the label (is empty|.* is not a (finite )?number)"
     ) as error:
-        load(task("stsb", tmp_path).resolved(), ("train", "dev"))
+        load(task("stsb", tmp_path).source.resolved(), ("train", "dev"))
     assert "line 3" in str(error.value)
 
 
@@ -269,7 +269,7 @@ def test_glues_own_files_of_mrpc_go_before_microsofts(tmp_path: Path) -> None:
     for name in ("train.tsv", "dev.tsv", "msr_paraphrase_train.txt", "msr_paraphrase_test.txt"):
         extra = rows if name.startswith("msr") else ""
         (tmp_path / name).write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows + extra)
-    _, records = load(task("mrpc", tmp_path).resolved(), ("train", "dev", "test"))
+    _, records = load(task("mrpc", tmp_path).source.resolved(), ("train", "dev", "test"))
     assert {split: len(found) for split, found in records.items()} == {"train": 2, "dev": 2, "test": 4}
 
 
@@ -277,14 +277,14 @@ def test_sts_b_in_its_first_form_has_rows_with_two_more_cells(tmp_path: Path) ->
     row = 'main-captions\tMSRvid\t2012test\t0024\t2.500\tA "girl.\tA boy.'
     for split in ("train", "dev", "test"):
         (tmp_path / f"sts-{split}.tsv").write_text(f"{row}\n{row}\tsource\tlicence\n{row.replace('2.5', '5.0')}\n")
-    stsb, records = load(task("stsb", tmp_path).resolved(), ("train", "dev"))
+    stsb, records = load(task("stsb", tmp_path).source.resolved(), ("train", "dev"))
     assert [(record.texts, record.label, record.line) for record in records["train"]] == [
         (('A "girl.', "A boy."), 2.5, 1),
         (('A "girl.', "A boy."), 2.5, 2),
         (('A "girl.', "A boy."), 5.0, 3),
     ]
-    moved = stsb.moved(tmp_path / "sts-test.tsv", {})
+    moved = stsb.source.moved(tmp_path / "sts-test.tsv", {})
     assert len(load(moved, ("all",), fit=False)[1]["all"]) == 3
     (tmp_path / "sts-train.tsv").write_text(f"{row}\n{row}\tone more\n{row}\n")
     with pytest.raises(UserError, match=r"sts-train\.tsv, line 2: 8 cells"):
-        load(task("stsb", tmp_path).resolved(), ("train", "dev"))
+        load(task("stsb", tmp_path).source.resolved(), ("train", "dev"))

@@ -81,6 +81,6 @@ def test_equal_numbers_are_nothing_to_learn(tmp_path: Path) -> None:
 
 
 def test_sts_b(data: Path) -> None:
-    task, rows = load(Regress(data=str(data / "glue" / "STS-B")).resolved(), ("train", "dev"))
+    task, rows = load(Regress(data=str(data / "glue" / "STS-B")).source.resolved(), ("train", "dev"))
     assert (task.text, task.pair, task.label) == ("sentence1", "sentence2", "score")
     assert len(rows["dev"]) == 1500 and 0 <= min(row.label for row in rows["dev"]) <= 5

@@ -14,13 +14,14 @@ import pytest
 from osbert.data.encoded import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.evaluation.score import collapsed
 from osbert.runs.finetune.long import long_texts
 from osbert.runs.finetune.rows import TaskRows
-from osbert.tasks import Prediction, Record, load
+from osbert.tasks import Prediction, Record, findings, load
 from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.span.questions import Gold, Question
+from osbert.tasks.kinds.span.windows import QuestionWindow
 from osbert.tasks.sets.squad import Squad
-from osbert.tasks.spans import Gold, Question
-from osbert.tasks.spans.windows import Window
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from questions import PARAGRAPH, answers, squad
 
@@ -33,11 +34,11 @@ def test_paragraphs_are_held_out_whole(write: Callable[..., Path]) -> None:
     content["data"][0]["paragraphs"] = [
         squad(*[answers(("film", 2))] * 3, context=f"a film {place}")["data"][0]["paragraphs"][0] for place in range(20)
     ]
-    task, records = load(Squad(data=str(write(content))).resolved(), ("train", "dev"))
+    task, records = load(Squad(data=str(write(content))).source.resolved(), ("train", "dev"))
     apart = [{record.texts[1] for record in records[split]} for split in ("train", "dev")]
     assert [len(found) for found in apart] == [18, 2] and not apart[0] & apart[1]
     assert (task.unanswerable, task.scoring, task.criterion) == ("no", "words", "f1")
-    assert any("10% of the paragraphs are held out" in line for line in task.findings())
+    assert any("10% of the paragraphs are held out" in line for line in findings(task))
     assert task.describe(records["dev"]) == "6 questions on 2 paragraphs"
 
 
@@ -68,15 +69,17 @@ def test_cmrc_2018_as_it_is_published(tmp_path: Path) -> None:
     }
     for name, one in told.items():
         (tmp_path / name).write_text(json.dumps(one, ensure_ascii=name.endswith("dev.json")), encoding="utf-8")
-    task, records = load(Squad(data=str(tmp_path)).resolved(), ("train", "dev"))
+    task, records = load(Squad(data=str(tmp_path)).source.resolved(), ("train", "dev"))
     assert (task.scoring, task.unanswerable) == ("characters", "no")
     assert [record.key for record in records["dev"]] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]  # type: ignore[attr-defined]
     assert records["dev"][0].label == (Gold("河马和ψ-works", 11), Gold("河马和ψ-works", 11), Gold("河马", 11))
     assert not any(record.remark for found in records.values() for record in found)
     tokenizer = Tokenizer([*SPECIALS, *dict.fromkeys(f"{context}谁？".lower())])
     windows = Span().encode(records["dev"][0], Packer(tokenizer=tokenizer, length=64))
-    assert [said(window, records["dev"][0]) for window in windows if isinstance(window, Window)] == ["河马和ψ-works"]
-    inputs = task.inputs(tmp_path / "cmrc2018_dev.json")
+    assert [said(window, records["dev"][0]) for window in windows if isinstance(window, QuestionWindow)] == [
+        "河马和ψ-works"
+    ]
+    inputs = task.source.inputs(tmp_path / "cmrc2018_dev.json")
     assert [inputs.called(row) for row, _ in inputs.rows(Problems(heading=""))] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]
 
 
@@ -91,7 +94,7 @@ def test_what_is_learnt_from_the_training_questions() -> None:
         fitted((Gold("film", -1),), ())
 
 
-def said(window: Window, record: Record) -> str | None:
+def said(window: QuestionWindow, record: Record) -> str | None:
     """Return the text that a window's target points to, "" for [CLS]."""
     target = window.targets["span"]
     assert target.labels.tolist() == [0, 1] and target.index is not None
@@ -106,11 +109,11 @@ def test_targets_point_to_the_answer_in_every_window_that_has_it_all() -> None:
     record = Question(number=3, texts=("who is long?", PARAGRAPH), label=(Gold("the film", 44), Gold("film", 4)))
     task = Span(stride=4)
     windows = task.encode(record, PACKER)
-    assert all(isinstance(window, Window) and window.record == 3 for window in windows)
-    found = [said(window, record) for window in windows if isinstance(window, Window)]
+    assert all(isinstance(window, QuestionWindow) and window.record == 3 for window in windows)
+    found = [said(window, record) for window in windows if isinstance(window, QuestionWindow)]
     assert set(found) == {"", "the film"} and len(found) > 2
     none = dataclasses.replace(record, label=())
-    assert {said(window, none) for window in task.encode(none, PACKER) if isinstance(window, Window)} == {""}
+    assert {said(window, none) for window in task.encode(none, PACKER) if isinstance(window, QuestionWindow)} == {""}
     for label in (None, (Gold("x", -1),), (Gold("\u200b", 3),)):
         lost = dataclasses.replace(record, texts=("who?", "\u200b \u200b\u200b film"), label=label)
         assert not any(window.targets for window in task.encode(lost, PACKER))
@@ -125,7 +128,7 @@ def test_chinese_is_read_and_scored_by_character() -> None:
     record = Question(number=0, texts=("由谁开发？", paragraph), label=(Gold("光荣公司", 9),))
     task = Span(stride=3).fitted([record])
     assert task.scoring == "characters"
-    windows = [window for window in task.encode(record, packer) if isinstance(window, Window)]
+    windows = [window for window in task.encode(record, packer) if isinstance(window, QuestionWindow)]
     assert {said(window, record) for window in windows} == {"光荣公司", ""}
     answer = task.decode([np.zeros((len(window), 2)) for window in windows], record, windows)
     assert paragraph[answer.chosen.start : answer.chosen.end] == answer.value
@@ -183,7 +186,7 @@ def test_the_threshold_is_tuned_for_f1() -> None:
     for record, bias in zip(records, (3.0, 1.0)):
         (window,) = task.encode(record, PACKER)
         scores = np.zeros((len(window), 2))
-        scores[window.first if isinstance(window, Window) else 0] = bias
+        scores[window.first if isinstance(window, QuestionWindow) else 0] = bias
         predictions.append(task.decode([scores], record, [window]))
     assert [one.value for one in predictions] == ["film", "film"]
     tuned = task.tuned(predictions, records)
@@ -196,7 +199,7 @@ def test_the_threshold_is_tuned_for_f1() -> None:
 def test_the_official_files(data: Path) -> None:
     sizes = {"1.1": (4000, 500, 0), "2.0": (3112, 1227, 1622)}
     for release, (train, dev, without) in sizes.items():
-        task = Squad(data=str(data / "squad"), release=release).resolved()  # type: ignore[arg-type]
+        task = Squad(data=str(data / "squad"), release=release).source.resolved()  # type: ignore[arg-type]
         task, records = load(task, ("train", "dev"))
         assert (len(records["train"]), len(records["dev"])) == (train, dev)
         assert sum(record.label == () for record in records["train"]) == without
@@ -204,7 +207,7 @@ def test_the_official_files(data: Path) -> None:
     with pytest.raises(UserError, match=r"Give one file, or osbert finetune squad --release 1\.1 or 2\.0\."):
         load(Squad(data=str(data / "squad")), ("train",))
     with pytest.raises(UserError, match=r"several files for train: .*\.json\. Give one file\.$"):
-        Span(data=str(data / "squad")).split_files()
+        Span(data=str(data / "squad")).source.files()
     (german,) = load(Squad(data=str(data / "squad" / "xquad.de.json")), ("all",))[1].values()
     for record in german:
         assert record.label and not record.remark
@@ -215,6 +218,6 @@ def test_a_collapse_is_told_in_words() -> None:
     records = [Question(number=place, texts=("q", "p"), label=label) for place, label in enumerate([(), ("p", 0)])]
 
     def said(*values: str) -> str:
-        return Span().collapsed([Prediction(value=value) for value in values], records)
+        return collapsed(Span(), [Prediction(value=value) for value in values], records)
 
     assert said("", "") == "answered with 'no answer'" and said("p", "p") == "answered with 'p'" and said("", "p") == ""

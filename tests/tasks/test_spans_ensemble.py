@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from osbert.tasks.spans import Answer, Candidate
-from osbert.tasks.spans.ensemble import together
+from osbert.tasks.kinds.span.ensemble import together
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 
 
-def answer(**shares: float) -> Answer:
+def answer(**shares: float) -> AnswerPrediction:
     """Return an answer with candidates of these probabilities, the likeliest first."""
-    listed = [Candidate(text, 0, len(text), 0.0, share) for text, share in shares.items()]
+    listed = [AnswerCandidate(text, 0, len(text), 0.0, share) for text, share in shares.items()]
     listed.sort(key=lambda one: -one.probability)
-    return Answer(value=listed[0].text, chosen=listed[0], candidates=tuple(listed))
+    return AnswerPrediction(value=listed[0].text, chosen=listed[0], candidates=tuple(listed))
 
 
 def test_the_text_with_the_highest_mean_is_the_answer() -> None:

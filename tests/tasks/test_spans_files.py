@@ -12,14 +12,14 @@ import pytest
 
 from osbert.errors import Problems, UserError
 from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.sets.squad import Squad
-from osbert.tasks.spans import Gold, Question
 from questions import PARAGRAPH, answers, squad
 
 
 def read(path: Path, task: Span | None = None) -> list[Question]:
     problems = Problems(heading="")
-    records = list(dataclasses.replace(task or Squad(), data=str(path)).records("all", problems))
+    records = list(dataclasses.replace(task or Squad(), data=str(path)).source.records("all", problems))
     problems.stop_if_any()
     return records  # type: ignore[return-value]
 
@@ -186,7 +186,7 @@ def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
         with pytest.raises(UserError, match=message):
             read(path, Squad(encoding=wrong))
     with pytest.raises(UserError, match=r"absent\.json: no such file"):
-        Squad().inputs(path.with_name("absent.json"))
+        Squad().source.inputs(path.with_name("absent.json"))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.tasks.spans import Answer, Candidate, Gold, Question
-from osbert.tasks.spans.scores import Scores
-from osbert.tasks.spans.scoring import (
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction, Gold, Question
+from osbert.tasks.kinds.span.scores import Scores
+from osbert.tasks.kinds.span.scoring import (
     best,
     best_threshold,
     exact_characters,
@@ -150,11 +150,11 @@ def test_the_best_threshold_is_the_best_of_all(rows: list[tuple[float, float, bo
         assert found.score == pytest.approx(theirs)
 
 
-def answer(text: str, margin: float | None, threshold: float = 0.0) -> Answer:
-    one = Candidate(text, 0, len(text), 1.0, 0.6)
-    none = Candidate("", -1, -1, 0.0, 0.4)
+def answer(text: str, margin: float | None, threshold: float = 0.0) -> AnswerPrediction:
+    one = AnswerCandidate(text, 0, len(text), 1.0, 0.6)
+    none = AnswerCandidate("", -1, -1, 0.0, 0.4)
     said = one if margin is None or margin > threshold else none
-    return Answer(value=said.text, chosen=said, candidates=(one, none), margin=margin)
+    return AnswerPrediction(value=said.text, chosen=said, candidates=(one, none), margin=margin)
 
 
 def test_both_kinds_of_questions_have_their_scores() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from osbert.data.pack import Packer
 from osbert.data.windows import spread
-from osbert.tasks.spans.decoding import Decoder
-from osbert.tasks.spans.windows import Cutter, Window, encoding, owned
+from osbert.tasks.kinds.span.decoding import Decoder
+from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, encoding, owned
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", ".", "ß", "##ed"]
@@ -55,7 +55,7 @@ text = st.lists(
 )
 
 
-def windows(question: str, paragraph: str, **settings: int) -> list[Window]:
+def windows(question: str, paragraph: str, **settings: int) -> list[QuestionWindow]:
     cutter = Cutter(packer=PACKER, question=settings.get("question", 4), stride=settings.get("stride", 5))
     return [window for _, window in cutter.windows(question, paragraph, record=7)]
 
@@ -79,7 +79,7 @@ def test_each_piece_is_owned_once_and_stands_where_it_says(question: str, paragr
 
 
 def their_answer(
-    paragraph: str, made: list[Window], outputs: list[np.ndarray], *, longest: int, null: bool, threshold: float
+    paragraph: str, made: list[QuestionWindow], outputs: list[np.ndarray], *, longest: int, null: bool, threshold: float
 ) -> tuple[str, dict[str, float]]:
     """run_squad.py: write_predictions, with every start and end among the n best."""
     prelim, score_null = [], math.inf

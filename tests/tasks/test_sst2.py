@@ -10,7 +10,7 @@ from osbert.tasks.sets.sst2 import Sst2
 
 
 def test_the_official_files(data: Path) -> None:
-    task, rows = load(Sst2(data=str(data / "glue" / "SST-2")).resolved(), ("train", "dev", "test"))
+    task, rows = load(Sst2(data=str(data / "glue" / "SST-2")).source.resolved(), ("train", "dev", "test"))
     assert {split: len(found) for split, found in rows.items()} == {"train": 67349, "dev": 872, "test": 1821}
     assert task.labels == ("negative", "positive") and task.name == "sst2"
     assert rows["dev"][0].texts == ("it 's a charming and often affecting journey . ",)
@@ -22,5 +22,5 @@ def test_names_and_numbers_are_both_labels(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("sentence,label\nfine,1\nbad,negative\n")
     problems = Problems(heading="")
-    assert [record.label for record in Sst2(data=str(path)).records("all", problems)] == ["positive", "negative"]
+    assert [record.label for record in Sst2(data=str(path)).source.records("all", problems)] == ["positive", "negative"]
     assert problems.count == 0

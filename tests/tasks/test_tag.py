@@ -17,12 +17,13 @@ from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.evaluation.score import collapsed
 from osbert.models.architecture import Architecture
 from osbert.reading.tagged.files import TagReading
-from osbert.reading.tagged.schemes import Span, label_names, read_tags, write_tags
-from osbert.tasks import Prediction, Record, load
+from osbert.reading.tagged.schemes import EntitySpan, label_names, read_tags, write_tags
+from osbert.tasks import Prediction, Record, findings, load
 from osbert.tasks.kinds.tag import Tag
-from osbert.tasks.passages import Entities, Passage
+from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
 from osbert.tasks.sets.weibo import Weibo
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
@@ -32,20 +33,20 @@ WORDS = ["a", "aab", "b", "ab", ".", "zz", "\u200d"]
 
 
 @st.composite
-def tagged(draw: st.DrawFn) -> Passage:
+def tagged(draw: st.DrawFn) -> TaggedText:
     """Draw words in sentences with entities."""
     words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=14))
     firsts = sorted({0, *draw(st.lists(st.integers(0, len(words) - 1), max_size=2))})
     spans, place = [], 0
     for gap, size, type_ in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from(TYPES)))):
-        span = Span(place + gap, place + gap + size, type_)
+        span = EntitySpan(place + gap, place + gap + size, type_)
         if span.end <= len(words) and not any(span.start < first < span.end for first in firsts):
             spans.append(span)
         place = span.end
     ends = np.cumsum([len(word) + 1 for word in words]).tolist()
     places = tuple((end - len(word) - 1, end - 1) for word, end in zip(words, ends))
     text = " ".join(words)
-    return Passage(number=3, texts=(text,), words=places, label=tuple(spans), sentences=tuple(firsts))
+    return TaggedText(number=3, texts=(text,), words=places, label=tuple(spans), sentences=tuple(firsts))
 
 
 def perfect(task: Tag, examples: Sequence[Example]) -> list[np.ndarray]:
@@ -72,13 +73,13 @@ def perfect(task: Tag, examples: Sequence[Example]) -> list[np.ndarray]:
     st.integers(0, 9),
 )
 def test_entities_come_back_from_outputs_that_say_the_targets(
-    record: Passage, scheme: str, pieces: str, legal: bool, length: int, overlap: int
+    record: TaggedText, scheme: str, pieces: str, legal: bool, length: int, overlap: int
 ) -> None:
     task = Tag(types=TYPES, scheme=scheme, pieces=pieces, legal=legal, overlap=overlap)
     packer = Packer(tokenizer=TOKENIZER, length=length)
     examples = task.encode(record, packer)
     found = task.decode(perfect(task, examples), record, examples)
-    assert isinstance(found, Entities) and found.value == record.label and not found.illegal
+    assert isinstance(found, EntityPrediction) and found.value == record.label and not found.illegal
     for one, span in zip(found.found, found.value, strict=True):
         assert record.texts[0][one["start"] : one["end"]] == one["text"]
         assert one["text"] == " ".join(record.texts[0].split(" ")[span.start : span.end])
@@ -89,12 +90,12 @@ def test_entities_come_back_from_outputs_that_say_the_targets(
     assert not any(example.truncated for example in examples)
 
 
-def _pieces(record: Passage) -> list[int]:
+def _pieces(record: TaggedText) -> list[int]:
     return [max(len(TOKENIZER.encode(record.texts[0][start:end])), 1) for start, end in record.words]
 
 
 @given(tagged(), st.integers(5, 20))
-def test_a_crf_is_told_where_chains_begin(record: Passage, length: int) -> None:
+def test_a_crf_is_told_where_chains_begin(record: TaggedText, length: int) -> None:
     task = Tag(types=TYPES, decoder="crf")
     examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=length))
     plain = dataclasses.replace(task, decoder="linear").encode(record, Packer(tokenizer=TOKENIZER, length=length))
@@ -117,7 +118,7 @@ def test_a_crf_is_told_where_chains_begin(record: Passage, length: int) -> None:
 
 def test_a_crfs_loss_is_that_of_its_chains_and_it_decodes_with_what_it_learnt() -> None:
     task = Tag(types=("X",), decoder="crf", legal=True)
-    record = dataclasses.replace(task.asked(["a b a a"]), label=(Span(1, 3, "X"),), sentences=(0, 3))
+    record = dataclasses.replace(task.asked(["a b a a"]), label=(EntitySpan(1, 3, "X"),), sentences=(0, 3))
     packer = Packer(tokenizer=TOKENIZER, length=8)
     backbone = Architecture(layers=1, heads=1, width=4, vocabulary=len(TOKENIZER), length=8, dropout=0).build().eval()
     head = task.head(backbone)
@@ -134,7 +135,7 @@ def test_a_crfs_loss_is_that_of_its_chains_and_it_decodes_with_what_it_learnt() 
     with torch.no_grad():
         head.crf.steps[1, 2] = 9
         head.crf.first[1] = 9
-    assert task.decoding(head)(outputs, record, examples).value[0] == Span(0, 2, "X")
+    assert task.decode_with(head.learnt())(outputs, record, examples).value[0] == EntitySpan(0, 2, "X")
     assert task.decode(outputs, record, examples).value == ()
 
 
@@ -145,11 +146,11 @@ def test_what_is_illegal_is_repaired_and_counted_or_ruled_out() -> None:
     outputs = np.zeros((5, 3), np.float32)
     outputs[[1, 2, 3], [0, 2, 2]] = 5, 2, 5  # O I-X I-X
     found = task.decode([outputs], record, examples)
-    assert found.value == (Span(1, 3, "X"),) and found.illegal == 1
+    assert found.value == (EntitySpan(1, 3, "X"),) and found.illegal == 1
     labelled = [dataclasses.replace(record, label=())]
     assert task.metrics([found], labelled)["illegal"] == pytest.approx(1 / 3)
     found = dataclasses.replace(task, legal=True).decode([outputs], record, examples)
-    assert found.illegal == 0 and found.value == (Span(1, 3, "X"),)
+    assert found.illegal == 0 and found.value == (EntitySpan(1, 3, "X"),)
 
 
 def test_plain_text_and_texts_without_words() -> None:
@@ -167,7 +168,7 @@ def test_plain_text_and_texts_without_words() -> None:
         task.asked(["a", "b"])
 
 
-def _texts(record: Passage) -> list[str]:
+def _texts(record: TaggedText) -> list[str]:
     return [record.texts[0][start:end] for start, end in record.words]
 
 
@@ -195,11 +196,14 @@ def test_types_are_learnt_and_documents_read_together(tmp_path: Path) -> None:
     assert task.types == ("LOC", "PER") and task.labels == label_names(("LOC", "PER"), "bio")
     first, second = records["train"]
     assert first.texts == ("Ann saw\nBob in Rome",) and first.sentences == (0, 2) and first.parts == [(0, 2), (2, 5)]
-    assert first.label == (Span(0, 1, "PER"), Span(2, 3, "PER"), Span(4, 5, "LOC")) and second.label == ()
+    assert (
+        first.label == (EntitySpan(0, 1, "PER"), EntitySpan(2, 3, "PER"), EntitySpan(4, 5, "LOC"))
+        and second.label == ()
+    )
     assert task.describe(records["train"]) == "3 sentences in 2 rows, 3 entities (LOC 1, PER 2)"
-    assert len(list(Tag(data=str(data)).records("train", Problems(heading="")))) == 3
-    assert "in 2 documents; tags in BIO" in task.findings()[0]
-    assert task.findings()[-1].startswith("a row is a document")
+    assert len(list(Tag(data=str(data)).source.records("train", Problems(heading="")))) == 3
+    assert "in 2 documents; tags in BIO" in findings(task)[0]
+    assert findings(task)[-1].startswith("a row is a document")
     counts = [task.per_step(batch, records["train"]) for batch in (1, 3, 6)]  # of 3 sentences in 2 documents
     assert counts == [1, 2, 4]
 
@@ -209,9 +213,9 @@ def test_a_share_is_held_out_and_a_test_file_needs_no_tags(tmp_path: Path) -> No
     _, records = load(Tag(data=str(data), held_out=0.25), ("train", "dev", "test"))
     assert [len(records[split]) for split in ("train", "dev", "test")] == [15, 5, 1]
     assert records["test"][0].label is None
-    assert "25% of the training texts" in Tag(data=str(data), held_out=0.25).findings()[-1]
+    assert "25% of the training texts" in findings(Tag(data=str(data), held_out=0.25))[-1]
     with pytest.raises(UserError, match="no file for test"):
-        list(Tag(data=str(data / "train.conll")).records("test", Problems(heading="")))
+        list(Tag(data=str(data / "train.conll")).source.records("test", Problems(heading="")))
 
 
 def test_a_rare_type_stays_with_the_training_texts(tmp_path: Path) -> None:
@@ -249,12 +253,12 @@ def test_only_o_is_nothing_to_learn(tmp_path: Path) -> None:
 
 def test_how_files_are_read_is_said_by_settings() -> None:
     task = Weibo(column=2, text="t", encoding="gb18030", scheme="words")
-    reading = dataclasses.replace(task.reading, spell=str)
+    reading = dataclasses.replace(task.source.reading, spell=str)
     assert reading == TagReading(column=2, text="t", encoding="gb18030", split="characters", plain=True)
-    assert [task.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
-    assert task.moved(Path("x"), {}).encoding == "" and task.moved(Path("x"), {"column": "3"}).column == 3
+    assert [task.source.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
+    assert task.source.moved(Path("x"), {}).encoding == "" and task.source.moved(Path("x"), {"column": "3"}).column == 3
     with pytest.raises(UserError, match="column is a number, counted from 1, not 'ner'"):
-        task.moved(Path("x"), {"column": "ner"})
+        task.source.moved(Path("x"), {"column": "ner"})
 
 
 @pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"overlap": -1}, {"decoder": "crf", "pieces": "all"}])
@@ -279,7 +283,7 @@ def test_files_to_predict(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     problems = Problems(heading="")
-    inputs = Tag(types=("X",)).inputs(path)
+    inputs = Tag(types=("X",)).source.inputs(path)
     rows = list(inputs.rows(problems))
     found = [record for _, record in rows if record is not None]
     assert [" ".join(_texts(record)) for record in found] == ["Ann saw Bob", "Rome is old"]
@@ -289,7 +293,7 @@ def test_files_to_predict(tmp_path: Path, name: str, text: str) -> None:
 
 def test_documents_of_a_file_to_predict_are_read_together_as_in_training(tmp_path: Path) -> None:
     path = folder(tmp_path, test=TRAIN) / "test.conll"
-    inputs = Tag(types=("X",), context="document").inputs(path)
+    inputs = Tag(types=("X",), context="document").source.inputs(path)
     rows = list(inputs.rows(Problems(heading="")))
     assert [row.values["text"] for row, _ in rows] == ["Ann saw\nBob in Rome", "No"]
     assert [record.sentences for _, record in rows] == [(0, 2), (0,)]
@@ -312,7 +316,7 @@ def test_a_prediction_is_written_as_json_and_told_in_lines() -> None:
 
 def test_one_label_a_word() -> None:
     task = Tag(types=("DT", "NN"), scheme="words")
-    record: Record = dataclasses.replace(task.asked(["a b b"]), label=(Span(0, 1, "DT"), Span(2, 3, "NN")))
+    record: Record = dataclasses.replace(task.asked(["a b b"]), label=(EntitySpan(0, 1, "DT"), EntitySpan(2, 3, "NN")))
     examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=8))
     assert task.labels == ("O", "DT", "NN")
     assert examples[0].targets["tag"].labels.tolist() == [1, 0, 2]
@@ -320,13 +324,16 @@ def test_one_label_a_word() -> None:
 
 
 def test_a_collapse_is_told_in_words() -> None:
-    records = [Record(number=0, texts=("Ann",), label=(Span(0, 1, "PER"),)), Record(number=1, texts=("no",), label=())]
+    records = [
+        Record(number=0, texts=("Ann",), label=(EntitySpan(0, 1, "PER"),)),
+        Record(number=1, texts=("no",), label=()),
+    ]
 
-    def said(*values: tuple[Span, ...]) -> str:
-        return Tag().collapsed([Prediction(value=value) for value in values], records)
+    def said(*values: tuple[EntitySpan, ...]) -> str:
+        return collapsed(Tag(), [Prediction(value=value) for value in values], records)
 
-    assert said((), ()) == "found to hold no entity" and said((), (Span(0, 1, "PER"),)) == ""
-    assert said(*[(Span(0, 1, "PER"),)] * 2) == "found to hold the same (PER)"
+    assert said((), ()) == "found to hold no entity" and said((), (EntitySpan(0, 1, "PER"),)) == ""
+    assert said(*[(EntitySpan(0, 1, "PER"),)] * 2) == "found to hold the same (PER)"
 
 
 def test_two_classes_of_one_name_are_refused() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from osbert import components
-from osbert.reading.tagged.schemes import Span
-from osbert.tasks import Task, load
-from osbert.tasks.passages import Passage
+from osbert.reading.tagged.schemes import EntitySpan
+from osbert.tasks import Task, findings, load
+from osbert.tasks.kinds.tag.passages import TaggedText
 from osbert.tasks.sets.cluener import Cluener
 from osbert.tasks.sets.weibo import Weibo
 
@@ -29,7 +29,7 @@ def test_the_official_files(data: Path, name: str, folder: str, counts: dict[str
     fitted, records = load(task, ("train", "dev"))
     assert fitted == task
     for split, expected in counts.items():
-        passages = [record for record in records[split] if isinstance(record, Passage)]
+        passages = [record for record in records[split] if isinstance(record, TaggedText)]
         sizes = [(len(one.sentences), len(one.words), len(one.label)) for one in passages]
         assert (len(passages), *(sum(column) for column in zip(*sizes))) == expected
     assert task.per_step(32, records["train"]) == (2 if name == "conll2003" else 32)  # 14.8 sentences a document
@@ -39,7 +39,7 @@ def test_weibos_characters_stand_side_by_side(data: Path) -> None:
     _, records = load(Weibo(data=str(data / "ner" / "weibo-zh")), ("dev",), fit=False)
     record = records["dev"][5]
     assert record.texts == ("老百姓心新乡新闻网话说这几天新乡天气还好吧偷笑",)
-    assert record.label[:2] == (Span(0, 3, "PER.NOM"), Span(4, 6, "GPE.NAM"))
+    assert record.label[:2] == (EntitySpan(0, 3, "PER.NOM"), EntitySpan(4, 6, "GPE.NAM"))
 
 
 def test_clueners_form(tmp_path: Path) -> None:
@@ -54,6 +54,8 @@ def test_clueners_form(tmp_path: Path) -> None:
     (tmp_path / "dev.json").write_text(json.dumps(lines[0]))
     (tmp_path / "test.json").write_text('{"id": 0, "text": "四川敦煌学"}\n')
     task, records = load(Cluener(data=str(tmp_path)), ("train", "dev", "test"))
-    assert records["train"][0].label == (Span(0, 3, "name"), Span(5, 7, "company")) == records["dev"][0].label
+    assert (
+        records["train"][0].label == (EntitySpan(0, 3, "name"), EntitySpan(5, 7, "company")) == records["dev"][0].label
+    )
     assert records["train"][1].label == () and records["test"][0].label is None
-    assert len(task.types) == 10 and "1 overlap a longer one" in task.findings()[0]
+    assert len(task.types) == 10 and "1 overlap a longer one" in findings(task)[0]

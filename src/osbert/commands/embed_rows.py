@@ -12,9 +12,9 @@ from osbert.commands.file_options import TextOptions
 from osbert.errors import Problems, UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine
-from osbert.reading.columns import Columns, choose
+from osbert.reading.columns import TextColumns, choose
 from osbert.reading.snapshot import Snapshot
-from osbert.reading.table import Reading, Row, Table, open_table
+from osbert.reading.table import Row, Table, TableReading, open_table
 
 INPUT = Path("-")
 KEPT = "standard-input.txt"
@@ -30,7 +30,7 @@ class Rows:
     file: Path
     before: Snapshot
     table: Table
-    columns: Columns
+    columns: TextColumns
     count: int = 0
 
     @classmethod
@@ -41,7 +41,7 @@ class Rows:
             path = folder / KEPT
             with path.open("wb") as kept:
                 shutil.copyfileobj(sys.stdin.buffer, kept, 2**20)
-        reading = Reading(
+        reading = TableReading(
             delimiter=options.delimiter,
             header=options.header,
             quotes=options.quotes,
@@ -50,9 +50,9 @@ class Rows:
         )
         table = open_table(path, reading)
         before = Snapshot(path, name=str(file))
-        asked = Columns(text=options.text, pair=options.pair)
+        asked = TextColumns(text=options.text, pair=options.pair)
         columns = choose(table.columns, asked=asked, path=str(file), labelled=False)
-        return cls(file=file, before=before, table=table, columns=Columns(text=columns.text, pair=columns.pair))
+        return cls(file=file, before=before, table=table, columns=TextColumns(text=columns.text, pair=columns.pair))
 
     def describe(self) -> str:
         """Return in words what was found."""

@@ -50,8 +50,8 @@ def evaluate(
         print(f"{run}: {one_line(remark)}")
     task, by_split = load(task, ("all" if data.is_file() else split,), fit=False)
     (records,) = by_split.values()
-    shared = not data.is_file() and task.shared(split)
-    for line in (origin(data, records, shared=shared), *task.left_out("train" if shared else split)):
+    shared = not data.is_file() and task.source.shared(split)
+    for line in (origin(data, records, shared=shared), *task.source.left_out("train" if shared else split)):
         print(one_line(line))
     result = engine.score(task, records)
     tell(task, records, result.predictions, result.metrics)
@@ -80,7 +80,7 @@ def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "")
     Raises UserError when they are not for this task.
     """
     given = options.given() | ({"label": label} if label else {})
-    return task.moved(data, given)
+    return task.source.moved(data, given)
 
 
 def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction], metrics: dict[str, float]) -> None:

@@ -156,7 +156,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     published = task.published() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None
-    learnt = task.learnt(head) if task and isinstance(head, Head) else {}
+    learnt = head.learnt() if task and isinstance(head, Head) else {}
     model = PaddedGraph(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
     write_onnx(model, folder / ONNX, int8=int8, learnt=learnt, tokenizer=engine.tokenizer.fingerprint)
     sizes = learner.backbone.architecture

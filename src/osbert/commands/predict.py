@@ -123,7 +123,7 @@ def predict_file(
     """
     task = moved_task(engine.fine_tuned, file, options)
     tell_remarks(engine)
-    inputs = task.inputs(file)
+    inputs = task.source.inputs(file)
     print(one_line(inputs.describe), file=sys.stderr)
     before = Snapshot(file)
     wanted = check(engine, inputs, file, keyed=_is_official(out, inputs))

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """The pieces from `start` to before `end` are read together; those from `first` to before `last` count here.
 
     Each piece of a text counts in exactly one window: the one in which the nearer edge is farthest away, the later of
@@ -19,14 +19,14 @@ class Window(NamedTuple):
     last: int
 
 
-def windows(count: int, *, room: int, overlap: int) -> list[Window]:
+def windows(count: int, *, room: int, overlap: int) -> list[TextWindow]:
     """Return the windows over `count` pieces, of `room` pieces each but the last; neighbours share `overlap` pieces.
 
     They share at most half of a window, so that each brings something new.
     """
     bounds = spread(count, room, room - min(overlap, room // 2))
     borders = [0, *((start + end) // 2 for (start, _), (_, end) in zip(bounds[1:], bounds)), count]
-    return [Window(*ends, *counted) for ends, counted in zip(bounds, pairwise(borders))]
+    return [TextWindow(*ends, *counted) for ends, counted in zip(bounds, pairwise(borders))]
 
 
 def spread(count: int, room: int, step: int) -> list[tuple[int, int]]:

@@ -37,7 +37,7 @@ class Backend(Protocol):
         ...
 
     def decoding(self, task: Task) -> Callable[..., Prediction]:
-        """Return what decodes the outputs, as `Task.decoding`."""
+        """Return what decodes the outputs, as `Task.decode_with`."""
         ...
 
     def vectors(

@@ -39,7 +39,7 @@ class TorchBackend:
         """Return what decodes with what the head has learnt."""
         head = self.learner.heads[task.name]
         assert isinstance(head, Head)
-        return task.decoding(head)
+        return task.decode_with(head.learnt())
 
     def vectors(
         self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int

@@ -263,6 +263,10 @@ class Head(nn.Module):
         """Return the summed loss over this objective's targets in the batch."""
         raise NotImplementedError
 
+    def learnt(self) -> dict[str, list[Any]]:
+        """Return what decoding needs of it beside its outputs, such as a CRF's transitions, as plain numbers."""
+        return {}
+
     def flops(self, labels: int) -> int:
         """Return the FLOPs of one forward pass over so many labels."""
         return 2 * labels * matrix_weights(self)

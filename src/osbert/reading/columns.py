@@ -24,8 +24,32 @@ _CLASSES = (("label",), ("class", "category", "sentiment", "target", "gold_label
 _NUMBERS = (("score",), ("target", "value", "similarity", "rating", "stars", "y"), ("label",))
 
 
+class Header:
+    """The names of a table's columns, among which those to read are found; `called` is the table's name in messages."""
+
+    def __init__(self, columns: Sequence[str], called: str) -> None:
+        """Look among `columns`."""
+        self.columns = columns
+        self.by_name = {name.strip().lower(): name for name in reversed(columns)}
+        self.listed = f"{called} has the columns {', '.join(map(repr, columns))}"
+
+    def require(self, name: str, *, option: str = "", advice: str = "") -> None:
+        """Raise UserError with `advice` if a column that the user named, "" for none, is not there."""
+        if name and name not in self.columns:
+            given = f" (--{option})" if option else ""
+            raise UserError(f"{self.listed}; there is no '{name}'{given}.{nearest(name, self.columns)}{advice}")
+
+    def first(self, usual: Sequence[str], *, but: Sequence[str] = ()) -> str:
+        """Return the column that has the first of the usual names there are, in small letters; "" if none has."""
+        return next((self.by_name[one] for one in usual if one in self.by_name and self.by_name[one] not in but), "")
+
+    def missing(self, names: str, advice: str) -> UserError:
+        """Return the error that no column has one of the usual names."""
+        return UserError(f"{self.listed}; none is called {names}{advice}")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class TextColumns:
     """The columns in use: one text, or two when texts come in pairs; `label` is "" where there is none."""
 
     text: str
@@ -56,8 +80,8 @@ def is_known(name: str) -> bool:
 
 
 def choose(
-    columns: Sequence[str], *, asked: Columns, path: str, numbers: bool = False, labelled: bool = True
-) -> Columns:
+    columns: Sequence[str], *, asked: TextColumns, path: str, numbers: bool = False, labelled: bool = True
+) -> TextColumns:
     """Return the columns to use: those `asked` for ("" where the user said nothing), else those with usual names.
 
     `numbers`: the label is a number (regression), which makes "score" likelier than "label". `labelled`: a label must
@@ -65,20 +89,20 @@ def choose(
 
     Raises UserError listing the columns when one asked for is absent, or when none or several would do.
     """
-    listed = f"{path} has the columns {', '.join(map(repr, columns))}"
-    for option, name in (("text", asked.text), ("pair", asked.pair), ("label", asked.label)):
-        if name and name not in columns and (option != "label" or labelled):
-            raise UserError(f"{listed}; there is no '{name}' (--{option}).{nearest(name, columns)}")
+    header = Header(columns, path)
+    listed = header.listed
+    for option, name in (("text", asked.text), ("pair", asked.pair), ("label", asked.label if labelled else "")):
+        header.require(name, option=option)
     label = asked.label if asked.label in columns else _label(columns, asked, listed, numbers, labelled)
     text, pair = (asked.text, asked.pair) if asked.text else _texts(columns, asked.pair, label, listed)
     if missing := [name for name, found in (("text", text), ("label", label or not labelled)) if not found]:
-        raise UserError(f"{listed}; none is called {' or '.join(missing)}{_advice(columns, missing)}")
+        raise header.missing(" or ".join(missing), _advice(columns, missing))
     if len({text, pair, label} - {""}) < len([name for name in (text, pair, label) if name]):
         raise UserError(f"{listed}; text, pair and label must be different columns (--text, --pair, --label).")
-    return Columns(text=text, pair=pair, label=label)
+    return TextColumns(text=text, pair=pair, label=label)
 
 
-def _label(columns: Sequence[str], asked: Columns, listed: str, numbers: bool, labelled: bool) -> str:
+def _label(columns: Sequence[str], asked: TextColumns, listed: str, numbers: bool, labelled: bool) -> str:
     """Return the label's column, "" where there is none; raises UserError where it must be there and several may be."""
     for tier in _NUMBERS if numbers else _CLASSES:
         found = [name for name in columns if name.strip().lower() in tier and name not in (asked.text, asked.pair)]

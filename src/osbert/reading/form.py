@@ -44,7 +44,7 @@ _SAMPLE_BYTES = 1 << 15
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class TableReading:
     """What the user says about a file; everything left open is found by looking at its first 1,000 lines."""
 
     delimiter: str = ""
@@ -59,9 +59,12 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """What was found. `kind`: "delimited" (CSV, TSV), "jsonl" (objects), "parquet", or "lines" (one text a line)."""
+    """What was found.
 
-    kind: Literal["delimited", "jsonl", "parquet", "lines"]
+    `kind`: "delimited" (CSV, TSV), "jsonl" (objects), "parquet", "lines" (one text a line), "rows" (in memory).
+    """
+
+    kind: Literal["delimited", "jsonl", "parquet", "lines", "rows"]
     encoding: str
     columns: tuple[str, ...]
     delimiter: str = ""
@@ -75,8 +78,8 @@ class Format:
 
     def describe(self) -> str:
         """Return the form in words, as it is shown before training."""
-        if self.kind == "parquet":
-            return f"Parquet; columns: {', '.join(self.columns)}"
+        if self.kind in ("parquet", "rows"):
+            return f"{'Parquet' if self.kind == 'parquet' else 'rows in memory'}; columns: {', '.join(self.columns)}"
         encoding = {"utf-8-sig": "UTF-8 with BOM", "utf-8": "UTF-8"}.get(self.encoding, self.encoding)
         if self.kind == "delimited":
             header = "header" if self.header else "no header"
@@ -127,7 +130,7 @@ class _Lines(io.TextIOWrapper):
         return line
 
 
-def find_format(path: Path, reading: Reading) -> Format:
+def find_format(path: Path, reading: TableReading) -> Format:
     """Look at the beginning of a file and return its form.
 
     Raises UserError when it is absent, empty, not text in its encoding, or a JSON array instead of JSON lines.
@@ -252,7 +255,7 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _delimited(path: Path, lines: Sequence[str], reading: Reading, encoding: str) -> Format:
+def _delimited(path: Path, lines: Sequence[str], reading: TableReading, encoding: str) -> Format:
     hint = _HINT.fullmatch(lines[0])
     rest = list(without_hint(iter(lines)))
     delimiter = reading.delimiter.replace("\\t", "\t") or (hint[1] if hint else "")

@@ -6,11 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 from osbert.errors import UserError
 from osbert.reading.form import SUFFIXES, plain_suffix
 
 Names = Mapping[str, tuple[str, ...]]
+Found = TypeVar("Found")
 
 USUAL: Names = {
     "train": ("train", "training"),
@@ -86,6 +88,31 @@ def find_words(path: Path, names: Names) -> dict[str, Path]:
         listed = _listed(files) or "no files at all"
         raise UserError(f"{path} has no file with {_either([*names])} in its name; it has {listed}.")
     return found
+
+
+def named_splits(given: Mapping[str, Found], names: Names = USUAL) -> dict[str, Found]:
+    """Return the data of each split, of a mapping whose keys are called as a split's file may be; others are not read.
+
+    Raises UserError when there is nothing, or two for one split.
+
+    >>> named_splits({"train": 1, "validation": 2, "unsupervised": 3})
+    {'train': 1, 'dev': 2}
+    """
+    found: dict[str, Found] = {}
+    for split, called in names.items():
+        keys = [key for key in given if key.lower() in (split, *called)]
+        if len(keys) > 1:
+            raise UserError(f"The data has several parts for {split}: {', '.join(keys)}. Give one.")
+        if keys:
+            found[split] = given[keys[0]]
+    if not found:
+        raise UserError(f"The data has no part called {_either([*names])}; it has {', '.join(given) or 'none at all'}.")
+    return found
+
+
+def is_test(split: str) -> bool:
+    """Return whether a split is one of test rows, of which some sets have two."""
+    return split.startswith("test")
 
 
 def plain_name(file: Path) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 from osbert.errors import Problems, not_json
 from osbert.guarded import parse_json
 from osbert.reading.delimited import parse
 from osbert.reading.form import (
     Format,
-    Reading,
+    TableReading,
     decoding_error,
     find_format,
     open_text,
@@ -24,7 +24,7 @@ from osbert.reading.form import (
 )
 from osbert.reading.parquet import read_rows
 
-__all__ = ["CellStyle", "Reading", "Row", "Table", "open_table"]
+__all__ = ["CellStyle", "Origin", "Row", "Table", "TableReading", "open_table", "row_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,25 @@ class CellStyle:
 class Table:
     """A file and the form it was found to have."""
 
+    unit: ClassVar[str] = "line"
+    """What its rows are numbered by."""
+
     path: Path
     format: Format
+
+    @property
+    def origin(self) -> str:
+        """Return where its rows come from, as messages show it before a row's number; "" for nothing to show."""
+        return str(self.path)
+
+    @property
+    def called(self) -> str:
+        """Return what messages call the table."""
+        return self.origin
+
+    def place(self, line: int) -> str:
+        """Return the place of a row as messages show it."""
+        return f"{self.origin}, {self.unit} {line}" if self.origin else f"{self.unit} {line}"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -67,7 +84,7 @@ class Table:
 
     def describe(self) -> str:
         """Return what was found, in words."""
-        return f"{self.path}: {self.format.describe()}"
+        return f"{self.called}: {self.format.describe()}"
 
     def style(self, suffix: str) -> CellStyle:
         """Return how a file with the ending `suffix` is written whose rows are this one's.
@@ -92,8 +109,8 @@ class Table:
         UserError at bytes that are not text in the file's encoding.
         """
         if self.format.kind == "parquet":
-            for number, row in enumerate(map(_without_nan, read_rows(self.path)), 1):
-                yield Row(line=number, values=_texts(row), nulls=_nulls(row), nested=_nested(row))
+            for number, values in enumerate(read_rows(self.path), 1):
+                yield replace(row_of(values, number), source={})
             return
         read = {"delimited": self._delimited, "jsonl": self._objects, "lines": self._lines}[self.format.kind]
         try:
@@ -136,8 +153,7 @@ class Table:
                 problems.add(f"{self.path}, line {number}: not JSON ({not_json(error)} at character {error.colno}).")
                 continue
             if isinstance(value, dict):
-                value = _without_nan(value)
-                yield Row(line=number, values=_texts(value), source=value, nulls=_nulls(value), nested=_nested(value))
+                yield row_of(value, number)
             else:
                 problems.add(f"{self.path}, line {number}: {line.strip()[:40]!r} is not an object {{...}}.")
 
@@ -153,7 +169,11 @@ class Table:
                 yield Row(line=number, values={"text": text}, blank=not text.strip())
 
 
-def open_table(path: Path, reading: Reading = Reading()) -> Table:  # noqa: B008 - Reading is frozen
+Origin: TypeAlias = Path | Table
+"""Where rows come from: a file, or a table that is open already, such as rows in memory."""
+
+
+def open_table(path: Path, reading: TableReading = TableReading()) -> Table:  # noqa: B008 - TableReading is frozen
     """Find the form of a file and return it as a Table; `reading` holds what the user says about it.
 
     Raises UserError when the file is absent, empty, or no table.
@@ -161,16 +181,16 @@ def open_table(path: Path, reading: Reading = Reading()) -> Table:  # noqa: B008
     return Table(path=path, format=find_format(path, reading))
 
 
-def _texts(row: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(value) for name, value in row.items()}
-
-
-def _nulls(row: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(name for name, value in row.items() if value is None)
-
-
-def _nested(row: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(name for name, value in row.items() if isinstance(value, list | dict))
+def row_of(value: Mapping[str, Any], line: int) -> Row:
+    """Return the row that an object of JSON lines, or one like it, holds. NaN, which pandas writes, is null."""
+    value = _without_nan(value)
+    return Row(
+        line=line,
+        values={name: _text(cell) for name, cell in value.items()},
+        source=value,
+        nulls=frozenset(name for name, cell in value.items() if cell is None),
+        nested=frozenset(name for name, cell in value.items() if isinstance(cell, list | dict)),
+    )
 
 
 def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from osbert.files import replace_file, require_file
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.task_files import read_task
 from osbert.lock import claim
+from osbert.reading.table import Origin
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.tasks import Record, Task
 from osbert.tasks.tables import TableTask
@@ -134,7 +135,7 @@ def test_rows(wanted: SubmissionFile, found: Mapping[str, GlueRun], data: Path |
         # Read as the set is published: what the run's own files were like does not matter here.
         task = dataclasses.replace(kind(), data=str(folder))
         try:
-            records = list(every_row(task, task.file(wanted.split), problems))
+            records = list(every_row(task, task.source.file(wanted.split), problems))
         except UserError as error:
             reason = str(error)
             continue
@@ -143,9 +144,9 @@ def test_rows(wanted: SubmissionFile, found: Mapping[str, GlueRun], data: Path |
     raise MissingFile(reason)
 
 
-def every_row(task: Task, path: Path, problems: Problems) -> Iterator[Record]:
+def every_row(task: Task, path: Origin, problems: Problems) -> Iterator[Record]:
     """Yield the records of a file, whose numbers are what the server knows them by; a column of labels is not read."""
-    for number, (row, record) in enumerate(task.inputs(path).rows(problems)):
+    for number, (row, record) in enumerate(task.source.inputs(path).rows(problems)):
         if record is None:
             problems.add(f"{path}, line {row.line}: the text is empty. The server wants every row: write it.")
         else:

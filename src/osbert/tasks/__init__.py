@@ -1,8 +1,21 @@
 """What a model is fine-tuned for: the contract, the kinds of task, the named data sets, and what they stand on."""
 
-from osbert.tasks.contract import Inputs, Prediction, Record, Task, load, note_unlabelled
+from osbert.tasks.contract import Source, Task
+from osbert.tasks.loading import findings, load, note_unlabelled, passed_over, with_data
+from osbert.tasks.record import Inputs, Prediction, Record
 
-__all__ = ["Inputs", "Prediction", "Record", "Task", "load", "note_unlabelled"]
+__all__ = [
+    "Inputs",
+    "Prediction",
+    "Record",
+    "Source",
+    "Task",
+    "findings",
+    "load",
+    "note_unlabelled",
+    "passed_over",
+    "with_data",
+]
 
 COMPONENTS = ("kinds", "sets")
 """The folders whose files are tasks, each found by its file name."""

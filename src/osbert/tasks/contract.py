@@ -1,18 +1,20 @@
 """The contract of a task: records in, sequences and a head for training, predictions and scores out.
 
-A task is an objective that can also be scored and decoded. A kind (a file in kinds/) reads one's own files. A named
-data set (a file in sets/) is a few lines on a kind: where its files and columns are, and what its labels are called.
-The other folders hold what several tasks stand on.
+A task is an objective that can also be scored and decoded; its source reads its data. A kind (a file or a folder in
+kinds/) reads one's own files. A named data set (a file in sets/) is a few lines on a kind: where its files and columns
+are, and what its labels are called. The other folders hold what several tasks stand on.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,84 +23,119 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
-from osbert.reading.table import Row, Table
+from osbert.reading.splits import USUAL, Names, find_splits, is_test, named_splits
+from osbert.reading.table import Origin
 from osbert.tasks.edges import Edges
+from osbert.tasks.record import Inputs, Prediction, Record
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Head
     from osbert.tasks.calibration import Calibration
 
+TaskT = TypeVar("TaskT", bound="Task")
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
-    """One item of a data set, before tokenization. A kind with more to it than texts and a label has its own subclass.
 
-    `number`: its place in the split. `texts`: its text, or its texts in the order the model reads them. `label`: what
-    is to be predicted, None when unknown. `path` and `line`: where it stands, for messages. `remark`: what was mended
-    or is amiss in it, for the run folder's list.
+class Source:
+    """How the data of a task are read: files, or rows in memory, and what messages say of them.
+
+    `task`: whose settings say how. `given`: tables in memory, or files, by the names of their splits, "all" for one
+    alone; None for what the setting `data` names. A kind has its own subclass, which says `files`, `records`, `inputs`
+    and what else does not suit it.
     """
 
-    number: int
-    texts: tuple[str, ...]
-    label: Any = None
-    path: str = ""
-    line: int = 0
-    remark: str = ""
+    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
+        """Read what is `given`, or the task's own `data`."""
+        self.task = task
+        self.given = given
 
     @property
-    def place(self) -> str:
-        """Return the place as messages show it."""
-        return f"{self.path}, line {self.line}" if self.path else f"record {self.number}"
+    def called(self) -> str:
+        """Return what messages call the data: their path."""
+        return self.task.data if self.given is None else "the data"
 
+    def passed_on(self, task: TaskT) -> TaskT:
+        """Return the task with this source: what it was given and what it knows of files by now are kept."""
+        source = copy.copy(self)
+        source.task = task
+        vars(task)["source"] = source  # where a cached property keeps it
+        return task
 
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """What a task says of a record. A kind that says more (spans, an n-best list) has its own subclass.
+    # Splits.
 
-    `value`: a label's name, or a number. `probabilities`: of every label by name, where there are labels. `truncated`:
-    pieces of the record that did not fit and were not read.
-    """
+    def files(self) -> Mapping[str, Origin]:
+        """Return the file, or the table, of each split; one alone is {"all": file}. UserError when there is none."""
+        if self.given is None:
+            return self.find_files(Path(self.task.data))
+        return self.given if "all" in self.given else named_splits(self.given, self.split_names)
 
-    value: Any
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    truncated: int = 0
+    @property
+    def split_names(self) -> Names:
+        """Return what the parts of data in memory may be called."""
+        return USUAL
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values, ready for JSON; `value` comes first, as "prediction"."""
-        return {
-            "prediction": self.value,
-            "probabilities": dict(self.probabilities) or None,
-            "truncated": self.truncated,
-        }
+    @property
+    def alone(self) -> Origin | None:
+        """Return the file or table that is all of the data, None where there may be several."""
+        if self.given is not None:
+            return self.given.get("all")
+        return path if (path := Path(self.task.data)).is_file() else None
 
-    def told(self) -> list[str]:
-        """Return it as lines of text: the value, then the probabilities."""
-        shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
-        value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
-        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shares)]
+    def find_files(self, data: Path) -> Mapping[str, Path]:
+        """Return the file of each split in a folder, or one file as "all"; raises UserError when there is none."""
+        return find_splits(data)
 
+    def file(self, split: str) -> Origin:
+        """Return the file, or the table, of a split; raises UserError when there is none."""
+        files = self.files()
+        found = files.get(split, files.get("all"))
+        if found is None or (is_test(split) and "all" in files):
+            raise UserError(f"{self.called} has no file for {split}; it has {', '.join(files)}.")
+        return found
 
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """A file of plain input for `osbert predict`: its rows in their order, each with the record made of it.
+    def shared(self, split: str) -> bool:
+        """Return whether the rows of a split are held out of the training file, for want of a file of their own."""
+        return split == "dev" and "dev" not in self.files()
 
-    `describe`: the file's form and what is read of it, in words. `columns`: of its rows. `lines`: whether JSON lines
-    suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names
-    a row, by its line where that is empty; "" where there is no such form. `rows(problems)` yields (row, record), None
-    for a record where there is nothing to read; a row that cannot be used is noted in `problems` and left out. `table`:
-    what the rows are read from, if it is a table.
-    """
+    # What is read of them.
 
-    describe: str
-    columns: tuple[str, ...]
-    rows: Callable[[Problems], Iterator[tuple[Row, Record | None]]]
-    lines: bool = False
-    key: str = ""
-    table: Table | None = None
+    def resolved(self) -> Task:
+        """Return the task with what its data leave open written down, such as the columns by name."""
+        return self.task
 
-    def called(self, row: Row) -> str:
-        """Return what that form calls a row."""
-        return row.values.get(self.key) or str(row.line)
+    def findings(self) -> list[str]:
+        """Return in words what was found in the data: each file's form, where development rows come from."""
+        return []
+
+    def left_out(self, split: str) -> list[str]:
+        """Return lines about the rows of a split that are skipped because they are known to be unusable."""
+        return []
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the records of "train", "dev", "test", or "all" (every row of one file).
+
+        Whatever cannot be used is noted in `problems`, with file and line, and left out.
+        """
+        raise NotImplementedError
+
+    def inputs(self, data: Origin) -> Inputs:
+        """Return a file of plain input; it needs no labels. Raises UserError when it cannot be read as such."""
+        raise UserError(f"The task {self.task.name} reads no files, only texts given one by one.")
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data, a file, a folder or tables, of which `given` says how to read them.
+
+        Raises UserError when one of them is no setting of this task.
+        """
+        known = [field.name for field in dataclasses.fields(self.task)]
+        for name in given:
+            if name not in known:
+                raise UserError(f"The task {self.task.name} has no use for --{name}.")
+        several = {name: (value,) for name, value in given.items() if self._is_one_of_several(name, value)}
+        path = str(data) if isinstance(data, Path) else ""
+        task = dataclasses.replace(self.task, data=path, **{**given, **several})
+        return type(self)(task, None if isinstance(data, Path) else data).passed_on(task)
+
+    def _is_one_of_several(self, name: str, value: Any) -> bool:
+        return isinstance(getattr(self.task, name), tuple) and isinstance(value, str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +145,11 @@ class Task(Edges, Objective):
     The target it writes into examples, and its head in a Learner, go by its `name`.
     """
 
-    together: ClassVar[bool] = False
-    """Whether the loss needs all sequences of a record in one pass, as a softmax over choices does."""
-    whole: ClassVar[bool] = False
-    """Whether the loss compares all records of a step, which then is one pass and cannot be parted."""
+    reader: ClassVar[type[Source]] = Source
+    """What reads its data: files, or rows in memory. A task that is only ever given records needs none."""
+    batching: ClassVar[Literal["sequences", "records", "step"]] = "sequences"
+    """What stays in one pass through the model: a sequence; all sequences of a record, where the loss compares them, as
+    a softmax over choices does; or a whole step, where it compares the step's records."""
     compared: ClassVar[bool] = False
     """Whether the encoder can do it without being taught, so that it is scored before training, too."""
     lazy: ClassVar[bool] = False
@@ -148,34 +186,24 @@ class Task(Edges, Objective):
         """Return whether its probabilities, if any, are the model's: those of a rule cannot be right or wrong."""
         return True
 
-    # The data: methods that need no model.
+    # The data: methods that need no model. How they are read is the source's business.
 
-    def resolved(self) -> Self:
-        """Return the task with what its data leave open written down, such as the columns by name."""
-        return self
+    @cached_property
+    def source(self) -> Source:
+        """Return what reads the task's data: the files of its settings, unless it was given others (`with_data`)."""
+        return self.reader(self)
 
-    def findings(self) -> list[str]:
-        """Return in words what was found in the data: each file's form, where development rows come from."""
-        return []
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the settings alone: rows in memory and what is known of files do not go to loader workers."""
+        return {name: value for name, value in vars(self).items() if name != "source"}
 
-    def left_out(self, split: str) -> list[str]:
-        """Return lines about the rows of a split that are skipped because they are known to be unusable."""
+    def remarks(self) -> list[str]:
+        """Return in words what else there is to say of the data, once the task is fitted."""
         return []
 
     def describe(self, records: Sequence[Record]) -> str:
         """Return in words what a split holds."""
         return f"{len(records):,} rows"
-
-    def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the records of "train", "dev", "test", or "all" (every row of `data`, one file).
-
-        Whatever cannot be used is noted in `problems`, with file and line, and left out.
-        """
-        raise NotImplementedError
-
-    def shared(self, split: str) -> bool:
-        """Return whether the rows of a split are held out of the training file, for want of a file of their own."""
-        return False
 
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with what it learns from its training records, such as the labels' names."""
@@ -188,40 +216,12 @@ class Task(Edges, Objective):
         """Return whether a training record can be learnt from; others are passed over."""
         return record.label is not None
 
-    def passed_over(self, records: Sequence[Record]) -> str:
-        """Return in words how many of the training records cannot be learnt from, "" for none."""
-        found = [record for record in records if not self.teaches(record)]
-        if not found:
-            return ""
-        return (
-            f"{len(found):,} of {len(records):,} have no {self.wanted} (first: {found[0].place}) and are passed over. "
-            "Give them one to learn from them, too."
-        )
-
-    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
-        """Return the task for other data, a file or a folder, of which `given` says how to read them.
-
-        Raises UserError when one of them is no setting of this task.
-        """
-        known = [field.name for field in dataclasses.fields(self)]
-        for name in given:
-            if name not in known:
-                raise UserError(f"The task {self.name} has no use for --{name}.")
-        several = {name: (value,) for name, value in given.items() if _is_one_of_several(getattr(self, name), value)}
-        return dataclasses.replace(self, data=str(data), **{**given, **several})
-
-    # Plain input: what `osbert predict` and Engine.predict take.
-
     def asked(self, texts: Sequence[str]) -> Record:
         """Return the record of texts given one by one, as on a command line, in the order the model reads them.
 
         Raises UserError when the task reads another number of texts.
         """
         return Record(number=0, texts=tuple(texts))
-
-    def inputs(self, path: Path) -> Inputs:
-        """Return a file of plain input; it needs no labels. Raises UserError when it cannot be read as such."""
-        raise UserError(f"The task {self.name} reads no files, only texts given one by one.")
 
     # The model: records to sequences, outputs to predictions.
 
@@ -261,16 +261,8 @@ class Task(Edges, Objective):
         """
         raise NotImplementedError
 
-    def decoding(self, head: Head) -> Callable[..., Prediction]:
-        """Return what decodes the outputs of a head with what it has learnt beside them."""
-        return self.decode_with(self.learnt(head))
-
-    def learnt(self, head: Head) -> dict[str, list[Any]]:
-        """Return what a head has learnt beside its outputs, such as a CRF's steps, as plain numbers."""
-        return {}
-
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
-        """Return `decode`, or what decodes with what a head had `learnt`."""
+        """Return `decode`, or what decodes with what `Head.learnt` gave: of a CRF the scores of its transitions."""
         return self.decode
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
@@ -287,17 +279,6 @@ class Task(Edges, Objective):
         if isinstance(prediction.value, float):
             return abs(prediction.value - record.label)
         return 1 - prediction.probabilities.get(record.label, 0.0) if prediction.probabilities else 1.0
-
-    def collapsed(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-        """Return the one answer that all records get although their labels differ, "" where the answers differ, too.
-
-        It is in words, as `answered`. Fine-tuning on small sets ends so now and then; a task that answers all records
-        alike on purpose says "".
-        """
-        answers = {repr(prediction.value): prediction.value for prediction in predictions}
-        if len(answers) != 1 or len({repr(record.label) for record in records}) < 2:
-            return ""
-        return self.answered(*answers.values())
 
     def answered(self, value: Any) -> str:
         """Return the description of rows predicted as `value`, to follow "every row is"."""
@@ -335,59 +316,3 @@ class Task(Edges, Objective):
     def published(self) -> dict[str, Any]:
         """Return what is written beside the weights for others to read: `labels`, or `center` and `scale`."""
         return {}
-
-
-def _is_one_of_several(setting: Any, value: Any) -> bool:
-    return isinstance(setting, tuple) and isinstance(value, str)
-
-
-def load(task: Task, splits: Sequence[str], *, fit: bool = True) -> tuple[Task, dict[str, list[Record]]]:
-    """Read the splits, training first, and return the task, fitted if there are training rows, with their records.
-
-    `fit` is False for a task that learnt its labels or its scale already.
-
-    Raises one UserError that lists every problem of every file, labels unknown in training and development rows without
-    one included.
-    """
-    problems = Problems(heading=f"{task.data} cannot be used for {task.name}")
-    records: dict[str, list[Record]] = {}
-    for split in splits:
-        try:
-            records[split] = _read(task, split, problems, training="train" in splits)
-        except UserError as error:
-            if str(error) not in problems.messages:  # one file may be read for both
-                problems.add(str(error))
-    if fit and records.get("train"):
-        try:
-            task = task.fitted(records["train"])
-        except UserError as error:
-            problems.add(str(error))
-    for split, found in records.items():
-        if found:
-            task.check(found, problems)
-        elif not problems.count:
-            problems.add(
-                f"the {split} rows: there are none. Put rows into that file. Without a file for development, a "
-                "share of the training rows is held out (--held-out), if a label has two rows or more."
-            )
-    problems.stop_if_any()
-    return task, records
-
-
-def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:
-    """Return the records of a split. With `training` the training rows are read, too, and tell what their file has."""
-    noted = Problems(heading="") if training and task.shared(split) else problems
-    before = noted.count
-    found = list(task.records(split, noted))
-    if split == "dev" and noted.count == before:
-        note_unlabelled(found, problems)
-    return found
-
-
-def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
-    """Note each record that has no label to compare a prediction with."""
-    for record in records:
-        if record.label is None:
-            problems.add(
-                f"{record.place}: there is no label to compare a prediction with. Write it, or leave the record out."
-            )

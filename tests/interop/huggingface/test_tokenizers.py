@@ -19,8 +19,8 @@ from family_tokenizers import KINDS, LEARNT, save_roberta
 from osbert.data.pack import Packer, Run
 from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
-from osbert.tasks.passages import Passage, cut_words
-from osbert.tasks.spans.windows import Cutter
+from osbert.tasks.kinds.span.windows import Cutter
+from osbert.tasks.kinds.tag.passages import TaggedText, cut_words
 from osbert.text.file_tokenizer import FileTokenizer
 
 TEXTS = [
@@ -182,6 +182,6 @@ def test_each_word_of_a_passage_has_its_pieces(ours: FileTokenizer) -> None:
     """Also one of which nothing is left (a zero-width space, where the tokenizer drops it)."""
     text = "good\nfilm. \u200b 日本語"
     words = ((0, 4), (5, 9), (9, 10), (11, 12), (13, 16))
-    run = cut_words(Passage(number=0, texts=(text,), words=words), ours)
+    run = cut_words(TaggedText(number=0, texts=(text,), words=words), ours)
     assert run.words.sum() == len(words) and run.words[0]
     assert run.ids[: len(ours.encode("good film"))].tolist() == ours.encode("good film").tolist()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from osbert.data.example import Example, Target
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.tasks import Prediction, Record, Task
+from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, Field
 
 if TYPE_CHECKING:
@@ -37,6 +37,22 @@ class Comparison(Prediction):
     chances: dict[str, float]
 
 
+class PairFiles(Source):
+    """Reads train.tsv and dev.tsv of a folder."""
+
+    task: Longer
+
+    def records(self, split: str, problems: Problems) -> Iterator[Pair]:
+        path = Path(self.task.data) / f"{split}.tsv"
+        for number, line in enumerate(path.read_text().splitlines()):
+            texts = tuple(line.split("\t"))
+            if len(texts) != 2:
+                problems.add(f"{path}, line {number + 1}: {len(texts)} texts instead of two.")
+                continue
+            label = self.task.sides[_words(texts[1]) > _words(texts[0])]
+            yield dataclasses.replace(self.task.asked(texts), number=number, label=label)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Longer(Task):
     """Pairs of texts, a tab between them; train.tsv and dev.tsv in a folder."""
@@ -54,6 +70,7 @@ class Longer(Task):
             Field(name="chances", type="probabilities"),
         ),
     )
+    reader = PairFiles
     sample = '"a text" "and another one"'
 
     sides: tuple[str, ...] = ("first", "second")
@@ -62,17 +79,6 @@ class Longer(Task):
     @property
     def criterion(self) -> str:
         return "accuracy"
-
-    def records(self, split: str, problems: Problems) -> Iterator[Pair]:
-        path = Path(self.data) / f"{split}.tsv"
-        for number, line in enumerate(path.read_text().splitlines()):
-            texts = tuple(line.split("\t"))
-            if len(texts) != 2:
-                problems.add(f"{path}, line {number + 1}: {len(texts)} texts instead of two.")
-                continue
-            yield dataclasses.replace(
-                self.asked(texts), number=number, label=self.sides[_words(texts[1]) > _words(texts[0])]
-            )
 
     def asked(self, texts: Sequence[str]) -> Pair:
         if len(texts) != 2:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from osbert.errors import Problems, UserError
-from osbert.reading.tagged.files import Tagged, TagReading, read_tagged, tagged_files
+from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged, tagged_files
 from osbert.reading.tagged.marks import apart, covered, marks
-from osbert.reading.tagged.schemes import Span
+from osbert.reading.tagged.schemes import EntitySpan
 
 PER, LOC = "PER", "LOC"
 COLUMNS = "EU NNP I-ORG\nrejects VBZ O\n\nPeter NNP I-PER\nBlackburn NNP I-PER\n"
@@ -18,7 +18,7 @@ COLUMNS = "EU NNP I-ORG\nrejects VBZ O\n\nPeter NNP I-PER\nBlackburn NNP I-PER\n
 
 def read(
     folder: Path, text: str | bytes, *, name: str = "train.conll", labelled: bool = True, **reading: object
-) -> tuple[Tagged, list[str]]:
+) -> tuple[TaggedFile, list[str]]:
     """Return a file with this text as it is read, and what was wrong with it."""
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -27,7 +27,7 @@ def read(
     return found, [message.replace(f"{path}, ", "") for message in problems.messages]
 
 
-def words(found: Tagged) -> list[list[str]]:
+def words(found: TaggedFile) -> list[list[str]]:
     return [[one.text[start:end] for start, end in one.words] for one in found.sentences]
 
 
@@ -45,7 +45,7 @@ def words(found: Tagged) -> list[list[str]]:
 def test_columns(tmp_path: Path, text: str | bytes) -> None:
     found, problems = read(tmp_path, text)
     assert words(found) == [["EU", "rejects"], ["Peter", "Blackburn"]] and not problems
-    assert [one.spans for one in found.sentences] == [(Span(0, 1, "ORG"),), (Span(0, 2, PER),)]
+    assert [one.spans for one in found.sentences] == [(EntitySpan(0, 1, "ORG"),), (EntitySpan(0, 2, PER),)]
     assert [one.text for one in found.sentences] == ["EU rejects", "Peter Blackburn"]
     assert found.sentences[1].line == (5 if b"\t \n" in (text if isinstance(text, bytes) else text.encode()) else 4)
 
@@ -56,13 +56,13 @@ def test_documents_and_another_column(tmp_path: Path) -> None:
     assert len(problems) == 3 and "unknown tag 'NNP'" in problems[0] and "--scheme words" in problems[0]
     found, problems = read(tmp_path, text, column=2, plain=True)
     assert not problems and [one.document for one in found.sentences] == [0, 0, 1]
-    assert found.sentences[0].spans == (Span(0, 1, "NNP"), Span(1, 2, "VBZ"))
+    assert found.sentences[0].spans == (EntitySpan(0, 1, "NNP"), EntitySpan(1, 2, "VBZ"))
     assert "3 sentences, 5 words in 2 documents" in found.describe()
 
 
 def test_characters_stand_side_by_side(tmp_path: Path) -> None:
     found, _ = read(tmp_path, "北0\tB-LOC\n京1\tI-LOC\n!\tO\n", split="characters", spell=lambda cell: cell[:1])
-    assert found.sentences[0].text == "北京!" and found.sentences[0].spans == (Span(0, 2, LOC),)
+    assert found.sentences[0].text == "北京!" and found.sentences[0].spans == (EntitySpan(0, 2, LOC),)
 
 
 def test_all_that_is_wrong_with_columns_is_told_at_once(tmp_path: Path) -> None:
@@ -91,7 +91,12 @@ def test_tags_must_be_there_where_they_are_needed(tmp_path: Path) -> None:
 def test_illegal_tags_are_counted(tmp_path: Path) -> None:
     found, _ = read(tmp_path, "a B-PER\nb I-PER\nc O\nd I-LOC\ne B-LOC\nf O\ng B-LOC\n")
     assert "tags in BIO, 1 of them not as it spells them: read as conlleval does" in found.describe()
-    assert found.sentences[0].spans == (Span(0, 2, PER), Span(3, 4, LOC), Span(4, 5, LOC), Span(6, 7, LOC))
+    assert found.sentences[0].spans == (
+        EntitySpan(0, 2, PER),
+        EntitySpan(3, 4, LOC),
+        EntitySpan(4, 5, LOC),
+        EntitySpan(6, 7, LOC),
+    )
 
 
 TEXT = "Peter went to New York."
@@ -110,13 +115,13 @@ MARKED = [
 def test_json_lines(tmp_path: Path, value: dict[str, object]) -> None:
     found, problems = read(tmp_path, "﻿" + json.dumps(value) + "\r\n\r\n", name="train.jsonl")
     assert not problems and words(found) == [["Peter", "went", "to", "New", "York", "."]]
-    assert found.sentences[0].spans == (Span(0, 1, PER), Span(3, 5, LOC)) and found.sentences[0].line == 1
+    assert found.sentences[0].spans == (EntitySpan(0, 1, PER), EntitySpan(3, 5, LOC)) and found.sentences[0].line == 1
 
 
 def test_what_cuts_a_word_is_widened_and_what_overlaps_is_dropped_and_told(tmp_path: Path) -> None:
     value = {"text": "Londoners in New York", "entities": [[0, 6, LOC], [13, 21, LOC], [13, 16, "MISC"]]}
     found, problems = read(tmp_path, json.dumps(value), name="a.json")
-    assert not problems and found.sentences[0].spans == (Span(0, 1, LOC), Span(2, 4, LOC))
+    assert not problems and found.sentences[0].spans == (EntitySpan(0, 1, LOC), EntitySpan(2, 4, LOC))
     assert "1 entities cut a word, which is taken whole (first: line 1)" in found.describe()
     assert "1 overlap a longer one and are left out (first: line 1)" in found.describe()
 
@@ -165,10 +170,13 @@ def test_labels_may_be_absent_from_lines_to_predict(tmp_path: Path) -> None:
 
 def test_spans_of_characters_and_words() -> None:
     words = [(0, 5), (6, 10), (10, 11)]
-    assert covered(Span(6, 11, "X"), words) == Span(1, 3, "X")
-    assert covered(Span(3, 7, "X"), words) == Span(0, 2, "X")
-    assert covered(Span(5, 6, "X"), words) == Span(1, 1, "X")
-    assert apart([Span(0, 2, "A"), Span(1, 4, "B"), Span(4, 5, "C"), Span(4, 5, "D")]) == [(1, 4, "B"), (4, 5, "C")]
+    assert covered(EntitySpan(6, 11, "X"), words) == EntitySpan(1, 3, "X")
+    assert covered(EntitySpan(3, 7, "X"), words) == EntitySpan(0, 2, "X")
+    assert covered(EntitySpan(5, 6, "X"), words) == EntitySpan(1, 1, "X")
+    assert apart([EntitySpan(0, 2, "A"), EntitySpan(1, 4, "B"), EntitySpan(4, 5, "C"), EntitySpan(4, 5, "D")]) == [
+        (1, 4, "B"),
+        (4, 5, "C"),
+    ]
     assert marks([], "text") == []
 
 

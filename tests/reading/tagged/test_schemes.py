@@ -11,9 +11,9 @@ from seqeval.metrics import classification_report
 from seqeval.metrics.sequence_labeling import get_entities
 
 from osbert.reading.tagged.schemes import (
+    EntitySpan,
     FileScheme,
     Scheme,
-    Span,
     follows,
     label_names,
     parse,
@@ -29,17 +29,17 @@ ANY_TAGS = st.lists(st.sampled_from(["O", *(f"{letter}-{kind}" for letter in "BI
 
 
 @st.composite
-def entities(draw: st.DrawFn) -> tuple[list[Span], int]:
+def entities(draw: st.DrawFn) -> tuple[list[EntitySpan], int]:
     """Draw entities that do not overlap, and the number of words."""
     spans, place = [], 0
     for gap, size, kind in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from(TYPES)))):
-        spans.append(Span(place + gap, place + gap + size, kind))
+        spans.append(EntitySpan(place + gap, place + gap + size, kind))
         place += gap + size
     return spans, place + draw(st.integers(0, 2))
 
 
 @given(entities(), st.sampled_from(SCHEMES))
-def test_entities_come_back_from_every_scheme(drawn: tuple[list[Span], int], scheme: FileScheme) -> None:
+def test_entities_come_back_from_every_scheme(drawn: tuple[list[EntitySpan], int], scheme: FileScheme) -> None:
     spans, count = drawn
     tags = write_tags(spans, count, scheme)
     assert len(tags) == count and read_tags(tags) == spans
@@ -48,7 +48,7 @@ def test_entities_come_back_from_every_scheme(drawn: tuple[list[Span], int], sch
 
 @given(ANY_TAGS)
 def test_any_sequence_is_read_as_seqeval_reads_it(tags: list[str]) -> None:
-    assert read_tags(tags) == [Span(start, end + 1, kind) for kind, start, end in get_entities(tags)]
+    assert read_tags(tags) == [EntitySpan(start, end + 1, kind) for kind, start, end in get_entities(tags)]
 
 
 @given(ANY_TAGS, st.sampled_from(SCHEMES))
@@ -58,7 +58,7 @@ def test_writing_repairs_once_and_for_all(tags: list[str], scheme: FileScheme) -
 
 
 @given(entities())
-def test_one_label_a_word_keeps_labels(drawn: tuple[list[Span], int]) -> None:
+def test_one_label_a_word_keeps_labels(drawn: tuple[list[EntitySpan], int]) -> None:
     tags = write_tags(*drawn, "words")
     assert write_tags(read_tags(tags, words=True), len(tags), "words") == tags
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -70,6 +72,10 @@ class TagHead(Head):
         lengths = torch.diff(begins, append=begins.new_tensor([len(target.labels)])).tolist()
         likelihood = self.crf.log_likelihood(scores.float(), target.labels % self.labels, lengths)
         return Loss(total=-likelihood.sum(), count=target.count)
+
+    def learnt(self) -> dict[str, list[Any]]:
+        """Return a CRF's scores of transitions, by the names of a Chain."""
+        return {} if self.crf is None else {name: part.tolist() for name, part in vars(self.crf.chain()).items()}
 
     def _hidden(self, states: States, batch: Batch) -> Tensor:
         return states.hidden if self.features is None else self.features(states.hidden, batch)

@@ -13,9 +13,10 @@ from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
 from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
+from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.marks import apart, covered, marks
-from osbert.reading.tagged.rows import Rows, check_tags, read_columns, words_of
-from osbert.reading.tagged.schemes import Span, Spelling, read_tags, recognise
+from osbert.reading.tagged.rows import TaggedWords, check_tags, read_columns, words_of
+from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
 from osbert.text.split import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -23,7 +24,7 @@ _TEXTS = ("text", "sentence", "content")
 WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "label")
 _MARKS = ("entities", "spans", "label", "labels")
-_CALLED = {**USUAL, "dev": (*USUAL["dev"], "testa"), "test": (*USUAL["test"], "testb")}
+CALLED = {**USUAL, "dev": (*USUAL["dev"], "testa"), "test": (*USUAL["test"], "testb")}
 """The words by which files are found; eng.testa and eng.testb are CoNLL-2003's."""
 
 
@@ -51,19 +52,19 @@ class Sentence:
 
     text: str
     words: tuple[Range, ...]
-    spans: tuple[Span, ...] | None
+    spans: tuple[EntitySpan, ...] | None
     line: int
     document: int | None = None
 
 
 @dataclass(kw_only=True)
-class Tagged:
+class TaggedFile:
     """A file read: its sentences, and what was found in it.
 
     `widened` and `dropped`: lines of entities that end within a word, or overlap another.
     """
 
-    path: Path
+    name: str
     form: str
     sentences: list[Sentence] = field(default_factory=list)
     spelling: Spelling | None = None
@@ -73,7 +74,7 @@ class Tagged:
     def describe(self) -> str:
         """Return what was found, in words."""
         words = sum(len(sentence.words) for sentence in self.sentences)
-        said = f"{self.path}: {self.form}; {len(self.sentences):,} sentences, {words:,} words"
+        said = f"{self.name}: {self.form}; {len(self.sentences):,} sentences, {words:,} words"
         documents = {sentence.document for sentence in self.sentences} - {None}
         if documents:
             said += f" in {len(documents):,} documents"
@@ -93,14 +94,19 @@ def tagged_files(folder: Path) -> dict[str, Path]:
 
     One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
     """
-    return find_words(folder, _CALLED)
+    return find_words(folder, CALLED)
 
 
-def read_tagged(path: Path, reading: TagReading, problems: Problems, *, labelled: bool) -> Tagged:
-    """Read a file; what cannot be used is noted in `problems` and left out. Without `labelled` tags may be absent.
+def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labelled: bool) -> TaggedFile:
+    """Read a file, or rows in memory; what cannot be used is noted in `problems` and left out.
+
+    Without `labelled` tags may be absent.
 
     Raises UserError when the file is absent, is Parquet, or its bytes are not text in its encoding.
     """
+    if isinstance(origin, Table):
+        return _Reader(origin.called, origin.place, reading, problems, labelled=labelled).table(origin)
+    path = origin
     if not path.is_file():
         raise UserError(f"{path}: no such file.")
     if plain_suffix(path) == ".parquet":
@@ -109,7 +115,7 @@ def read_tagged(path: Path, reading: TagReading, problems: Problems, *, labelled
             "names: pandas.read_parquet(path).to_json('train.jsonl', orient='records', lines=True)"
         )
     encoding = find_encoding(path, reading.encoding)
-    reader = _Reader(path, reading, problems, labelled=labelled)
+    reader = _Reader(str(path), lambda line: f"{path}, line {line}", reading, problems, labelled=labelled)
     try:
         with open_text(path, encoding) as lines:
             return reader.objects(lines) if plain_suffix(path) in _JSON else reader.columns(lines)
@@ -117,7 +123,7 @@ def read_tagged(path: Path, reading: TagReading, problems: Problems, *, labelled
         raise decoding_error(path, encoding) from error
 
 
-def laid_out(rows: Rows, reading: TagReading) -> Sentence:
+def laid_out(rows: TaggedWords, reading: TagReading) -> Sentence:
     """Return words with tags as a text: its words a space apart, or characters side by side."""
     words = [reading.spell(word) for word in rows.words]
     gap = "" if reading.split == "characters" else " "
@@ -132,15 +138,20 @@ def laid_out(rows: Rows, reading: TagReading) -> Sentence:
 
 
 class _Reader:
-    def __init__(self, path: Path, reading: TagReading, problems: Problems, *, labelled: bool) -> None:
-        self.path, self.reading, self.problems, self.labelled = path, reading, problems, labelled
-        self.found = Tagged(path=path, form="JSON lines")
+    """Reads one file, or rows in memory. `place(line)`: what messages call the place of a line."""
 
-    def columns(self, lines: Iterable[str]) -> Tagged:
+    def __init__(
+        self, name: str, place: Callable[[int], str], reading: TagReading, problems: Problems, *, labelled: bool
+    ) -> None:
+        self.name, self.place, self.reading, self.problems, self.labelled = name, place, reading, problems, labelled
+        self.found = TaggedFile(name=name, form="JSON lines")
+        self.rows: list[TaggedWords] = []
+
+    def columns(self, lines: Iterable[str]) -> TaggedFile:
         self.found.form = "columns"
         rows = read_columns(
             lines,
-            name=str(self.path),
+            name=self.name,
             column=self.reading.column,
             labelled=self.labelled,
             problems=self.problems,
@@ -148,8 +159,7 @@ class _Reader:
         self.found.sentences = self._sentences(list(rows))
         return self.found
 
-    def objects(self, lines: Iterable[str]) -> Tagged:
-        rows: list[Rows] = []
+    def objects(self, lines: Iterable[str]) -> TaggedFile:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -157,20 +167,36 @@ class _Reader:
                 value = parse_json(line)
                 if not isinstance(value, dict):
                     raise ValueError(f"{line.strip()[:40]!r} is not an object {{...}}; write one a line")
-                if words := _named(value, WORDS):
-                    rows.append(self._words(value, words))
-                    rows[-1].lines = [number] * len(rows[-1].words)
-                elif sentence := self._marked(value, number):
-                    self.found.sentences.append(sentence)
+                self._object(value, number)
             except JSONDecodeError as error:
-                fault = f"{not_json(error)} at character {error.colno}"
-                self.problems.add(f"{self.path}, line {number}: not JSON ({fault}).")
+                self.problems.add(f"{self.place(number)}: not JSON ({not_json(error)} at character {error.colno}).")
             except ValueError as error:
-                self.problems.add(f"{self.path}, line {number}: {error}.")
-        self.found.sentences = sorted(self.found.sentences + self._sentences(rows), key=lambda one: one.line)
+                self.problems.add(f"{self.place(number)}: {error}.")
+        return self._ended()
+
+    def table(self, table: Table) -> TaggedFile:
+        self.found.form = "rows in memory"
+        for row in table.rows(self.problems):
+            try:
+                self._object(row.source, row.line)
+            except ValueError as error:
+                self.problems.add(f"{self.place(row.line)}: {error}.")
+        return self._ended()
+
+    def _object(self, value: Mapping[str, Any], number: int) -> None:
+        """Take in an object with words and tags, or with a text and its entities."""
+        if words := _named(value, WORDS):
+            row = self._words(value, words)
+            row.lines = [number] * len(row.words)
+            self.rows.append(row)
+        else:
+            self.found.sentences.append(self._marked(value, number))
+
+    def _ended(self) -> TaggedFile:
+        self.found.sentences = sorted(self.found.sentences + self._sentences(self.rows), key=lambda one: one.line)
         return self.found
 
-    def _words(self, value: Mapping[str, Any], words: str) -> Rows:
+    def _words(self, value: Mapping[str, Any], words: str) -> TaggedWords:
         tags = _named([name for name, told in value.items() if told is not None], _TAGS)
         if self.labelled and not tags:
             raise ValueError(f"it has {words}, but no tags ({', '.join(_TAGS)})")
@@ -199,7 +225,7 @@ class _Reader:
             spans = tuple(self._covered(marks(value[label], text), words, line))
         return Sentence(text=text, words=tuple(words), spans=spans, line=line)
 
-    def _covered(self, marked: list[Span], words: list[Range], line: int) -> Iterator[Span]:
+    def _covered(self, marked: list[EntitySpan], words: list[Range], line: int) -> Iterator[EntitySpan]:
         wanted = []
         for mark in marked:
             span = covered(mark, words)
@@ -212,13 +238,13 @@ class _Reader:
         self.found.dropped += [line] * (len(wanted) - len(kept))
         yield from kept
 
-    def _sentences(self, rows: list[Rows]) -> list[Sentence]:
+    def _sentences(self, rows: list[TaggedWords]) -> list[Sentence]:
         """Return the sentences of words and tags; the scheme is that of them all."""
         before = self.problems.count
         if not self.reading.plain:
             # Where no labels are needed, what stands in their place may be anything.
             noted = self.problems if self.labelled else Problems(heading="")
-            check_tags(rows, name=str(self.path), problems=noted)
+            check_tags(rows, place=self.place, problems=noted)
             if noted.count > (before if self.labelled else 0):
                 for sentence in rows:
                     sentence.tags = None

@@ -10,13 +10,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from osbert.reading.tagged.schemes import Span
+from osbert.reading.tagged.schemes import EntitySpan
 from osbert.text.split import Range
 
 _TYPES = ("label", "type", "entity", "tag")
 
 
-def marks(value: Any, text: str) -> list[Span]:
+def marks(value: Any, text: str) -> list[EntitySpan]:
     """Return the entities of characters that a JSON value marks in `text`, in their order.
 
     Raises ValueError, saying why, at one that is of no known form or does not lie in the text.
@@ -30,23 +30,23 @@ def marks(value: Any, text: str) -> list[Span]:
     return found
 
 
-def apart(spans: Sequence[Span]) -> list[Span]:
+def apart(spans: Sequence[EntitySpan]) -> list[EntitySpan]:
     """Return the spans without those that overlap a longer one (or an earlier one as long), in their order."""
-    kept: list[Span] = []
+    kept: list[EntitySpan] = []
     for span in sorted(spans, key=lambda span: (span.start - span.end, span)):
         if all(span.end <= other.start or other.end <= span.start for other in kept):
             kept.append(span)
     return sorted(kept)
 
 
-def covered(span: Span, words: Sequence[Range]) -> Span:
+def covered(span: EntitySpan, words: Sequence[Range]) -> EntitySpan:
     """Return the span of the words that a span of characters touches; it is empty where there are none."""
     first = bisect_right(words, span.start, key=lambda word: word[1])
     end = bisect_left(words, span.end, key=lambda word: word[0])
-    return Span(first, max(first, end), span.type)
+    return EntitySpan(first, max(first, end), span.type)
 
 
-def _mentions(value: Mapping[str, Any], text: str) -> Iterator[Span]:
+def _mentions(value: Mapping[str, Any], text: str) -> Iterator[EntitySpan]:
     """Yield CLUENER's entities."""
     for type_, mentions in value.items():
         if not isinstance(mentions, Mapping):
@@ -56,10 +56,10 @@ def _mentions(value: Mapping[str, Any], text: str) -> Iterator[Span]:
                 start, last = _numbers(place[:2], place)
                 if text[start : last + 1] != mention:
                     raise ValueError(f"the {type_} '{mention}' does not stand at {start} to {last}")
-                yield Span(start, last + 1, type_)
+                yield EntitySpan(start, last + 1, type_)
 
 
-def _listed(value: Any) -> Iterator[Span]:
+def _listed(value: Any) -> Iterator[EntitySpan]:
     if not isinstance(value, list):
         raise ValueError(f"the entities are no list: {str(value)[:40]}")
     for item in value:
@@ -72,7 +72,7 @@ def _listed(value: Any) -> Iterator[Span]:
             raise ValueError(f"no entity with start, end and label: {str(item)[:60]}")
         if not isinstance(type_, str) or not type_:
             raise ValueError(f"an entity without a label: {str(item)[:60]}")
-        yield Span(*_numbers(place, item), type_)
+        yield EntitySpan(*_numbers(place, item), type_)
 
 
 def _numbers(place: Sequence[Any], item: Any) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ _SPACES = " \t\r\n"
 
 
 @dataclass(kw_only=True)
-class Rows:
+class TaggedWords:
     """A sentence: its words (n,), their `tags` (n,) or None, the line of each in the file, and its document's number.
 
     `document` is None where a file does not say where documents begin.
@@ -27,7 +27,9 @@ class Rows:
     document: int | None = None
 
 
-def read_columns(lines: Iterable[str], *, name: str, column: int, labelled: bool, problems: Problems) -> Iterator[Rows]:
+def read_columns(
+    lines: Iterable[str], *, name: str, column: int, labelled: bool, problems: Problems
+) -> Iterator[TaggedWords]:
     """Yield the sentences of lines with a word, first, and its tag, set apart by tabs or else spaces.
 
     A blank line ends a sentence; a line of -DOCSTART- begins a document. `column`: the tags', from 1, or from the end
@@ -55,7 +57,7 @@ class _Columns:
         self.name, self.column, self.labelled, self.problems = name, column, labelled, problems
         self.width = self.first = 0
         self.document: int | None = None
-        self.rows = Rows()
+        self.rows = TaggedWords()
 
     def add(self, number: int, cells: Sequence[str]) -> None:
         if not self.width:
@@ -74,8 +76,8 @@ class _Columns:
                 self.rows.tags = self.rows.tags or []
                 self.rows.tags.append(cells[self.place].strip())
 
-    def cut(self) -> Rows:
-        rows, self.rows = self.rows, Rows()
+    def cut(self) -> TaggedWords:
+        rows, self.rows = self.rows, TaggedWords()
         rows.document = self.document
         return rows
 
@@ -93,12 +95,12 @@ class _Columns:
             )
 
 
-def words_of(value: Mapping[str, Any], words: str, tags: str) -> Rows:
+def words_of(value: Mapping[str, Any], words: str, tags: str) -> TaggedWords:
     """Return the sentence that an object of JSON lines holds under these two names; `tags` is "" where it has none.
 
     Raises ValueError, saying why, when there are no lists, or lists of different length.
     """
-    rows = Rows(words=_texts(value[words], words))
+    rows = TaggedWords(words=_texts(value[words], words))
     if tags:
         rows.tags = _texts(value[tags], tags)
         if len(rows.tags) != len(rows.words):
@@ -109,8 +111,8 @@ def words_of(value: Mapping[str, Any], words: str, tags: str) -> Rows:
     return rows
 
 
-def check_tags(sentences: Iterable[Rows], *, name: str, problems: Problems) -> None:
-    """Note each tag of no known scheme, once, with the first line that has it."""
+def check_tags(sentences: Iterable[TaggedWords], *, place: Callable[[int], str], problems: Problems) -> None:
+    """Note each tag of no known scheme, once, with the `place` of the first line that has it."""
     seen: set[str] = set()
     for sentence in sentences:
         for tag, line in zip(sentence.tags or (), sentence.lines):
@@ -121,7 +123,7 @@ def check_tags(sentences: Iterable[Rows], *, name: str, problems: Problems) -> N
                 parse(tag)
             except ValueError as error:
                 problems.add(
-                    f"{name}, line {line}: {error}: a tag is O, or begins with B-, I-, E- or S- (or BILOU's and BMES's "
+                    f"{place(line)}: {error}: a tag is O, or begins with B-, I-, E- or S- (or BILOU's and BMES's "
                     "L-, U-, M-). Where tags are labels of single words, such as parts of speech, give --scheme words."
                 )
 

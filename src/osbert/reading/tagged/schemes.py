@@ -25,7 +25,7 @@ _LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I"
 _UNTYPED = "entity"
 
 
-class Span(NamedTuple):
+class EntitySpan(NamedTuple):
     """An entity: the words (or characters) from `start` to before `end`, and its `type`."""
 
     start: int
@@ -56,30 +56,30 @@ def parse(tag: str) -> tuple[str, str]:
     return _LETTERS[letter], type_ or _UNTYPED
 
 
-def read_tags(tags: Sequence[str], *, words: bool = False) -> list[Span]:
+def read_tags(tags: Sequence[str], *, words: bool = False) -> list[EntitySpan]:
     """Return the entities that tags (n,) spell; `words`: each tag is the label of its word, whatever its neighbours.
 
     Raises ValueError at a tag of no known scheme.
     """
     if words:
-        return [Span(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
-    spans: list[Span] = []
+        return [EntitySpan(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
+    spans: list[EntitySpan] = []
     before, before_type, start = OUTSIDE, "", 0
     for place, tag in enumerate([*tags, OUTSIDE]):
         letter, type_ = parse(tag)
         goes_on = before in "BI" and letter in "IE" and type_ == before_type
         if before != OUTSIDE and not goes_on:
-            spans.append(Span(start, place, before_type))
+            spans.append(EntitySpan(start, place, before_type))
         if not goes_on:
             start = place
         before, before_type = letter, type_
     return spans
 
 
-def write_tags(spans: Iterable[Span], count: int, scheme: FileScheme) -> list[str]:
+def write_tags(spans: Iterable[EntitySpan], count: int, scheme: FileScheme) -> list[str]:
     """Return the tags (count,) that spell entities which do not overlap."""
     tags = [OUTSIDE] * count
-    previous = Span(-1, -1, "")
+    previous = EntitySpan(-1, -1, "")
     for span in sorted(spans):
         start, end, type_ = span
         if scheme == "words":
@@ -132,3 +132,27 @@ def follows(before: str, tag: str, scheme: Scheme) -> bool:
     if scheme == "bio":
         return not inner or (left in "BI" and left_type == right_type)
     return inner == (left in "BI") and (not inner or left_type == right_type)
+
+
+def scheme_of(labels: Sequence[str]) -> tuple[tuple[str, ...], Scheme, tuple[int, ...]]:
+    """Return the types and the scheme that spell these labels, and the index of each of the scheme's labels in them.
+
+    The order is () where the labels are in the scheme's own. Raises ValueError where no scheme spells them.
+
+    >>> scheme_of(["O", "B-PER", "I-PER"])
+    (('PER',), 'bio', ())
+    >>> scheme_of(["B-PER", "I-PER", "O"])
+    (('PER',), 'bio', (2, 0, 1))
+    """
+    schemes: tuple[Scheme, ...] = ("bio", "bioes", "words")
+    for scheme in schemes:
+        try:
+            parts = [label if scheme == "words" else parse(label)[1] for label in labels if label != OUTSIDE]
+        except ValueError:
+            continue
+        types = tuple(dict.fromkeys(parts))
+        names = label_names(types, scheme)
+        if sorted(names) == sorted(labels):
+            order = tuple(labels.index(name) for name in names)
+            return types, scheme, () if order == tuple(range(len(order))) else order
+    raise ValueError(f"no scheme of tags has the labels {', '.join(labels[:6])} (is there an {OUTSIDE}?)")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from osbert.reading.tagged.schemes import Span
+from osbert.reading.tagged.schemes import EntitySpan
 
 
 def entity_scores(
-    predicted: Sequence[Collection[Span]], true: Sequence[Collection[Span]], types: Sequence[str]
+    predicted: Sequence[Collection[EntitySpan]], true: Sequence[Collection[EntitySpan]], types: Sequence[str]
 ) -> dict[str, float]:
     """Return the scores of the entities of n texts: an entity is right when its words and its type are.
 

@@ -39,12 +39,12 @@ class TextFit:
             long, pieces = self.cut > 0, int(self.cut.sum())
             share = pieces / (pieces + self.tokens)
             fate = f"{pieces:,} pieces ({share:.1%} of all) {task.unread} are not read"
-        elif (self.sequences > 1).any() and not task.together:
+        elif (self.sequences > 1).any() and task.batching == "sequences":
             long = self.sequences > 1
             fate = f"they are read in {self.sequences[long].sum():,} overlapping windows"
         else:
             return ""
-        what = "rows" if task.together else "texts"  # of a row with choices several texts may be cut
+        what = "rows" if task.batching != "sequences" else "texts"  # of a row with choices several texts may be cut
         return f"{long.sum():,} of {len(long):,} {what} ({long.mean():.1%}) are longer than {length} tokens; {fate}."
 
 
@@ -84,7 +84,10 @@ def long_texts(
     if not isinstance(training, Ready):
         cuts = {"train": task.cuts(records, packer), "dev": task.cuts(development, packer)}
         return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
-    parts = {"train": _made(training, together=task.together), "dev": _encoded(task, development, packer)}
+    parts = {
+        "train": _made(training, together=task.batching != "sequences"),
+        "dev": _encoded(task, development, packer),
+    }
     told = {split: part.describe(task, packer.length) for split, part in parts.items()}
     lines = [f"{split}: {line}" for split, line in told.items() if line]
     if any(part.cut.any() for part in parts.values()):
@@ -103,7 +106,7 @@ def _encoded(task: Task, records: Sequence[Record], packer: Packer) -> TextFit:
     for place, record in enumerate(records):
         examples = Examples.of(task.encode(record, packer))
         sequences[place], cut[place] = len(examples), int(examples.truncated.sum())
-        tokens += _tokens(examples, np.zeros(len(examples), np.int64), together=task.together)
+        tokens += _tokens(examples, np.zeros(len(examples), np.int64), together=task.batching != "sequences")
     return TextFit(sequences=sequences, cut=cut, tokens=tokens)
 
 

@@ -11,7 +11,7 @@ from osbert import components, recipe
 from osbert.errors import Problems
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.study.search import GRIDS, Comparison
-from osbert.tasks import Task
+from osbert.tasks import Task, with_data
 
 FEW = 5e-4
 """The learning rate of adapters and of changes of low rank where none is given (Hu et al., table 9)."""
@@ -91,13 +91,16 @@ def read_plan(task: str | Task, settings: Sequence[str] | Mapping[str, Any], *, 
     wanted = call_schema(path)
     given = recipe.given(settings, schema=wanted)
     base = recipe.as_table(task) if isinstance(task, Task) else {}
-    table = recipe.override({name: base | {"data": str(data)}}, settings, schema=wanted)
+    path_of_data = str(data) if isinstance(data, str | Path) else ""
+    table = recipe.override({name: base | {"data": path_of_data}}, settings, schema=wanted)
     built: Any = recipe.build(wanted, table, where="The call")
     built.comparison.check(given)
     optimizer, tuning = built.optimizer, built.training.tuning
     chosen: Task = getattr(built, name)
+    if not path_of_data:  # rows in memory; a path may be overruled by the settings
+        chosen = with_data(chosen, data)
     # Where the records of a step are each other's negatives, fewer of them are another task.
-    fixed = built.defaults.settings == "paper" or chosen.whole
+    fixed = built.defaults.settings == "paper" or chosen.batching == "step"
     open_ = frozenset() if fixed else frozenset(LEFT_OPEN) - given - frozenset(built.comparison.varied)
     if tuning != "full":
         check_few(built)
@@ -105,7 +108,7 @@ def read_plan(task: str | Task, settings: Sequence[str] | Mapping[str, Any], *, 
             optimizer = dataclasses.replace(optimizer, learning_rate=FEW)
             open_ -= {"optimizer.learning_rate"}
     return FinetunePlan(
-        tasks=(chosen.resolved(),),
+        tasks=(chosen.source.resolved(),),
         paths=(path,),
         model=model,
         from_scratch=built.from_scratch,

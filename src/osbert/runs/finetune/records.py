@@ -10,7 +10,8 @@ from typing import Any
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan
-from osbert.tasks import Record, Task, load
+from osbert.tasks import Record, Task, load, passed_over
+from osbert.tasks import findings as findings_of_files
 from osbert.terminal import one_line
 
 SPLITS = ("train", "dev")
@@ -39,11 +40,11 @@ def read_tasks(
 
 def findings(task: Task, records: Splits) -> Iterator[str]:
     """Yield what was found in the data: the form of each file, the columns, the rows, the labels."""
-    yield from map(one_line, task.findings())
+    yield from map(one_line, findings_of_files(task))
     for split, found in records.items():
         yield f"{split}: {one_line(task.describe(found))}"
-    if passed_over := task.passed_over(records["train"]):
-        yield f"train: {one_line(passed_over)}"
+    if skipped := passed_over(task, records["train"]):
+        yield f"train: {one_line(skipped)}"
 
 
 def _read(

@@ -20,7 +20,7 @@ from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Loader
 from osbert.errors import UserError
-from osbert.evaluation.score import Score, refuse_long, score
+from osbert.evaluation.score import Score, collapsed, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.runs.finetune.long import long_texts
 from osbert.tasks import Prediction, Record, Task
@@ -104,8 +104,8 @@ class TaskRows:
             batch=task.per_step(batch, self.training),
             micro_tokens=micro_tokens,
             seed=seed,
-            together=task.together,
-            whole=task.whole,
+            together=task.batching != "sequences",
+            whole=task.batching == "step",
         )
 
     def prepare(self, learner: Learner, folder: Path) -> str:
@@ -125,8 +125,8 @@ class TaskRows:
         return score(learner, self.task, self.development, self.packer, development=True)
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one answer that all development records get, as `Task.collapsed`."""
-        return self.task.collapsed(predictions, self.development)
+        """Return the one answer that all development records get, as `evaluation.score.collapsed`."""
+        return collapsed(self.task, predictions, self.development)
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return what the task learns from the development records, and how its probabilities are to be mended."""

@@ -16,7 +16,7 @@ from osbert.errors import UserError
 from osbert.evaluation.glue import COLUMNS, SETS
 from osbert.files import replace_file
 from osbert.reading.splits import find_named
-from osbert.tasks.spans.files import read_json
+from osbert.tasks.kinds.span.files import read_json
 
 DOCUMENT = b"-DOCSTART-"
 SPLIT_OFF = 0.2

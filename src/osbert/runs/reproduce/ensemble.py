@@ -11,8 +11,8 @@ from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load as load_engine
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.tasks import Prediction, load
-from osbert.tasks.spans import Answer
-from osbert.tasks.spans.ensemble import together
+from osbert.tasks.kinds.span.ensemble import together
+from osbert.tasks.kinds.span.questions import AnswerPrediction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class Ensemble:
         write_sealed(self.out, task.metrics(joined, records["dev"]))
 
 
-def _answers(predictions: Sequence[Prediction]) -> list[Answer]:
-    answers = [one for one in predictions if isinstance(one, Answer) and one.margin is None]
+def _answers(predictions: Sequence[Prediction]) -> list[AnswerPrediction]:
+    answers = [one for one in predictions if isinstance(one, AnswerPrediction) and one.margin is None]
     if len(answers) < len(predictions):
         raise UserError("Only runs that answer every question can answer together (SQuAD 1.1).")
     return answers

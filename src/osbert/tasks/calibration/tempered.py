@@ -15,7 +15,7 @@ from osbert.tasks.calibration import Calibration, calibrate, columns
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tempered(Task):
+class TemperedTask(Task):
     """A task of one label out of several."""
 
     temperature: float = 0.0

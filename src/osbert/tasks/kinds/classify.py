@@ -16,7 +16,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration.tempered import Tempered
+from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.texts import TextTask
@@ -31,7 +31,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(Tempered, TextTask):
+class Classify(TemperedTask, TextTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     edge = Edge(kind="classify", call="predict")
@@ -67,17 +67,17 @@ class Classify(Tempered, TextTask):
         """Return the labels."""
         return self.labels
 
-    def findings(self) -> list[str]:
-        """Return what was found in the data, and which labels look like several in one cell."""
-        lines = super().findings()
-        if joined := joined_labels(self.labels):
-            shown = ", ".join(f"'{label}'" for label in joined[:3])
-            lines.append(
-                f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({shown}): each "
-                "combination is learnt as a class of its own. For separate labels, write a column for each (yes or no) "
-                "and train a run for each (--label)."
-            )
-        return lines
+    def remarks(self) -> list[str]:
+        """Return which labels look like several in one cell."""
+        joined = joined_labels(self.labels)
+        if not joined:
+            return []
+        shown = ", ".join(f"'{label}'" for label in joined[:3])
+        return [
+            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({shown}): each "
+            "combination is learnt as a class of its own. For separate labels, write a column for each (yes or no) "
+            "and train a run for each (--label)."
+        ]
 
     def value(self, text: str) -> str:
         """Return the label's name."""

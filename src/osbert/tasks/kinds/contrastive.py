@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,13 @@ from osbert.data.long_texts import lay_out
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.pooling import Pooling
-from osbert.reading.columns import Columns
-from osbert.reading.table import Row, Table
-from osbert.tasks import Prediction, Record
+from osbert.reading.columns import TextColumns
+from osbert.reading.table import Origin, Row, Table
+from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.sets.stsb import Stsb
-from osbert.tasks.tables.texts import TextTask
+from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -31,13 +32,117 @@ BLOCK = 1024
 """Rows that are compared with all others at a time."""
 READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding")
 """The settings that say how a file is read."""
+IN_MEMORY = "rows in memory"
+"""What stands for the file of scored pairs where there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alike(Prediction):
+class SimilarityPrediction(Prediction):
     """How alike two texts are, from -1 to 1: the cosine of their `vectors` (2, D)."""
 
     vectors: NDArray[np.floating]
+
+
+class ContrastiveSource(TextSource):
+    """Reads texts or pairs that are alike, without labels; and pairs with scores, where the task has some."""
+
+    task: Contrastive
+    pairs: Mapping[str, Origin] | None = None
+    """The scored pairs, where they are in memory."""
+
+    @property
+    def called(self) -> str:
+        """Return what messages call the data: of a run that is scored, the pairs."""
+        return super().called or self.task.sts
+
+    def columns(self, table: Table, *, labelled: bool) -> TextColumns:
+        """Return the columns with the texts; a file of two columns is one of pairs."""
+        only = len(table.columns) == 2 and not any(self.named)
+        try:
+            found = super().columns(table, labelled=False)
+        except UserError:
+            if not only:
+                raise
+            found = TextColumns(text=table.columns[0])
+        if only and not (found.pair or found.label):
+            (other,) = (name for name in table.columns if name != found.text)
+            found = TextColumns(text=found.text, pair=other)
+        return found
+
+    def resolved(self) -> Task:
+        """Return the task with the columns of its training file. Raises UserError without them, or scored pairs."""
+        columns = self.columns(self.open(self.file("train")), labelled=False)
+        if self.task.sts:
+            self._describe_scored()
+        return self.passed_on(dataclasses.replace(self.task, text=columns.text, pair=columns.pair))
+
+    def findings(self) -> list[str]:
+        """Return in words what was found, and what the negatives of a text are."""
+        table = self.open(self.file("train"))
+        columns = self.columns(table, labelled=False)
+        kind = "pairs of alike texts" if columns.pair else "texts, each shown twice: dropout makes the difference"
+        lines = [
+            table.describe(),
+            f"{TextColumns(text=columns.text, pair=columns.pair).describe().removesuffix(', no label')}: {kind}",
+        ]
+        if columns.label:
+            lines.append(f"the column '{columns.label}' is not read: every row counts as alike")
+        lines.append("a text's negatives are the other texts of its step (--batch), which is one pass")
+        if self.task.sts:
+            return [*lines, f"scored pairs: {self._describe_scored()}"]
+        if "dev" not in self.files():
+            lines.append(f"no scored pairs (--sts): {self.task.held_out:.0%} of the rows are held out")
+        return lines
+
+    def left_out(self, split: str) -> list[str]:
+        """Return nothing: no row is known to be unusable."""
+        return []
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data: pairs, which are scored where there is a column with numbers."""
+        forms = {name: type(self.task).__dataclass_fields__[name].default for name in READ}
+        task = super(TextSource, self).moved(data, forms | dict(given))
+        source = type(self)(task)
+        source.pairs = None if isinstance(data, Path) else data
+        path = str(data) if isinstance(data, Path) else IN_MEMORY
+        return source.passed_on(dataclasses.replace(source.task, sts=path, data=""))
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the rows of a split; where pairs are scored, all but training is of them."""
+        if not self.task.sts:
+            yield from super().records(split, problems)
+        elif split != "train":
+            yield from self.scored.records(self._split(split), problems)
+        else:
+            for number, record in enumerate(self.read(self.file("train"), problems, labelled=False)):
+                yield dataclasses.replace(record, number=number)
+
+    def shared(self, split: str) -> bool:
+        """Return whether the rows of a split are held out; of scored pairs those of their own training file."""
+        return self.scored.shared(self._split(split)) if self.task.sts else super().shared(split)
+
+    def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
+        """Return the record of a row of texts, which are alike; raises ValueError when one of a pair is empty."""
+        record = super().record(row, dataclasses.replace(columns, label=""), path=path)
+        if len({bool(text.strip()) for text in record.texts}) > 1:
+            raise ValueError("one of its two texts is empty")
+        return dataclasses.replace(record, label=1.0)
+
+    @cached_property
+    def scored(self) -> TextSource:
+        """What reads the scored pairs; its columns are those that were named for them alone."""
+        task = self.task
+        own = {} if task.data or self.given else {name: getattr(task, name) for name in READ}
+        return TextSource(Stsb(data=task.sts, **own), self.pairs)
+
+    def _split(self, split: str) -> str:
+        """Return the split of the scored pairs that stands for one of the task."""
+        return split if self.scored.alone is None else "all"
+
+    def _describe_scored(self) -> str:
+        """Return in words what the scored pairs are read from. Raises UserError when they are not there."""
+        table = self.scored.open(self.scored.file(self._split("dev")))
+        return f"{table.describe()}; {self.scored.columns(table, labelled=True).describe()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +156,8 @@ class Contrastive(TextTask):
     form = "vectors"
     edge = Edge(kind="encoder")
     numbers: ClassVar[bool] = True
-    together: ClassVar[bool] = True
-    whole: ClassVar[bool] = True
+    reader: ClassVar[type[Source]] = ContrastiveSource
+    batching: ClassVar[Literal["sequences", "records", "step"]] = "step"
     compared: ClassVar[bool] = True
     sample: ClassVar[str] = '"a text of yours" "and another one"'
 
@@ -84,99 +189,11 @@ class Contrastive(TextTask):
         """Return Spearman's correlation where there are scored pairs, else how many texts find their own."""
         return "spearman" if self.sts else "accuracy"
 
-    # The data.
-
-    def columns(self, table: Table, *, labelled: bool) -> Columns:
-        """Return the columns with the texts; a file of two columns is one of pairs."""
-        alone = len(table.columns) == 2 and not any(self.named)
-        try:
-            found = super().columns(table, labelled=False)
-        except UserError:
-            if not alone:
-                raise
-            found = Columns(text=table.columns[0])
-        if alone and not (found.pair or found.label):
-            (other,) = (name for name in table.columns if name != found.text)
-            found = Columns(text=found.text, pair=other)
-        return found
-
-    def resolved(self) -> Self:
-        """Return the task with the columns of its training file. Raises UserError without them, or scored pairs."""
-        columns = self.columns(self.open(self.file("train")), labelled=False)
-        if self.sts:
-            self._describe_scored()
-        return dataclasses.replace(self, text=columns.text, pair=columns.pair)
-
-    def findings(self) -> list[str]:
-        """Return in words what was found, and what the negatives of a text are."""
-        table = self.open(self.file("train"))
-        columns = self.columns(table, labelled=False)
-        kind = "pairs of alike texts" if columns.pair else "texts, each shown twice: dropout makes the difference"
-        lines = [
-            table.describe(),
-            f"{Columns(text=columns.text, pair=columns.pair).describe().removesuffix(', no label')}: {kind}",
-        ]
-        if columns.label:
-            lines.append(f"the column '{columns.label}' is not read: every row counts as alike")
-        lines.append("a text's negatives are the other texts of its step (--batch), which is one pass")
-        if self.sts:
-            return [*lines, f"scored pairs: {self._describe_scored()}"]
-        if "dev" not in self.split_files():
-            lines.append(f"no scored pairs (--sts): {self.held_out:.0%} of the rows are held out")
-        return lines
-
-    def left_out(self, split: str) -> list[str]:
-        """Return nothing: no row is known to be unusable."""
-        return []
-
-    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
-        """Return the task for other data: pairs, which are scored where there is a column with numbers."""
-        forms = {name: type(self).__dataclass_fields__[name].default for name in READ}
-        task = super(TextTask, self).moved(data, forms | dict(given))
-        return dataclasses.replace(task, sts=str(data), data="")
-
-    def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the rows of a split; where pairs are scored, all but training is of them."""
-        if not self.sts:
-            yield from super().records(split, problems)
-        elif split != "train":
-            yield from self._scored.records(self._split(split), problems)
-        else:
-            for number, record in enumerate(self.read(self.file("train"), problems, labelled=False)):
-                yield dataclasses.replace(record, number=number)
-
-    def shared(self, split: str) -> bool:
-        """Return whether the rows of a split are held out; of scored pairs those of their own training file."""
-        return self._scored.shared(self._split(split)) if self.sts else super().shared(split)
-
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Record:
-        """Return the record of a row of texts, which are alike; raises ValueError when one of a pair is empty."""
-        record = super().record(row, dataclasses.replace(columns, label=""), path=path)
-        if len({bool(text.strip()) for text in record.texts}) > 1:
-            raise ValueError("one of its two texts is empty")
-        return dataclasses.replace(record, label=1.0)
-
     def asked(self, texts: Sequence[str]) -> Record:
         """Return the record of two texts; UserError when there are not two."""
         if len(texts) != 2:
             raise UserError(f"The run says how alike two texts are: give two, not {len(texts)}.")
         return Record(number=0, texts=tuple(texts))
-
-    @property
-    def _scored(self) -> Stsb:
-        """Return the reader of the scored pairs; its columns are those that were named for them alone."""
-        own = {} if self.data else {name: getattr(self, name) for name in READ}
-        return Stsb(data=self.sts, **own)
-
-    def _split(self, split: str) -> str:
-        """Return the split of the scored pairs that stands for one of the task."""
-        return "all" if Path(self.sts).is_file() else split
-
-    def _describe_scored(self) -> str:
-        """Return in words what the scored pairs are read from. Raises UserError when they are not there."""
-        reader = self._scored
-        table = reader.open(reader.file(self._split("dev")))
-        return f"{table.describe()}; {reader.columns(table, labelled=True).describe()}"
 
     # The model.
 
@@ -202,16 +219,18 @@ class Contrastive(TextTask):
             raise UserError("Without dropout a text and itself are the same: leave --dropout 0 out, or give pairs.")
         return ContrastiveHead(backbone, target=self.name, pooling=self.pooling, temperature=self.temperature)
 
-    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Alike:
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> SimilarityPrediction:
         """Return the cosine of the two vectors."""
         vectors = np.stack([outputs[0], outputs[-1]]).astype(np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        return Alike(value=float(vectors[0] @ vectors[1]), vectors=vectors)
+        return SimilarityPrediction(value=float(vectors[0] @ vectors[1]), vectors=vectors)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the correlations with the scores; without scored pairs the share of texts nearest to their own."""
         if not self.sts:
-            return {"accuracy": _found([one.vectors for one in predictions if isinstance(one, Alike)])}
+            return {"accuracy": _found([one.vectors for one in predictions if isinstance(one, SimilarityPrediction)])}
         from scipy.stats import rankdata
 
         said = np.array([prediction.value for prediction in predictions], np.float64)

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from osbert.errors import UserError
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
+from osbert.tasks import Source, Task
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
+from osbert.tasks.tables.texts import TextSource
+
+
+class DiagnosticSource(TextSource):
+    """Reads the diagnostic set, which has no training rows."""
+
+    def resolved(self) -> Task:
+        """Refuse to be trained; raises UserError that says what to do."""
+        if "all" in self.files():
+            return super().resolved()
+        raise UserError(
+            f"{self.called}: the diagnostic set has no training rows. Fine-tune mnli, and predict it with that run: "
+            "osbert submit, or osbert evaluate RUN --data diagnostic-full.tsv."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ax(Classify):
     """diagnostic.tsv (index, sentence1, sentence2), or diagnostic-full.tsv with labels, scored by Matthews' R3."""
 
+    reader: ClassVar[type[Source]] = DiagnosticSource
     spellings: ClassVar[Mapping[str, str]] = {"0": "entailment", "1": "neutral", "2": "contradiction"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="sentence1", pair="sentence2", label="label"),
-        Columns(text="Premise", pair="Hypothesis", label="Label"),
-        Columns(text="premise", pair="hypothesis", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="sentence1", pair="sentence2", label="label"),
+        TextColumns(text="Premise", pair="Hypothesis", label="Label"),
+        TextColumns(text="premise", pair="hypothesis", label="label"),
         files={"dev": ("diagnostic-full",), "test": ("diagnostic", "ax", "test")},
     )
 
@@ -30,12 +46,3 @@ class Ax(Classify):
     def criterion(self) -> str:
         """Return Matthews correlation of three classes (R3)."""
         return "matthews"
-
-    def resolved(self) -> Self:
-        """Refuse to be trained; raises UserError that says what to do."""
-        if "all" in self.split_files():
-            return super().resolved()
-        raise UserError(
-            f"{self.data}: the diagnostic set has no training rows. Fine-tune mnli, and predict it with that run: "
-            "osbert submit, or osbert evaluate RUN --data diagnostic-full.tsv."
-        )

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +16,9 @@ class Cola(Classify):
     """Official train.tsv and dev.tsv have no header: source, label, the author's own mark, sentence."""
 
     spellings: ClassVar[Mapping[str, str]] = {"0": "unacceptable", "1": "acceptable"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="column 4", label="column 2"),
-        Columns(text="sentence", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="column 4", label="column 2"),
+        TextColumns(text="sentence", label="label"),
     )
 
     labels: tuple[str, ...] = ("unacceptable", "acceptable")

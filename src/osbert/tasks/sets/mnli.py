@@ -9,21 +9,35 @@ from pathlib import Path
 from typing import ClassVar
 
 from osbert.errors import Problems
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.reading.splits import plain_name
-from osbert.tasks import Prediction, Record
+from osbert.tasks import Prediction, Record, Source
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
+from osbert.tasks.tables.texts import TextSource
+
+
+class MatchedSource(TextSource):
+    """Reads the matched rows of a split, and for development the mismatched ones, too."""
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the rows of a split; "dev" is the matched rows, then the mismatched ones where they are there."""
+        parts = [split]
+        if split == "dev" and "dev_mismatched" in self.files():
+            parts.append("dev_mismatched")
+        rows = chain.from_iterable(super(MatchedSource, self).records(part, problems) for part in parts)
+        yield from (replace(record, number=number) for number, record in enumerate(rows))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mnli(Classify):
     """Development rows are those of dev_matched and dev_mismatched; the best epoch is kept by the matched ones."""
 
+    reader: ClassVar[type[Source]] = MatchedSource
     spellings: ClassVar[Mapping[str, str]] = {"0": "entailment", "1": "neutral", "2": "contradiction"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="sentence1", pair="sentence2", label="gold_label"),
-        Columns(text="premise", pair="hypothesis", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="sentence1", pair="sentence2", label="gold_label"),
+        TextColumns(text="premise", pair="hypothesis", label="label"),
         unlabelled=("-",),
         lenient=True,
         files={
@@ -36,14 +50,6 @@ class Mnli(Classify):
     )
 
     labels: tuple[str, ...] = ("entailment", "neutral", "contradiction")
-
-    def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the rows of a split; "dev" is the matched rows, then the mismatched ones where they are there."""
-        parts = [split]
-        if split == "dev" and "dev_mismatched" in self.split_files():
-            parts.append("dev_mismatched")
-        rows = chain.from_iterable(super(Mnli, self).records(part, problems) for part in parts)
-        yield from (replace(record, number=number) for number, record in enumerate(rows))
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the scores of the matched rows, and the accuracy on mismatched ones if there are both."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +16,9 @@ class Mrpc(Classify):
     """train.tsv and dev.tsv, or msr_paraphrase_train.txt alone, of whose rows a share is held out for development."""
 
     spellings: ClassVar[Mapping[str, str]] = {"0": "not_equivalent", "1": "equivalent"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="#1 String", pair="#2 String", label="Quality"),
-        Columns(text="sentence1", pair="sentence2", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="#1 String", pair="#2 String", label="Quality"),
+        TextColumns(text="sentence1", pair="sentence2", label="label"),
         instead={"train": "msr_paraphrase_train", "test": "msr_paraphrase_test"},
     )
     positive: ClassVar[str] = "equivalent"

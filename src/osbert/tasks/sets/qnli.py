@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +16,8 @@ class Qnli(Classify):
     """A folder with train.tsv, dev.tsv and test.tsv (index, question, sentence, label)."""
 
     spellings: ClassVar[Mapping[str, str]] = {"0": "entailment", "1": "not_entailment"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="question", pair="sentence", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="question", pair="sentence", label="label"),
     )
 
     labels: tuple[str, ...] = ("entailment", "not_entailment")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +16,8 @@ class Sst2(Classify):
     """A folder with train.tsv and dev.tsv (sentence, label) and test.tsv (index, sentence; no labels)."""
 
     spellings: ClassVar[Mapping[str, str]] = {"0": "negative", "1": "positive"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="sentence", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="sentence", label="label"),
     )
 
     labels: tuple[str, ...] = ("negative", "positive")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.reading.splits import USUAL
 from osbert.tasks.kinds.regress import Regress
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,10 +19,10 @@ class Stsb(Regress):
     header, in which some rows end in two more cells, the sentences' source and its licence.
     """
 
-    layout: ClassVar[Layout] = glue(
-        Columns(text="sentence1", pair="sentence2", label="score"),
-        Columns(text="sentence1", pair="sentence2", label="label"),
-        Columns(text="column 6", pair="column 7", label="column 5"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="sentence1", pair="sentence2", label="score"),
+        TextColumns(text="sentence1", pair="sentence2", label="label"),
+        TextColumns(text="column 6", pair="column 7", label="column 5"),
         unlabelled=("-1.0",),
         instead={split: f"sts-{split}" for split in USUAL},
         surplus=2,

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import Layout, glue
+from osbert.tasks.tables.layout import DataSetLayout, glue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +19,8 @@ class Wnli(Classify):
     """A folder with train.tsv, dev.tsv and test.tsv (index, sentence1, sentence2, label)."""
 
     spellings: ClassVar[Mapping[str, str]] = {"0": "not_entailment", "1": "entailment"}
-    layout: ClassVar[Layout] = glue(
-        Columns(text="sentence1", pair="sentence2", label="label"),
+    layout: ClassVar[DataSetLayout] = glue(
+        TextColumns(text="sentence1", pair="sentence2", label="label"),
     )
 
     labels: tuple[str, ...] = ("not_entailment", "entailment")
@@ -52,15 +52,7 @@ class Wnli(Classify):
         """Return whether the model speaks: by the rule there are no probabilities to measure or to mend."""
         return self.rule == "model"
 
-    def collapsed(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-        """Return "": by the rule every prediction is the same."""
-        return "" if self.rule == "majority" else super().collapsed(predictions, records)
-
-    def findings(self) -> list[str]:
-        """Return what was found in the data, and what the rule does with it."""
-        lines = super().findings()
-        if self.rule == "majority":
-            lines.append(
-                "WNLI: whatever the model says, the majority class is predicted, as in the paper (--rule model)"
-            )
-        return lines
+    def remarks(self) -> list[str]:
+        """Return what there is to say of the data, and what the rule does with it."""
+        rule = "WNLI: whatever the model says, the majority class is predicted, as in the paper (--rule model)"
+        return [*super().remarks(), *([rule] if self.rule == "majority" else [])]

@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from osbert.data.example import Booleans
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems
+from osbert.files import file_stamp
 from osbert.reading.form import Choice
 from osbert.reading.held_out import hold_out
-from osbert.reading.table import Reading, Row, Table, open_table
-from osbert.tasks import Inputs, Record, Task
-from osbert.tasks.tables.layout import Layout
+from osbert.reading.splits import Names, is_test
+from osbert.reading.table import Origin, Row, Table, TableReading, open_table
+from osbert.tasks import Inputs, Record, Source, Task
+from osbert.tasks.tables.layout import DataSetLayout
 from osbert.terminal import one_line
 
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
@@ -28,38 +30,45 @@ class UnlabelledRow(ValueError):
     """A row without a label, where one is needed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableTask(Task):
-    """A task on rows of a table. Its fields say how to read one's own files, those of a kind which columns.
+class RowCounts(Problems):
+    """Counts the rows of a table: those `kept`, those that cannot be used, and of these the ones that are `empty`.
+
+    What is added goes on to `problems`; what is skipped because the settings say so is counted alone.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        """Count, and pass on to `problems`."""
+        super().__init__(heading="", shown=1)
+        self.problems = problems
+        self.kept = self.empty = 0
+
+    def add(self, message: str) -> None:
+        """Note a row that cannot be used."""
+        super().add(message)
+        self.problems.add(message)
+
+    def note(self, message: str, *, skipped: bool) -> None:
+        """Note a row that cannot be used, unless it is skipped, which is no problem."""
+        if skipped:
+            super().add(message)
+        else:
+            self.add(message)
+
+
+class TableSource(Source):
+    """Reads tables: files, or rows in memory. The form of a file is found once, and again if the file has changed.
 
     A kind says `named`, `columns` and `record`.
     """
 
-    numbers: ClassVar[bool] = False
-    """Whether the label is a number."""
-    layout: ClassVar[Layout] = Layout()
-    """What is known of the files of a published data set."""
+    task: TableTask
 
-    delimiter: str = ""
-    """What separates the cells; found by looking when left open."""
-    header: Choice = "auto"
-    """Whether the first line names the columns: auto, yes or no."""
-    quotes: Choice = "auto"
-    """Whether double quotes around a cell belong to the format: auto, yes or no."""
-    encoding: str = ""
-    """The file's encoding, such as gb18030; UTF-8 or what its byte order mark says when left open."""
-    held_out: float = 0.1
-    """Share of the training rows kept for development when there is no development file."""
-    skip_empty: bool = False
-    """Leave rows with an empty text out, instead of refusing the file."""
-    skip_unlabelled: bool = False
-    """Leave rows without a label out, instead of refusing the file."""
-
-    def __post_init__(self) -> None:
-        """Refuse a share that leaves one side empty, and what no task can have."""
-        super().__post_init__()
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
+    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
+        """Read what is `given`, or the task's own `data`."""
+        super().__init__(task, given)
+        self._tables: dict[Any, Table] = {}
+        self._counts: dict[tuple[str, bool], RowCounts] = {}
+        self._training: list[Record] = []
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -82,113 +91,126 @@ class TableTask(Task):
         """
         raise NotImplementedError
 
-    def split_files(self) -> Mapping[str, Path]:
-        """Return the file of each split; one file alone is {"all": file}. UserError when there is none."""
-        return self.layout.splits(self.data)
+    @property
+    def split_names(self) -> Names:
+        """Return what the parts of data in memory may be called: as the published files are."""
+        return self.task.layout.files
 
-    def open(self, path: Path) -> Table:
-        """Open a file of the user's as these settings say."""
-        plain = self.layout.plain(path)
-        reading = Reading(
-            delimiter=self.delimiter or ("\t" if plain else ""),
-            header=self.header,
-            quotes="no" if plain and self.quotes == "auto" else self.quotes,
-            encoding=self.encoding,
-            names=tuple(filter(None, self.named)),
-            surplus=self.layout.surplus if plain else 0,
+    def find_files(self, data: Path) -> Mapping[str, Path]:
+        """Return the file of each split in a folder, or one file as "all"; raises UserError when there is none."""
+        return self.task.layout.splits(data)
+
+    def open(self, origin: Origin) -> Table:
+        """Open a file of the user's as the task's settings say."""
+        if isinstance(origin, Table):
+            return origin
+        task = self.task
+        plain = task.layout.plain(origin)
+        reading = TableReading(
+            delimiter=task.delimiter or ("\t" if plain else ""),
+            header=task.header,
+            quotes="no" if plain and task.quotes == "auto" else task.quotes,
+            encoding=task.encoding,
+            surplus=task.layout.surplus if plain else 0,
         )
-        return open_table(path, reading)
+        key = (origin, reading, file_stamp(origin))
+        if key not in self._tables:
+            named = dataclasses.replace(reading, names=tuple(filter(None, self.named)))
+            self._tables[key] = open_table(origin, named)
+        return self._tables[key]
 
     def findings(self) -> list[str]:
         """Return in words what was found: each file's form, the columns in use, where development rows come from."""
-        files = self.split_files()
-        lines = [self.open(path).describe() for split, path in files.items() if not _is_test(split)]
+        files = self.files()
+        lines = [self.open(origin).describe() for split, origin in files.items() if not is_test(split)]
         lines += dict.fromkeys([*self.left_out("train"), *self.left_out("dev")])  # of one file for both once
         lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
         if "dev" not in files:
-            kind = "drawn at random" if self.numbers else "of every label"
-            lines.append(f"no file for development: {self.held_out:.0%} of the training rows, {kind}, are held out")
+            kind = "drawn at random" if self.task.numbers else "of every label"
+            share = f"{self.task.held_out:.0%} of the training rows, {kind}, are held out"
+            lines.append(f"no file for development: {share}")
         return lines
 
     def left_out(self, split: str) -> list[str]:
         """Return in words how many rows of each file of a split are left out, the first of them, and if it is most."""
-        if not (self.layout.lenient or self.skip_empty or self.skip_unlabelled):
+        task = self.task
+        if not (task.layout.lenient or task.skip_empty or task.skip_unlabelled):
             return []
-        strict = dataclasses.replace(self, skip_empty=False, skip_unlabelled=False)
         lines = []
-        for name, path in self.split_files().items():
+        for name, origin in self.files().items():
             if not (name.startswith(split) or name == "all"):
                 continue
-            problems = Problems(heading="", shown=1)
-            labelled = not _is_test(name)
-            kept = sum(1 for _ in strict._rows(path, problems, labelled=labelled))
-            if problems.count:
-                first = problems.messages[0].removesuffix(SKIP).removesuffix(UNLABELLED)
-                lines.append(f"rows left out: {problems.count:,}, the first being {first}")
-            if problems.count > kept:
-                lines.append(self._mostly_left_out(path, kept, problems.count, labelled=labelled))
+            labelled = not is_test(name)
+            counts = self._counted(origin, labelled=labelled)
+            if counts.count:
+                first = counts.messages[0].removesuffix(SKIP).removesuffix(UNLABELLED)
+                lines.append(f"rows left out: {counts.count:,}, the first being {first}")
+            if counts.count > counts.kept:
+                lines.append(self._mostly_left_out(self.open(origin), counts, labelled=labelled))
         return lines
 
-    def _mostly_left_out(self, path: Path, kept: int, left_out: int, *, labelled: bool) -> str:
+    def _mostly_left_out(self, table: Table, counts: RowCounts, *, labelled: bool) -> str:
         """Return the line on a file of which more rows are left out than kept: another column may hold the labels."""
-        total = kept + left_out
-        line = f"most rows of {path} are left out: {left_out:,} of {total:,}; {kept:,} are kept"
-        unlabelled = Problems(heading="", shown=0)
-        if self.skip_unlabelled and labelled:
-            strict = dataclasses.replace(self, skip_empty=True, skip_unlabelled=False)
-            for _ in strict._rows(path, unlabelled, labelled=True):
-                pass
-        if not unlabelled.count:
+        total = counts.kept + counts.count
+        line = f"most rows of {table.called} are left out: {counts.count:,} of {total:,}; {counts.kept:,} are kept"
+        unlabelled = counts.count - counts.empty if self.task.skip_unlabelled and labelled else 0
+        if not unlabelled:
             return f"{line}."
-        label = self.columns(self.open(path), labelled=True).label
+        label = self.columns(table, labelled=True).label
         return (
-            f"{line}. {unlabelled.count:,} have no label in the column '{label}'. If another column holds the labels, "
+            f"{line}. {unlabelled:,} have no label in the column '{label}'. If another column holds the labels, "
             "give --label NAME."
         )
 
-    def describe(self, records: Sequence[Record]) -> str:
-        """Return how many rows a split has, and of which labels."""
-        if self.numbers:
-            return super().describe(records)
-        labels = Counter(record.label for record in records)
-        shares = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
-        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-        return f"{super().describe(records)} ({shares}{more})"
+    def _counted(self, origin: Origin, *, labelled: bool) -> RowCounts:
+        """Return the counts of a file's rows, which is read if it has not been yet."""
+        key = (self.open(origin).called, labelled)
+        if key not in self._counts:
+            for _ in self._rows(origin, Problems(heading="", shown=0), labelled=labelled):
+                pass
+        return self._counts[key]
 
-    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder: how to read the training file is forgotten."""
-        forms = {name: _default(type(self), name) for name in ("delimiter", "header", "quotes", "encoding")}
+        forms = {name: _default(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
         return super().moved(data, forms | dict(given))
-
-    def shared(self, split: str) -> bool:
-        """Return whether the rows of a split are held out of the training file: there is none for development."""
-        return split == "dev" and "dev" not in self.split_files()
 
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
         """Yield the rows of a split; without a development file it is held out of the training rows."""
-        records = self.read(self.file("train" if self.shared(split) else split), problems, labelled=not _is_test(split))
         if split in ("train", "dev") and self.shared("dev"):
-            rows = list(records)
+            rows = self._training_rows(problems, kept=split == "train")
             records = iter([row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")])
+        else:
+            records = self.read(self.file(split), problems, labelled=not is_test(split))
         for number, record in enumerate(records):
             yield dataclasses.replace(record, number=number)
 
+    def _training_rows(self, problems: Problems, *, kept: bool) -> list[Record]:
+        """Return all rows of the training file, `kept` for the next call if none has a problem: it is read once."""
+        rows, self._training = self._training, []
+        if kept or not rows:
+            before = problems.count
+            rows = list(self.read(self.file("train"), problems, labelled=True))
+            self._training = rows if kept and problems.count == before else []
+        return rows
+
     def held(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out: of each label its share, or of all rows alike."""
-        return hold_out([record.label for record in records], self.held_out, stratified=not self.numbers)
+        labels = [record.label for record in records]
+        return hold_out(labels, self.task.held_out, stratified=not self.task.numbers)
 
-    def inputs(self, path: Path) -> Inputs:
+    def inputs(self, data: Origin) -> Inputs:
         """Return a table of plain input; a row without any text has no record."""
-        table = self.open(path)
+        table = self.open(data)
         found = self.columns(table, labelled=False)
         columns = dataclasses.replace(found, label="")
 
         def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
             for row in table.rows(problems):
                 try:
-                    record = self.record(row, columns, path=str(path))
+                    record = self._record(row, columns, table)
                 except ValueError as error:
-                    problems.add(f"{path}, line {row.line}: {one_line(str(error))}.")
+                    problems.add(f"{table.place(row.line)}: {one_line(str(error))}.")
                 else:
                     yield row, None if _empty(record, labelled=False) else record
 
@@ -200,52 +222,91 @@ class TableTask(Task):
             table=table,
         )
 
-    def file(self, split: str) -> Path:
-        """Return the file of a split; raises UserError when there is none."""
-        files = self.split_files()
-        path = files.get(split, files.get("all"))
-        if path is None or (_is_test(split) and "all" in files):
-            raise UserError(f"{self.data} has no file for {split}; it has {', '.join(files)}.")
-        return path
-
-    def read(self, path: Path, problems: Problems, *, labelled: bool) -> Iterator[Record]:
+    def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the records of a file; what cannot be used is noted in `problems`."""
-        if not (labelled and self.layout.lenient):
-            yield from self._rows(path, problems, labelled=labelled)
+        if not (labelled and self.task.layout.lenient):
+            yield from self._rows(origin, problems, labelled=labelled)
             return
         kept, left_out = 0, Problems(heading="")
-        for record in self._rows(path, left_out, labelled=labelled):
+        for record in self._rows(origin, left_out, labelled=labelled):
             kept += 1
             yield record
         if left_out.count * 100 > kept:
             for message in left_out.messages:
                 problems.add(message)
 
-    def _rows(self, path: Path, problems: Problems, *, labelled: bool) -> Iterator[Record]:
-        table = self.open(path)
+    def _rows(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
+        table = self.open(origin)
         columns = self.columns(table, labelled=labelled)
-        for row in table.rows(problems):
+        counts = RowCounts(problems)
+        for row in table.rows(counts):
             if row.blank:
                 continue
             try:
-                record = self.record(row, columns, path=str(path))
-                if labelled and self.layout.unlabelled and record.label is None:
+                record = self._record(row, columns, table)
+                if labelled and self.task.layout.unlabelled and record.label is None:
                     raise UnlabelledRow("the row has no label")
             except UnlabelledRow as error:
-                if not self.skip_unlabelled:
-                    problems.add(f"{path}, line {row.line}: {one_line(str(error))}.{UNLABELLED}")
-                continue
+                message = f"{table.place(row.line)}: {one_line(str(error))}.{UNLABELLED}"
+                counts.note(message, skipped=self.task.skip_unlabelled)
             except ValueError as error:
-                problems.add(f"{path}, line {row.line}: {one_line(str(error))}.")
-                continue
-            if not (empty := _empty(record, labelled=labelled)):
-                yield record
-            elif not self.skip_empty:
-                problems.add(f"{path}, line {row.line}: {empty}.{SKIP}")
+                counts.add(f"{table.place(row.line)}: {one_line(str(error))}.")
+            else:
+                if not (empty := _empty(record, labelled=labelled)):
+                    counts.kept += 1
+                    yield record
+                    continue
+                counts.empty += 1
+                counts.note(f"{table.place(row.line)}: {empty}.{SKIP}", skipped=self.task.skip_empty)
+        self._counts[table.called, labelled] = counts
+
+    def _record(self, row: Row, columns: Any, table: Table) -> Record:
+        record = self.record(row, columns, path=table.origin)
+        return record if record.unit == table.unit else dataclasses.replace(record, unit=table.unit)
 
 
-def _is_test(split: str) -> bool:
-    return split.startswith("test")  # of some sets there are two
+@dataclass(frozen=True, kw_only=True)
+class TableTask(Task):
+    """A task on rows of a table. Its fields say how to read one's own files, those of a kind which columns.
+
+    A kind's `reader` is a TableSource.
+    """
+
+    numbers: ClassVar[bool] = False
+    """Whether the label is a number."""
+    layout: ClassVar[DataSetLayout] = DataSetLayout()
+    """What is known of the files of a published data set."""
+    reader: ClassVar[type[Source]] = TableSource
+
+    delimiter: str = ""
+    """What separates the cells; found by looking when left open."""
+    header: Choice = "auto"
+    """Whether the first line names the columns: auto, yes or no."""
+    quotes: Choice = "auto"
+    """Whether double quotes around a cell belong to the format: auto, yes or no."""
+    encoding: str = ""
+    """The file's encoding, such as gb18030; UTF-8 or what its byte order mark says when left open."""
+    held_out: float = 0.1
+    """Share of the training rows kept for development when there is no development file."""
+    skip_empty: bool = False
+    """Leave rows with an empty text out, instead of refusing the file."""
+    skip_unlabelled: bool = False
+    """Leave rows without a label out, instead of refusing the file."""
+
+    def __post_init__(self) -> None:
+        """Refuse a share that leaves one side empty, and what no task can have."""
+        super().__post_init__()
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return how many rows a split has, and of which labels."""
+        if self.numbers:
+            return super().describe(records)
+        labels = Counter(record.label for record in records)
+        shares = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
+        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
+        return f"{super().describe(records)} ({shares}{more})"
 
 
 def _empty(record: Record, *, labelled: bool) -> str:

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from osbert.reading.columns import Columns
+from osbert.reading.columns import TextColumns
 from osbert.reading.form import plain_suffix
 from osbert.reading.splits import USUAL, Names, find_splits, plain_name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class DataSetLayout:
     """What is known of the files beforehand; of one's own tables nothing but the usual names."""
 
     files: Names = field(default_factory=lambda: USUAL)
     """What the file of each split is called, without suffix and in small letters."""
     instead: Mapping[str, str] = field(default_factory=dict)
     """What it may be called where there is none of that name."""
-    columns: tuple[Columns, ...] = ()
+    columns: tuple[TextColumns, ...] = ()
     """The columns to read, in each form in which the data set is published."""
     unlabelled: tuple[str, ...] = ()
     """What stands in the label's place where there is none."""
@@ -45,7 +45,7 @@ class Layout:
         """Return whether a column is one of these."""
         return any(name in (one.text, one.pair, one.label) for one in self.columns)
 
-    def find(self, columns: Sequence[str], *, labelled: bool) -> Columns | None:
+    def find(self, columns: Sequence[str], *, labelled: bool) -> TextColumns | None:
         """Return the first form whose columns are all there; without `labelled` the label may be absent."""
         for one in self.columns:
             if {*one.texts} <= {*columns} and (one.label in columns or not labelled):
@@ -53,6 +53,6 @@ class Layout:
         return None
 
 
-def glue(*columns: Columns, unlabelled: Sequence[str] = (), **more: Any) -> Layout:
+def glue(*columns: TextColumns, unlabelled: Sequence[str] = (), **more: Any) -> DataSetLayout:
     """Return the layout of one of GLUE's sets: the official TSVs, or Hugging Face's rows, unlabelled ones being -1."""
-    return Layout(columns=columns, unlabelled=("-1", *unlabelled), bare_quotes=True, **more)
+    return DataSetLayout(columns=columns, unlabelled=("-1", *unlabelled), bare_quotes=True, **more)

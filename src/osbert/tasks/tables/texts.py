@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,17 +14,92 @@ from osbert.data.example import Example, Target
 from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
 from osbert.errors import UserError
-from osbert.reading.columns import Columns, choose
-from osbert.reading.table import Row, Table
-from osbert.tasks import Record
-from osbert.tasks.tables import UnlabelledRow
+from osbert.reading.columns import TextColumns, choose
+from osbert.reading.table import Origin, Row, Table
+from osbert.tasks import Record, Source, Task
+from osbert.tasks.tables import TableSource, UnlabelledRow
 from osbert.tasks.tables.cut import CutTask
+
+
+class TextSource(TableSource):
+    """Reads tables with a text, or a pair of texts, and a label."""
+
+    task: TextTask
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the columns that the user named."""
+        task = self.task
+        return (task.text, task.pair, task.label)
+
+    def columns(self, table: Table, *, labelled: bool) -> TextColumns:
+        """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
+        layout = self.task.layout
+        # A column of another form of the same data set is not asked for; one that the user names is.
+        names = [name if name in table.columns or not layout.known(name) else "" for name in self.named]
+        known = layout.find(table.columns, labelled=labelled)
+        if known and not any(names):
+            return known
+        asked = TextColumns(text=names[0], pair=names[1], label=names[2])
+        return choose(table.columns, asked=asked, path=table.called, numbers=self.task.numbers, labelled=labelled)
+
+    def resolved(self) -> Task:
+        """Return the task with the columns of its training file written down by name."""
+        columns = self.columns(self.open(self.file("train")), labelled=True)
+        named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, label=columns.label)
+        return self.passed_on(named)
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data, a file or a folder: how to read the training file is forgotten.
+
+        The columns keep their names where the new file has them, else they are found anew; `given` overrides.
+
+        Raises UserError when the model reads pairs and the file has single texts, or the other way round.
+        """
+        task = super().moved(data, given)
+        source = task.source
+        assert isinstance(source, TextSource)
+        if source.alone is None:
+            return task
+        table, own = source.open(source.alone), self.task
+        kept = {"text": own.text, "pair": own.pair} if {own.text, own.pair} - {""} <= {*table.columns} else {}
+        label = own.label if own.label in table.columns else ""
+        source.task = dataclasses.replace(
+            source.task, **({"text": "", "pair": "", "label": label} | kept | dict(given))
+        )
+        columns = source.columns(table, labelled=False)
+        if own.text and bool(columns.pair) != bool(own.pair):
+            wanted = "pairs of texts: give --text NAME --pair NAME" if own.pair else "single texts: give --text NAME"
+            raise UserError(
+                f"{table.called} has the columns {', '.join(table.columns)}; in use are {', '.join(columns.texts)}. "
+                f"The model was trained on {wanted}."
+            )
+        return source.passed_on(dataclasses.replace(source.task, text=columns.text, pair=columns.pair))
+
+    def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
+        """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used."""
+        missing = [name for name in (*columns.texts, columns.label) if name and name not in row.values]
+        if missing:
+            raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
+        if columns.label in row.nested:
+            raise ValueError(
+                f"the label is a list or an object ({row.values[columns.label][:40]}), but a row has one label. Write "
+                "it as a text or a number; of several labels each is a column of its own, and a run of its own"
+            )
+        texts = tuple(row.values[name] for name in columns.texts)
+        cell = row.values[columns.label].strip() if columns.label else ""
+        if columns.label and not cell:
+            raise UnlabelledRow("the label is empty")
+        task = self.task
+        label = task.value(cell) if columns.label and cell not in task.layout.unlabelled else None
+        return Record(number=0, texts=texts, label=label, path=path, line=row.line)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextTask(CutTask):
     """A task on texts, or pairs of texts, with one label each."""
 
+    reader: ClassVar[type[Source]] = TextSource
     too_long: ClassVar[str] = (
         "{count:,} pieces more than fit into {length} tokens. Shorten the text, or give --long truncate, head+tail or "
         "window."
@@ -58,69 +133,9 @@ class TextTask(CutTask):
         """Return the names of one text, or of the two of a pair."""
         return ("text", "other") if self.pair else ("text",)
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named."""
-        return (self.text, self.pair, self.label)
-
-    def columns(self, table: Table, *, labelled: bool) -> Columns:
-        """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
-        # A column of another form of the same data set is not asked for; one that the user names is.
-        names = [name if name in table.columns or not self.layout.known(name) else "" for name in self.named]
-        known = self.layout.find(table.columns, labelled=labelled)
-        if known and not any(names):
-            return known
-        asked = Columns(text=names[0], pair=names[1], label=names[2])
-        return choose(table.columns, asked=asked, path=str(table.path), numbers=self.numbers, labelled=labelled)
-
-    def resolved(self) -> Self:
-        """Return the task with the columns of its training file written down by name."""
-        columns = self.columns(self.open(self.file("train")), labelled=True)
-        return dataclasses.replace(self, text=columns.text, pair=columns.pair, label=columns.label)
-
-    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
-        """Return the task for other data, a file or a folder: how to read the training file is forgotten.
-
-        The columns keep their names where the new file has them, else they are found anew; `given` overrides.
-
-        Raises UserError when the model reads pairs and the file has single texts, or the other way round.
-        """
-        task = super().moved(data, given)
-        if not data.is_file():
-            return task
-        table = task.open(data)
-        kept = {"text": self.text, "pair": self.pair} if {self.text, self.pair} - {""} <= {*table.columns} else {}
-        label = self.label if self.label in table.columns else ""
-        task = dataclasses.replace(task, **({"text": "", "pair": "", "label": label} | kept | dict(given)))
-        columns = task.columns(table, labelled=False)
-        if self.text and bool(columns.pair) != bool(self.pair):
-            wanted = "pairs of texts: give --text NAME --pair NAME" if self.pair else "single texts: give --text NAME"
-            raise UserError(
-                f"{data} has the columns {', '.join(table.columns)}; in use are {', '.join(columns.texts)}. "
-                f"The model was trained on {wanted}."
-            )
-        return dataclasses.replace(task, text=columns.text, pair=columns.pair)
-
     def value(self, text: str) -> Any:
         """Return the label that a cell stands for; raises ValueError, saying why, when it stands for none."""
         return text
-
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Record:
-        """Return the record of a row; raises ValueError, saying why, when its label or text cannot be used."""
-        missing = [name for name in (*columns.texts, columns.label) if name and name not in row.values]
-        if missing:
-            raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
-        if columns.label in row.nested:
-            raise ValueError(
-                f"the label is a list or an object ({row.values[columns.label][:40]}), but a row has one label. Write "
-                "it as a text or a number; of several labels each is a column of its own, and a run of its own"
-            )
-        texts = tuple(row.values[name] for name in columns.texts)
-        cell = row.values[columns.label].strip() if columns.label else ""
-        if columns.label and not cell:
-            raise UnlabelledRow("the label is empty")
-        label = self.value(cell) if columns.label and cell not in self.layout.unlabelled else None
-        return Record(number=0, texts=texts, label=label, path=path, line=row.line)
 
     def asked(self, texts: Sequence[str]) -> Record:
         """Return the record of one text, or of the two of a pair; UserError when the task reads the other."""

@@ -14,19 +14,20 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example, Target
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.files import file_stamp
 from osbert.reading.held_out import hold_out
 from osbert.reading.splits import find_named
-from osbert.reading.table import Row, Table
-from osbert.tasks import Inputs, Prediction, Record
+from osbert.reading.table import Origin, Row, Table
+from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
-from osbert.tasks.spans import Answer, Question
-from osbert.tasks.spans.columns import Columns, choose, question_of
-from osbert.tasks.spans.decoding import Decoder
-from osbert.tasks.spans.files import questions, read_json
-from osbert.tasks.spans.scores import Scores
-from osbert.tasks.spans.scoring import Way, is_chinese
-from osbert.tasks.spans.windows import Cutter, Window, covering, encoding
-from osbert.tasks.tables import TableTask
+from osbert.tasks.kinds.span.columns import QuestionColumns, choose, question_of
+from osbert.tasks.kinds.span.decoding import Decoder
+from osbert.tasks.kinds.span.files import questions, read_json
+from osbert.tasks.kinds.span.questions import AnswerPrediction, Question
+from osbert.tasks.kinds.span.scores import Scores
+from osbert.tasks.kinds.span.scoring import Way, is_chinese
+from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, covering, encoding
+from osbert.tasks.tables import TableSource, TableTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -34,6 +35,93 @@ if TYPE_CHECKING:
 
 SHOWN = ("text", "start", "end", "probability")
 """The fields of a candidate that a client gets."""
+
+
+class SpanSource(TableSource):
+    """Reads files in SQuAD's form, and tables with questions, paragraphs and answers."""
+
+    task: Span
+
+    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
+        """Read what is `given`, or the task's own `data`."""
+        super().__init__(task, given)
+        self._objects: dict[Any, bool] = {}
+
+    def find_files(self, data: Path) -> Mapping[str, Path]:
+        """Return the file of each split."""
+        return find_named(data)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the columns that the user named."""
+        task = self.task
+        return (task.question, task.paragraph, task.answer, task.answer_start)
+
+    def columns(self, table: Table, *, labelled: bool) -> QuestionColumns:
+        """Return the columns to read; without `labelled` there need not be answers."""
+        task = self.task
+        asked = QuestionColumns(
+            question=task.question, paragraph=task.paragraph, label=task.answer, start=task.answer_start
+        )
+        return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
+
+    def record(self, row: Row, columns: QuestionColumns, *, path: str = "") -> Question:
+        """Return the question of a row; raises ValueError, saying why, when the row cannot be used."""
+        return question_of(row, columns, path=path)
+
+    def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
+        """Yield the questions of a file in SQuAD's form, or of a table."""
+        content = self._content(origin)
+        if isinstance(origin, Table) or content is None:
+            yield from super().read(origin, problems, labelled=labelled)
+        else:
+            yield from questions(content, origin, problems)
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which are held out: all questions of a share of the paragraphs, but those of unknown answer."""
+        paragraphs = list(dict.fromkeys(record.texts[1] for record in records))
+        out = dict(zip(paragraphs, hold_out(paragraphs, self.task.held_out, stratified=False).tolist()))
+        return np.array([record.label is not None and out[record.texts[1]] for record in records], np.bool_)
+
+    def findings(self) -> list[str]:
+        """Return the files in use, and where development questions come from."""
+        files = self.files()
+        lines = [self._form(origin) for split, origin in files.items() if split != "test"]
+        if "dev" not in files:
+            lines.append(
+                f"no file for development: the questions on {self.task.held_out:.0%} of the paragraphs are held out"
+            )
+        return lines
+
+    def inputs(self, data: Origin) -> Inputs:
+        """Return the questions of a file, whose answers are not looked at."""
+        content = self._content(data)
+        if isinstance(data, Table) or content is None:
+            key = self.columns(self.open(data), labelled=False).key
+            return dataclasses.replace(super().inputs(data), key=key or "id")
+
+        def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+            for number, record in enumerate(questions(content, data, problems), 1):
+                yield Row(line=number, values={"id": record.key, "question": record.texts[0]}), record
+
+        return Inputs(describe=self._form(data), columns=("id", "question"), rows=rows, lines=True, key="id")
+
+    def _content(self, origin: Origin) -> Any:
+        """Return the object of a file in SQuAD's form, None for a table."""
+        if isinstance(origin, Table):
+            return None
+        stamp = file_stamp(origin)
+        content = read_json(origin, encoding=self.task.encoding)
+        self._objects[origin, stamp] = content is not None
+        return content
+
+    def _form(self, origin: Origin) -> str:
+        if isinstance(origin, Path):
+            key = (origin, file_stamp(origin))
+            if self._objects[key] if key in self._objects else self._content(origin) is not None:
+                return f"{origin}: questions in SQuAD's form"
+        table = self.open(origin)
+        return f"{table.describe()}; {self.columns(table, labelled=False).describe()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +135,7 @@ class Span(TableTask):
     form = "span"
     edge = Edge(kind="span", call="answer")
     published_outputs = 2
+    reader: ClassVar[type[Source]] = SpanSource
     lazy: ClassVar[bool] = True
     wanted: ClassVar[str] = "answer that stands in the paragraph"
     sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
@@ -93,50 +182,6 @@ class Span(TableTask):
         """Return F1: in training, where there may be no answer, at the threshold that is best for these questions."""
         return "f1"
 
-    # The data.
-
-    def split_files(self) -> Mapping[str, Path]:
-        """Return the file of each split."""
-        return find_named(Path(self.data))
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named."""
-        return (self.question, self.paragraph, self.answer, self.answer_start)
-
-    def columns(self, table: Table, *, labelled: bool) -> Columns:
-        """Return the columns to read; without `labelled` there need not be answers."""
-        asked = Columns(question=self.question, paragraph=self.paragraph, label=self.answer, start=self.answer_start)
-        return choose(table.columns, asked=asked, path=str(table.path), labelled=labelled)
-
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Question:
-        """Return the question of a row; raises ValueError, saying why, when the row cannot be used."""
-        return question_of(row, columns, path=path)
-
-    def read(self, path: Path, problems: Problems, *, labelled: bool) -> Iterator[Record]:
-        """Yield the questions of a file in SQuAD's form, or of a table."""
-        content = read_json(path, encoding=self.encoding)
-        if content is None:
-            yield from super().read(path, problems, labelled=labelled)
-        else:
-            yield from questions(content, path, problems)
-
-    def held(self, records: Sequence[Record]) -> Booleans:
-        """Return which are held out: all questions of a share of the paragraphs, but those of unknown answer."""
-        paragraphs = list(dict.fromkeys(record.texts[1] for record in records))
-        out = dict(zip(paragraphs, hold_out(paragraphs, self.held_out, stratified=False).tolist()))
-        return np.array([record.label is not None and out[record.texts[1]] for record in records], np.bool_)
-
-    def findings(self) -> list[str]:
-        """Return the files in use, and where development questions come from."""
-        files = self.split_files()
-        lines = [self._form(path) for split, path in files.items() if split != "test"]
-        if "dev" not in files:
-            lines.append(
-                f"no file for development: the questions on {self.held_out:.0%} of the paragraphs are held out"
-            )
-        return lines
-
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many questions and paragraphs a split has, how many without an answer and of an unknown one."""
         without, unknown = (sum(record.label == label for record in records) for label in ((), None))
@@ -171,19 +216,6 @@ class Span(TableTask):
         if len(texts) != 2:
             raise UserError(f"The run answers questions: give a question and its paragraph, not {len(texts)} text(s).")
         return Question(number=0, texts=tuple(texts))
-
-    def inputs(self, path: Path) -> Inputs:
-        """Return the questions of a file, whose answers are not looked at."""
-        content = read_json(path, encoding=self.encoding)
-        if content is None:
-            key = self.columns(self.open(path), labelled=False).key
-            return dataclasses.replace(super().inputs(path), key=key or "id")
-
-        def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
-            for number, record in enumerate(questions(content, path, problems), 1):
-                yield Row(line=number, values={"id": record.key, "question": record.texts[0]}), record
-
-        return Inputs(describe=self._form(path), columns=("id", "question"), rows=rows, lines=True, key="id")
 
     # The model.
 
@@ -224,7 +256,9 @@ class Span(TableTask):
 
         return SpanHead(backbone, target=self.name)
 
-    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Answer:
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> AnswerPrediction:
         """Return the likeliest span over all windows, or none where that is likelier by more than the threshold."""
         decoder = Decoder(
             most=self.candidates,
@@ -232,7 +266,7 @@ class Span(TableTask):
             unanswerable=self.unanswerable == "yes",
             threshold=self.threshold,
         )
-        windows = [example for example in examples if isinstance(example, Window)]
+        windows = [example for example in examples if isinstance(example, QuestionWindow)]
         return decoder.answer(record.texts[1], windows, outputs)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
@@ -259,7 +293,7 @@ class Span(TableTask):
     def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the answers at the threshold that gives these questions the highest F1."""
         threshold = self.tuned(predictions, records).threshold
-        return [one.decided(threshold) if isinstance(one, Answer) else one for one in predictions]
+        return [one.decided(threshold) if isinstance(one, AnswerPrediction) else one for one in predictions]
 
     def answered(self, value: Any) -> str:
         """Return with what every question is answered."""
@@ -268,14 +302,14 @@ class Span(TableTask):
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the answer, its probability, and its characters in the paragraph."""
         names = ("prediction", "probability", "start", "end", "truncated")
-        if not isinstance(prediction, Answer):
+        if not isinstance(prediction, AnswerPrediction):
             return dict.fromkeys(names, "")
         one = prediction.chosen
         return dict(zip(names, (prediction.value, f"{one.probability:.6f}", one.start, one.end, prediction.truncated)))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the answer, None where the model sees none, and all candidates, the likeliest first."""
-        assert isinstance(prediction, Answer)
+        assert isinstance(prediction, AnswerPrediction)
         listed = [{name: getattr(one, name) for name in SHOWN} for one in (prediction.chosen, *prediction.candidates)]
         return {"answer": listed[0] if prediction.chosen.start >= 0 else None, "n_best": listed[1:]}
 
@@ -286,13 +320,7 @@ class Span(TableTask):
     def _way(self) -> Way:
         return "characters" if self.scoring == "characters" else "words"
 
-    def _form(self, path: Path) -> str:
-        if read_json(path, encoding=self.encoding) is not None:
-            return f"{path}: questions in SQuAD's form"
-        table = self.open(path)
-        return f"{table.describe()}; {self.columns(table, labelled=False).describe()}"
-
-    def _with_target(self, window: Window, begin: int, record: Record, packer: Packer) -> Window:
+    def _with_target(self, window: QuestionWindow, begin: int, record: Record, packer: Packer) -> QuestionWindow:
         """Return the window, which begins with the paragraph's piece `begin`, with its target."""
         tokens = (0, 0)
         if record.label:

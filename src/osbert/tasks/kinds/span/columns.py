@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Any
 
-from osbert.errors import UserError, nearest
 from osbert.guarded import parse_json
+from osbert.reading.columns import Header
 from osbert.reading.table import Row
-from osbert.tasks.spans import Question
-from osbert.tasks.spans.files import located, with_answers
+from osbert.tasks.kinds.span.files import located, with_answers
+from osbert.tasks.kinds.span.questions import Question
 
 USUAL = {
     "question": ("question", "query"),
@@ -27,7 +27,7 @@ OPTIONS = {"question": "question", "paragraph": "paragraph", "label": "answer", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class QuestionColumns:
     """The columns in use; `label` holds the answer, or a list of them. "" for one that is not there."""
 
     question: str = ""
@@ -44,23 +44,22 @@ class Columns:
         return f"questions from '{self.question}', paragraphs from '{self.paragraph}', {told}"
 
 
-def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool) -> Columns:
+def choose(columns: Sequence[str], *, asked: QuestionColumns, path: str, labelled: bool) -> QuestionColumns:
     """Return the columns to use: those `asked` for, else those with usual names.
 
     Raises UserError listing the columns when one is missing that is needed, which without `labelled` the answer is not.
     """
-    listed = f"{path} has the columns {', '.join(map(repr, columns))}"
+    header = Header(columns, path)
     needed = ("question", "paragraph", *(("label",) if labelled else ()))
     found = {}
     for name, usual in USUAL.items():
         wanted = getattr(asked, name)
-        if wanted and wanted not in columns and (name in needed):
-            raise UserError(f"{listed}; there is no '{wanted}'.{nearest(wanted, columns)} {_advice(name)}")
-        by_name = {column.strip().lower(): column for column in reversed(columns)}
-        found[name] = wanted if wanted in columns else next((by_name[one] for one in usual if one in by_name), "")
+        if name in needed:
+            header.require(wanted, advice=f" {_advice(name)}")
+        found[name] = wanted if wanted in columns else header.first(usual)
         if name in needed and not found[name]:
-            raise UserError(f"{listed}; none is called {usual[0]}. {_advice(name)}")
-    return Columns(**found)
+            raise header.missing(usual[0], f". {_advice(name)}")
+    return QuestionColumns(**found)
 
 
 def _advice(name: str) -> str:
@@ -69,7 +68,7 @@ def _advice(name: str) -> str:
     return f"Give --{option} NAME, or for a run that is trained --columns {option.replace('-', '_')}=NAME."
 
 
-def question_of(row: Row, columns: Columns, *, path: str) -> Question:
+def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:
     """Return the question of a row; raises ValueError, saying why, when the row cannot be used.
 
     The answer's cell may be a text, "" where there is none; a list of texts; or, as in data sets of Hugging Face, an
@@ -95,7 +94,7 @@ def question_of(row: Row, columns: Columns, *, path: str) -> Question:
     return _answered(record, row, columns)
 
 
-def _answered(record: Question, row: Row, columns: Columns) -> Question:
+def _answered(record: Question, row: Row, columns: QuestionColumns) -> Question:
     if columns.label in row.nulls:
         return record
     told: Any = row.source.get(columns.label, row.values[columns.label])

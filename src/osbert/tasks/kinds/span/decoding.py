@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.tasks.spans import Answer, Candidate
-from osbert.tasks.spans.windows import Window
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
+from osbert.tasks.kinds.span.windows import QuestionWindow
 
 Scores = NDArray[np.floating]
 
@@ -27,20 +27,20 @@ class Decoder:
     unanswerable: bool
     threshold: float
 
-    def answer(self, paragraph: str, windows: Sequence[Window], outputs: Sequence[Scores]) -> Answer:
+    def answer(self, paragraph: str, windows: Sequence[QuestionWindow], outputs: Sequence[Scores]) -> AnswerPrediction:
         """Return the answer from each window's scores (n, 2) of its tokens being start and end."""
         scored = [output.astype(np.float64) for output in outputs]
         found = [one for window, scores in zip(windows, scored) for one in self._spans(paragraph, window, scores)]
         found = _distinct(sorted(found, key=lambda candidate: -candidate.score))[: self.most]
-        none = Candidate(text="", start=-1, end=-1, score=min(float(scores[0].sum()) for scores in scored))
+        none = AnswerCandidate(text="", start=-1, end=-1, score=min(float(scores[0].sum()) for scores in scored))
         margin = found[0].score - none.score if found and self.unanswerable else None
         listed = found if found and not self.unanswerable else sorted([*found, none], key=lambda one: -one.score)
         candidates = _with_shares(listed)
         likeliest = candidates[0]
-        answer = Answer(value=likeliest.text, chosen=likeliest, candidates=tuple(candidates), margin=margin)
+        answer = AnswerPrediction(value=likeliest.text, chosen=likeliest, candidates=tuple(candidates), margin=margin)
         return answer.decided(self.threshold)
 
-    def _spans(self, paragraph: str, window: Window, scores: Scores) -> list[Candidate]:
+    def _spans(self, paragraph: str, window: QuestionWindow, scores: Scores) -> list[AnswerCandidate]:
         """Return the best spans of a window, which begin with a piece that has most context there."""
         inside = slice(window.first, window.first + len(window.starts))
         starts = np.where(window.owned, scores[inside, 0], -np.inf)
@@ -54,7 +54,7 @@ class Decoder:
         found = []
         for row, column, total in zip(first[rows[best]], last[columns[best]], totals[best].tolist()):
             start, end = int(window.starts[row]), int(window.ends[column])
-            found.append(Candidate(text=paragraph[start:end], start=start, end=end, score=total))
+            found.append(AnswerCandidate(text=paragraph[start:end], start=start, end=end, score=total))
         return found
 
     def _top(self, scores: Scores) -> NDArray[np.intp]:
@@ -64,15 +64,15 @@ class Decoder:
         return np.argpartition(-scores, self.most - 1)[: self.most]
 
 
-def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _distinct(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
     """Return the best candidate of each text, in their order."""
-    kept: dict[str, Candidate] = {}
+    kept: dict[str, AnswerCandidate] = {}
     for candidate in candidates:
         kept.setdefault(candidate.text, candidate)
     return list(kept.values())
 
 
-def _with_shares(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _with_shares(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
     """Return the candidates with the softmax over their scores."""
     scores = np.array([candidate.score for candidate in candidates])
     shares = np.exp(scores - scores.max())

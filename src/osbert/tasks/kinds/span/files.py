@@ -12,7 +12,7 @@ from typing import Any
 from osbert import guarded
 from osbert.errors import Problems, UserError, not_json
 from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
-from osbert.tasks.spans import Gold, Question
+from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.terminal import one_line
 
 Told = tuple[str, int | None]

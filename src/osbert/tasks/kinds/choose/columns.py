@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Any
 
-from osbert.errors import UserError, nearest
+from osbert.errors import UserError
 from osbert.guarded import parse_json
+from osbert.reading.columns import Header
 from osbert.reading.table import Row
-from osbert.tasks.choices import Choices, Counting, names
-from osbert.tasks.choices.labels import Said, place_of
+from osbert.tasks.kinds.choose.labels import ChoiceLabel, place_of
+from osbert.tasks.kinds.choose.records import Choices, Counting, names
 
 _CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text")
 _PREFIXES = {"sent1": "sent2"}
@@ -27,7 +28,7 @@ _NUMBERED = re.compile(r"(.*?)[ _-]?(\d+|[a-h])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class ChoiceColumns:
     """The columns in use. The context is all of `context`, a space between; each choice has `prefix` before it.
 
     `choices`: one column a choice, or one with a list of them (JSON lines). `label` is "" where there is none.
@@ -46,38 +47,36 @@ class Columns:
         return f"context from {_listed(self.context)}, {choices}, {label if self.label else 'no label'}"
 
 
-def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool) -> Columns:
+def choose(columns: Sequence[str], *, asked: ChoiceColumns, path: str, labelled: bool) -> ChoiceColumns:
     """Return the columns to use: those `asked` for, else those with usual names; "answer" is a label beside choices.
 
     Raises UserError listing the columns when one asked for is absent, or none can be found.
     """
-    listed = f"{path} has the columns {', '.join(map(repr, columns))}"
+    header = Header(columns, path)
     wanted = [("context", name) for name in asked.context] + [("choices", name) for name in asked.choices]
     wanted += [("prefix", asked.prefix), ("label", asked.label if labelled else "")]
     for option, name in wanted:
-        if name and name not in columns:
-            raise UserError(f"{listed}; there is no '{name}' (--{option}).{nearest(name, columns)}")
-    by_name = {column.strip().lower(): column for column in reversed(columns)}
-    choices = asked.choices or _choices(columns, by_name)
+        header.require(name, option=option)
+    choices = asked.choices or _choices(header)
     if not choices:
         raise UserError(
-            f"{listed}; which are the choices? Give --choices NAME,NAME (or one column with a list), or for a "
+            f"{header.listed}; which are the choices? Give --choices NAME,NAME (or one column with a list), or for a "
             "run that is trained --columns choices=NAME+NAME."
         )
-    label = asked.label if asked.label in columns else _first(by_name, _LABELS, but=choices)
+    label = asked.label if asked.label in columns else header.first(_LABELS, but=choices)
     if labelled and not label:
-        raise UserError(f"{listed}; none is called label: give --label NAME.")
-    context = asked.context or _context(columns, by_name, but=(*choices, label))
+        raise header.missing("label", ": give --label NAME.")
+    context = asked.context or _context(header, but=(*choices, label))
     if not context:
-        raise UserError(
-            f"{listed}; none is called context: give --context NAME (or NAME,NAME), or for a run that is "
-            "trained --columns context=NAME (or NAME+NAME)."
-        )
-    prefix = asked.prefix or ("" if asked.context else by_name.get(_PREFIXES.get(context[0].strip().lower(), ""), ""))
-    return Columns(context=context, choices=choices, prefix=prefix, label=label)
+        advice = "for a run that is trained --columns context=NAME (or NAME+NAME)."
+        raise header.missing("context", f": give --context NAME (or NAME,NAME), or {advice}")
+    prefix = asked.prefix
+    if not (prefix or asked.context):
+        prefix = header.first([_PREFIXES.get(context[0].strip().lower(), "")])
+    return ChoiceColumns(context=context, choices=choices, prefix=prefix, label=label)
 
 
-def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> Choices:
+def record_of(row: Row, columns: ChoiceColumns, *, counting: Counting, path: str) -> Choices:
     """Return the context and choices of a row; raises ValueError, saying why, when it cannot be used."""
     used = (*columns.context, *columns.choices, columns.prefix, columns.label)
     missing = [name for name in used if name and name not in row.values]
@@ -97,12 +96,12 @@ def record_of(row: Row, columns: Columns, *, counting: Counting, path: str) -> C
     called = called or names(len(choices), counting)
     prefix = row.values[columns.prefix].strip() if columns.prefix else ""
     texts = (context, *(f"{prefix} {choice}".strip() for choice in choices))
-    said = Said(label=row.values[columns.label], choices=choices, called=called) if columns.label else None
+    said = ChoiceLabel(label=row.values[columns.label], choices=choices, called=called) if columns.label else None
     label = called[place_of(said, counting)] if said else None
     return Choices(number=0, texts=texts, names=called, label=label, path=path, line=row.line)
 
 
-def texts_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
+def texts_of(row: Row, columns: ChoiceColumns) -> tuple[list[str], tuple[str, ...]]:
     """Return a row's choices, and their names where it tells them; empty cells at the end are no choices.
 
     One column may hold a list of texts, or an object {"text": [...], "label": [...]}.
@@ -129,15 +128,15 @@ def texts_of(row: Row, columns: Columns) -> tuple[list[str], tuple[str, ...]]:
     return told, tuple(map(str, called))
 
 
-def _choices(columns: Sequence[str], by_name: Mapping[str, str]) -> tuple[str, ...]:
-    found = tuple(_numbered(columns, _STEMS))
-    single = _first(by_name, _LISTS)
+def _choices(header: Header) -> tuple[str, ...]:
+    found = tuple(_numbered(header.columns, _STEMS))
+    single = header.first(_LISTS)
     return found if len(found) > 1 else (single,) if single else ()
 
 
-def _context(columns: Sequence[str], by_name: Mapping[str, str], *, but: Sequence[str]) -> tuple[str, ...]:
-    sentences = tuple(_numbered(columns, ("inputsentence",)))
-    single = _first(by_name, _CONTEXTS, but=but)
+def _context(header: Header, *, but: Sequence[str]) -> tuple[str, ...]:
+    sentences = tuple(_numbered(header.columns, ("inputsentence",)))
+    single = header.first(_CONTEXTS, but=but)
     return sentences or ((single,) if single else ())
 
 
@@ -148,10 +147,6 @@ def _numbered(columns: Sequence[str], stems: Sequence[str]) -> Iterator[str]:
         if len(group) > 1:
             yield from group
             return
-
-
-def _first(by_name: Mapping[str, str], usual: Sequence[str], *, but: Sequence[str] = ()) -> str:
-    return next((by_name[name] for name in usual if name in by_name and by_name[name] not in but), "")
 
 
 def _listed(columns: Sequence[str]) -> str:

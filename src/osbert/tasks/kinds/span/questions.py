@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from osbert.tasks import Prediction, Record
 
-__all__ = ["Answer", "Candidate", "Gold", "Question"]
+__all__ = ["AnswerCandidate", "AnswerPrediction", "Gold", "Question"]
 
 SHOWN = 5
 """Most answers that are shown to a reader."""
@@ -39,7 +39,7 @@ class Question(Record):
         return f"{self.path}, {self.where} (id {self.key})" if self.where else super().place
 
 
-class Candidate(NamedTuple):
+class AnswerCandidate(NamedTuple):
     """A possible answer: paragraph[start:end], its score, and its share among those listed.
 
     That there is no answer is a candidate too, of an empty text at -1.
@@ -53,15 +53,15 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Prediction):
+class AnswerPrediction(Prediction):
     """What a model answers. `value` is a slice of the paragraph, "" where it sees no answer.
 
     `chosen`: the candidate that is the value. `candidates`: the likeliest ones, best first. `margin`: by how much the
     best text outscores that there is no answer; None where the task knows no such questions.
     """
 
-    chosen: Candidate
-    candidates: tuple[Candidate, ...] = ()
+    chosen: AnswerCandidate
+    candidates: tuple[AnswerCandidate, ...] = ()
     margin: float | None = None
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from osbert.tasks import Prediction, Record
 
-__all__ = ["Choices", "Chosen", "Counting", "names"]
+__all__ = ["ChoicePrediction", "Choices", "Counting", "names"]
 
 Counting = Literal["0", "1", "A", "text"]
 """What the first choice is called; the others follow. With "text" labels are texts of choices, which count from 0."""
@@ -29,7 +29,7 @@ class Choices(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen(Prediction):
+class ChoicePrediction(Prediction):
     """What a model chooses: `value` is the choice's name, `choice` its text, `probabilities` of all by name."""
 
     choice: str

@@ -6,22 +6,22 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.pack import Run
+from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence
-from osbert.reading.tagged.schemes import Span
+from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.split import Range
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passage(Record):
+class TaggedText(Record):
     """One text with the place of each of its `words` in it; `label`: its entities, spans of words.
 
     `sentences`: the first word of each of its sentences, which entities do not cross.
@@ -37,7 +37,7 @@ class Passage(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entities(Prediction):
+class EntityPrediction(Prediction):
     """The entities of a passage: `value` as spans of words, `found` with their places in the text.
 
     `found`: of each its start and end (characters of the text), type, text and probability. `illegal`: how many labels
@@ -60,44 +60,48 @@ class Entities(Prediction):
         return lines or ["no entities"]
 
 
-def passages(sentences: Sequence[Sentence], *, path: Path, documents: bool) -> list[Passage]:
-    """Return each sentence as a passage, or with `documents` the sentences of a document as one, a line each."""
+def passages(sentences: Sequence[Sentence], origin: Origin, *, documents: bool) -> list[TaggedText]:
+    """Return each sentence of a file, or of a table in memory, as a passage.
+
+    With `documents` the sentences of a document are one passage, a line each.
+    """
     if not documents:
-        return [_passage([sentence], path) for sentence in sentences]
-    found: list[Passage] = []
+        return [_passage([sentence], origin) for sentence in sentences]
+    found: list[TaggedText] = []
     for number, group in groupby(sentences, key=lambda sentence: sentence.document):
         members = list(group)
-        found += [_passage([one], path) for one in members] if number is None else [_passage(members, path)]
+        found += [_passage([one], origin) for one in members] if number is None else [_passage(members, origin)]
     return found
 
 
-def _passage(sentences: Sequence[Sentence], path: Path) -> Passage:
+def _passage(sentences: Sequence[Sentence], origin: Origin) -> TaggedText:
     words: list[Range] = []
-    spans: list[Span] = []
+    spans: list[EntitySpan] = []
     firsts: list[int] = []
     place = 0
     for sentence in sentences:
         firsts.append(len(words))
-        spans += [Span(start + len(words), end + len(words), type_) for start, end, type_ in sentence.spans or ()]
+        spans += [EntitySpan(start + len(words), end + len(words), type_) for start, end, type_ in sentence.spans or ()]
         words += [(start + place, end + place) for start, end in sentence.words]
         place += len(sentence.text) + 1
-    return Passage(
+    return TaggedText(
         number=0,
         texts=("\n".join(sentence.text for sentence in sentences),),
         label=None if any(sentence.spans is None for sentence in sentences) else tuple(spans),
-        path=str(path),
+        path=origin.origin if isinstance(origin, Table) else str(origin),
         line=sentences[0].line,
+        unit=origin.unit if isinstance(origin, Table) else Table.unit,
         words=tuple(words),
         sentences=tuple(firsts),
     )
 
 
-def numbered(records: Sequence[Passage]) -> list[Passage]:
+def numbered(records: Sequence[TaggedText]) -> list[TaggedText]:
     """Return passages with their places as numbers."""
     return [dataclasses.replace(record, number=number) for number, record in enumerate(records)]
 
 
-def cut_words(passage: Passage, tokenizer: AnyTokenizer) -> Run:
+def cut_words(passage: TaggedText, tokenizer: AnyTokenizer) -> Run:
     """Return the pieces of a passage's words, each cut by itself; a word of which BERT leaves nothing is [UNK]."""
     (text,) = passage.texts
     encoded = tokenizer.encode_words(text, passage.words)

@@ -7,38 +7,44 @@ from itertools import islice
 from pathlib import Path
 
 from osbert.errors import Problems
-from osbert.reading.columns import Columns, choose
+from osbert.reading.columns import TextColumns, choose
 from osbert.reading.form import SUFFIXES, find_encoding, open_text, plain_suffix
-from osbert.reading.table import Reading, Row, Table, open_table
+from osbert.reading.table import Origin, Row, Table, TableReading, open_table
 from osbert.reading.tagged.files import WORDS, TagReading, laid_out, read_tagged
 from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
-from osbert.tasks.passages import Passage, passages
+from osbert.tasks.kinds.tag.passages import TaggedText, passages
 from osbert.terminal import one_line
 
 SAMPLE = 1000
 """Lines that are looked at to see whether a file has columns of words."""
 
-Asked = Callable[[Sequence[str]], Passage]
+Asked = Callable[[Sequence[str]], TaggedText]
 
 
-def plain_inputs(path: Path, reading: TagReading, asked: Asked, *, documents: bool) -> Inputs:
+def plain_inputs(origin: Origin, reading: TagReading, asked: Asked, *, documents: bool) -> Inputs:
     """Return the rows of a file, of whose texts `asked` makes passages; `documents` as for `passages`.
 
     Raises UserError when it cannot be read.
     """
-    if path.is_file() and (plain_suffix(path) not in SUFFIXES or _has_columns(path, reading)):
-        return _columns(path, reading, documents=documents)
-    table = open_table(path, Reading(encoding=reading.encoding, names=(reading.text,) if reading.text else ()))
-    words = next((name for name in WORDS if name in table.columns and table.format.kind == "jsonl"), "")
+    if isinstance(origin, Table):
+        table = origin
+    elif origin.is_file() and (plain_suffix(origin) not in SUFFIXES or _has_columns(origin, reading)):
+        return _columns(origin, reading, documents=documents)
+    else:
+        table = open_table(
+            origin, TableReading(encoding=reading.encoding, names=(reading.text,) if reading.text else ())
+        )
+    objects = table.format.kind in ("jsonl", "rows")
+    words = next((name for name in WORDS if name in table.columns and objects), "")
     return _objects(table, words, reading) if words else _texts(table, reading, asked)
 
 
 def _columns(path: Path, reading: TagReading, *, documents: bool) -> Inputs:
     def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
         sentences = read_tagged(path, reading, problems, labelled=False).sentences
-        for passage in passages(sentences, path=path, documents=documents):
+        for passage in passages(sentences, path, documents=documents):
             (text,) = passage.texts
             words = [text[start:end] for start, end in passage.words]
             yield Row(line=passage.line, values={"text": text}, source={"text": text, "words": words}), passage
@@ -51,14 +57,15 @@ def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
         if words not in row.source:
             raise ValueError(f"there is no '{words}' in it")
         found = words_of(row.source, words, "")
+        source = table if table.unit == "row" else table.path
         found.lines = [row.line] * len(found.words)
-        return passages([laid_out(found, reading)], path=table.path, documents=False)[0] if found.words else None
+        return passages([laid_out(found, reading)], source, documents=False)[0] if found.words else None
 
     return _told(table, record, f"words from '{words}'")
 
 
 def _texts(table: Table, reading: TagReading, asked: Asked) -> Inputs:
-    name = choose(table.columns, asked=Columns(text=reading.text), path=str(table.path), labelled=False).text
+    name = choose(table.columns, asked=TextColumns(text=reading.text), path=table.called, labelled=False).text
 
     def record(row: Row) -> Record | None:
         if name not in row.values:
@@ -74,7 +81,7 @@ def _told(table: Table, record: Callable[[Row], Record | None], what: str) -> In
             try:
                 made = record(row)
             except ValueError as error:
-                problems.add(f"{table.path}, line {row.line}: {one_line(str(error))}.")
+                problems.add(f"{table.place(row.line)}: {one_line(str(error))}.")
             else:
                 yield row, made
 

@@ -16,21 +16,69 @@ from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.reading.splits import find_named
-from osbert.reading.table import Row, Table
-from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration.tempered import Tempered
-from osbert.tasks.choices import Choices, Chosen, Counting, names
-from osbert.tasks.choices.columns import HEADINGS, Columns, choose, record_of, texts_of
-from osbert.tasks.choices.labels import Said, counting_of
+from osbert.reading.table import Origin, Row, Table
+from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
+from osbert.tasks.kinds.choose.columns import HEADINGS, ChoiceColumns, choose, record_of, texts_of
+from osbert.tasks.kinds.choose.labels import ChoiceLabel, counting_of
+from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, Counting, names
+from osbert.tasks.tables import TableSource
 from osbert.tasks.tables.cut import CutTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
 
 
+class ChoiceSource(TableSource):
+    """Reads tables with a context, choices and the right one of them."""
+
+    task: Choose
+
+    def find_files(self, data: Path) -> Mapping[str, Path]:
+        """Return the file of each split."""
+        return find_named(data)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the columns that the user named, and those that usually are called so."""
+        task = self.task
+        return (*task.context, *task.choices, task.prefix, task.label, *HEADINGS)
+
+    def columns(self, table: Table, *, labelled: bool) -> ChoiceColumns:
+        """Return the columns to read; without `labelled` the label may be absent."""
+        task = self.task
+        asked = ChoiceColumns(context=task.context, choices=task.choices, prefix=task.prefix, label=task.label)
+        return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
+
+    def resolved(self) -> Task:
+        """Return the task with the columns of its training file written down, and how its choices are counted."""
+        table = self.open(self.file("train"))
+        columns = self.columns(table, labelled=True)
+        counting = self.task.counting if self.task.counting != "auto" else _counting(table, columns)
+        return self.passed_on(replace(self.task, **asdict(columns), counting=counting))
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
+        task = super().moved(data, given)
+        source = task.source
+        assert isinstance(source, ChoiceSource)
+        if source.alone is None:
+            return task
+        there = {*source.open(source.alone).columns}
+        lost: dict[str, Any] = {
+            name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= there
+        }
+        lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in there}
+        return source.passed_on(replace(task, **lost))
+
+    def record(self, row: Row, columns: ChoiceColumns, *, path: str = "") -> Choices:
+        """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
+        return record_of(row, columns, counting=self.task.first, path=path)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Choose(Tempered, CutTask):
+class Choose(TemperedTask, CutTask):
     """A context, two or more choices, and which is right; as many choices as each row has.
 
     A choice is read as the second text behind the context. The label is the number of the right choice, from 0 or from
@@ -41,7 +89,8 @@ class Choose(Tempered, CutTask):
     edge = Edge(kind="choose", call="predict")
     published_outputs = 1
     reads_rows = True
-    together: ClassVar[bool] = True
+    reader: ClassVar[type[Source]] = ChoiceSource
+    batching: ClassVar[Literal["sequences", "records", "step"]] = "records"
     sample: ClassVar[str] = '"a context" "one way to go on" "another"'
     too_long: ClassVar[str] = (
         "{count:,} pieces of the context and its choices more than fit into {length} tokens. Shorten them, or give "
@@ -83,50 +132,11 @@ class Choose(Tempered, CutTask):
         """Return accuracy."""
         return "accuracy"
 
-    # The data.
-
-    def split_files(self) -> Mapping[str, Path]:
-        """Return the file of each split."""
-        return find_named(Path(self.data))
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named, and those that usually are called so."""
-        return (*self.context, *self.choices, self.prefix, self.label, *HEADINGS)
-
-    def columns(self, table: Table, *, labelled: bool) -> Columns:
-        """Return the columns to read; without `labelled` the label may be absent."""
-        asked = Columns(context=self.context, choices=self.choices, prefix=self.prefix, label=self.label)
-        return choose(table.columns, asked=asked, path=str(table.path), labelled=labelled)
-
-    def resolved(self) -> Self:
-        """Return the task with the columns of its training file written down, and how its choices are counted."""
-        table = self.open(self.file("train"))
-        columns = self.columns(table, labelled=True)
-        counting = self.counting if self.counting != "auto" else _counting(table, columns)
-        return replace(self, **asdict(columns), counting=counting)
-
-    def findings(self) -> list[str]:
-        """Return what was found in the files, and how labels are read, which is guessed from them."""
-        read = f"the label of the first choice is {self._counting}"
+    def remarks(self) -> list[str]:
+        """Return how labels are read, which is guessed from the files."""
+        read = f"the label of the first choice is {self.first}"
         read = "labels are the texts of choices" if self.counting == "text" else read
-        return [*super().findings(), f"{read} (--counting 0, 1, A or text)"]
-
-    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
-        """Return the task for other data, a file or a folder; columns that a file has not are found anew."""
-        task = super().moved(data, given)
-        if not data.is_file():
-            return task
-        there = {*task.open(data).columns}
-        lost: dict[str, Any] = {
-            name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= there
-        }
-        lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in there}
-        return replace(task, **lost)
-
-    def record(self, row: Row, columns: Columns, *, path: str = "") -> Choices:
-        """Return the record of a row; raises ValueError, saying why, when its choices or label cannot be used."""
-        return record_of(row, columns, counting=self._counting, path=path)
+        return [f"{read} (--counting 0, 1, A or text)"]
 
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many rows a split has, and of how many choices."""
@@ -148,7 +158,7 @@ class Choose(Tempered, CutTask):
         """Return the record of a context and its choices; UserError when there are fewer than two choices."""
         if len(texts) < 3:
             raise UserError(f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).")
-        return Choices(number=0, texts=tuple(texts), names=names(len(texts) - 1, self._counting))
+        return Choices(number=0, texts=tuple(texts), names=names(len(texts) - 1, self.first))
 
     def row(self, values: Mapping[str, Any], *, where: str) -> Choices:
         """Return the record of a row by its columns, or of {context, choices: [...]}."""
@@ -156,10 +166,10 @@ class Choose(Tempered, CutTask):
         if isinstance(context, str) and isinstance(offered, list) and len(values) == 2:
             return self.asked((context, *offered))
         cells = {name: value if isinstance(value, str) else "" for name, value in values.items()}
-        columns = Columns(context=self.context, choices=self.choices, prefix=self.prefix)
+        columns = ChoiceColumns(context=self.context, choices=self.choices, prefix=self.prefix)
         if not (columns.context and columns.choices):
             columns = replace(choose(tuple(values), asked=columns, path=where, labelled=False), label="")
-        return self.record(Row(line=0, values=cells, source=dict(values)), columns)
+        return record_of(Row(line=0, values=cells, source=dict(values)), columns, counting=self.first, path="")
 
     # The model.
 
@@ -176,7 +186,7 @@ class Choose(Tempered, CutTask):
         made = [replace(example, truncated=example.truncated - less) for example, less in zip(made, lost)]
         made[0] = replace(made[0], truncated=made[0].truncated + max(lost))
         if record.label is not None:
-            right = _names(record, self._counting).index(record.label)
+            right = _names(record, self.first).index(record.label)
             target = Target(labels=np.array([right], np.int64))
             made[right] = replace(made[right], targets={self.name: target})
         return made
@@ -187,12 +197,14 @@ class Choose(Tempered, CutTask):
 
         return ChoiceHead(backbone, target=self.name, dropout=backbone.architecture.dropout)
 
-    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Chosen:
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> ChoicePrediction:
         """Return the likeliest choice and the softmax over all, at the task's temperature."""
         scores = np.array([output[0] for output in outputs], np.float64)
         shares = self.shares(scores)
-        called, best = _names(record, self._counting), int(scores.argmax())
-        return Chosen(
+        called, best = _names(record, self.first), int(scores.argmax())
+        return ChoicePrediction(
             value=called[best],
             choice=record.texts[1 + best],
             choices=record.texts[1:],
@@ -207,7 +219,7 @@ class Choose(Tempered, CutTask):
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the choice by name and text, its probability, and how much was not read."""
         headings = ("prediction", "choice", "probability", "truncated")
-        if not isinstance(prediction, Chosen):
+        if not isinstance(prediction, ChoicePrediction):
             return dict.fromkeys(headings, "")
         share = f"{prediction.probabilities[prediction.value]:.6f}"
         return dict(zip(headings, (prediction.value, prediction.choice, share, prediction.truncated)))
@@ -218,7 +230,8 @@ class Choose(Tempered, CutTask):
         return {"choice": list(shares).index(prediction.value), "probabilities": list(shares.values())}
 
     @property
-    def _counting(self) -> Counting:
+    def first(self) -> Counting:
+        """Return what the first choice is called."""
         return "0" if self.counting == "auto" else self.counting
 
 
@@ -231,7 +244,7 @@ def _names(record: Record, counting: Counting) -> tuple[str, ...]:
     return record.names if isinstance(record, Choices) else names(len(record.texts) - 1, counting)
 
 
-def _counting(table: Table, columns: Columns) -> Counting:
+def _counting(table: Table, columns: ChoiceColumns) -> Counting:
     """Return how the labels of a file are read; rows that cannot be read are told of later."""
     rows = []
     for row in table.rows(Problems(heading="")):
@@ -239,6 +252,6 @@ def _counting(table: Table, columns: Columns) -> Counting:
             choices, called = texts_of(row, columns)
         except (ValueError, KeyError):
             continue
-        label, place = row.values.get(columns.label, ""), f"{table.path}, line {row.line}"
-        rows.append(Said(label=label, choices=choices, called=called, place=place))
+        label, place = row.values.get(columns.label, ""), table.place(row.line)
+        rows.append(ChoiceLabel(label=label, choices=choices, called=called, place=place))
     return counting_of(rows)

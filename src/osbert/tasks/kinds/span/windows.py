@@ -22,7 +22,7 @@ KEPT = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window(Example):
+class QuestionWindow(Example):
     """A sequence [CLS] question [SEP] w pieces of the paragraph [SEP].
 
     `first`: the token with which the paragraph begins. `starts`, `ends` (w,): the characters of the paragraph that
@@ -57,7 +57,7 @@ class Cutter:
         size = min(len(ids), self.most)
         return Run.of(ids[:size], self.packer.tokenizer), len(ids) - size
 
-    def windows(self, question: str, paragraph: str, *, record: int) -> Iterator[tuple[int, Window]]:
+    def windows(self, question: str, paragraph: str, *, record: int) -> Iterator[tuple[int, QuestionWindow]]:
         """Yield the windows, each with the number of the paragraph's piece that it begins with.
 
         The first one tells how many pieces of the question did not fit.
@@ -71,7 +71,7 @@ class Cutter:
             example = self.packer.pair(asked, Run(run.ids[begin:end], run.words[begin:end]), record=record)
             yield (
                 begin,
-                Window(
+                QuestionWindow(
                     ids=example.ids,
                     segments=example.segments,
                     words=example.words,

@@ -9,29 +9,140 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
 from osbert.data.pack import SINGLE_SPECIALS, Packer, Run
-from osbert.data.windows import Window, windows
+from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError, nearest
+from osbert.files import file_stamp
 from osbert.models.adapting.layer_choice import Features
 from osbert.reading.held_out import hold_out_known
-from osbert.reading.tagged.files import Tagged, TagReading, read_tagged, tagged_files
-from osbert.reading.tagged.schemes import OUTSIDE, Scheme, Span, follows, label_names, parse, read_tags, write_tags
+from osbert.reading.splits import Names
+from osbert.reading.table import Origin, Table
+from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, read_tagged, tagged_files
+from osbert.reading.tagged.schemes import EntitySpan, Scheme, follows, label_names, read_tags, scheme_of, write_tags
 from osbert.reading.tagged.scores import entity_scores
-from osbert.tasks import Inputs, Prediction, Record, Task
+from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
-from osbert.tasks.passages import Entities, Passage, cut_words, numbered, passages
-from osbert.tasks.passages.inputs import plain_inputs
+from osbert.tasks.kinds.tag.decoding import found_entity, uncut, word_scores
+from osbert.tasks.kinds.tag.inputs import plain_inputs
+from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, numbered, passages
 from osbert.text.split import Split, ranges
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
     from osbert.models.heads.chain import Chain
+
+
+class TagSource(Source):
+    """Reads tagged text: CoNLL columns, JSON lines, or rows in memory like those."""
+
+    task: Tag
+
+    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
+        """Read what is `given`, or the task's own `data`."""
+        super().__init__(task, given)
+        self._described: dict[tuple[Any, ...], str] = {}
+        self._training: list[TaggedText] = []
+
+    @property
+    def split_names(self) -> Names:
+        """Return what the parts of data in memory may be called: as files are."""
+        return CALLED
+
+    def find_files(self, data: Path) -> Mapping[str, Path]:
+        """Return the file of each split in a folder, or one file as "all"; raises UserError when there is none."""
+        return tagged_files(data)
+
+    @property
+    def reading(self) -> TagReading:
+        """Return how files are to be read."""
+        task = self.task
+        return TagReading(
+            column=task.column,
+            text=task.text,
+            encoding=task.encoding,
+            split=task.split,
+            plain=task.scheme == "words",
+            spell=task.spell,
+        )
+
+    def findings(self) -> list[str]:
+        """Return in words what the files hold, and where development rows come from."""
+        files = self.files()
+        lines = [self._describe(origin) for split, origin in files.items() if split != "test"]
+        if self.task.context == "document":
+            lines.append(
+                "a row is a document with all its sentences; --batch counts sentences, whole documents of them"
+            )
+        if "dev" not in files:
+            share = f"{self.task.held_out:.0%} of the training texts, drawn at random, are held out"
+            lines.append(f"no file for development: {share}")
+        return lines
+
+    def records(self, split: str, problems: Problems) -> Iterator[Record]:
+        """Yield the passages of a split; without a development file some of the training ones are held out.
+
+        None is held out that would take the last entity of a type away from training.
+        """
+        if split in ("train", "dev") and self.shared("dev"):
+            rows = self._training_rows(problems, kept=split == "train")
+            held = hold_out_known([{span.type for span in one.label or ()} for one in rows], self.task.held_out)
+            found = [one for one, out in zip(rows, held) if out == (split == "dev")]
+        else:
+            found = self._passages(self.file(split), problems, labelled=split != "test")
+        yield from numbered(found)
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data; the training file's encoding is forgotten.
+
+        Raises UserError when the tags' column is no number.
+        """
+        said: dict[str, Any] = {"encoding": "", "column": self.task.column, **given}
+        try:
+            said["column"] = int(said["column"])
+        except ValueError as error:
+            raise UserError(f"The tags' column is a number, counted from 1, not '{said['column']}'.") from error
+        return super().moved(data, said)
+
+    def inputs(self, data: Origin) -> Inputs:
+        """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
+        return plain_inputs(data, self.reading, self.task.asked, documents=self.task.context == "document")
+
+    def _training_rows(self, problems: Problems, *, kept: bool) -> list[TaggedText]:
+        """Return all passages of the training file, `kept` for the next call if none has a problem: it is read once."""
+        rows, self._training = self._training, []
+        if kept or not rows:
+            before = problems.count
+            rows = self._passages(self.file("train"), problems, labelled=True)
+            self._training = rows if kept and problems.count == before else []
+        return rows
+
+    def _passages(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[TaggedText]:
+        return passages(
+            self._read(origin, problems, labelled=labelled).sentences, origin, documents=self.task.context == "document"
+        )
+
+    def _read(self, origin: Origin, problems: Problems, *, labelled: bool) -> TaggedFile:
+        key = self._key(origin)
+        tagged = read_tagged(origin, self.reading, problems, labelled=labelled)
+        if labelled:
+            self._described[key] = tagged.describe()
+        return tagged
+
+    def _describe(self, origin: Origin) -> str:
+        """Return what is in a file, which is read if it has not been, or has changed since."""
+        key = self._key(origin)
+        if key not in self._described:
+            self._read(origin, Problems(heading=""), labelled=True)
+        return self._described[key]
+
+    def _key(self, origin: Origin) -> tuple[Any, ...]:
+        return (origin.called,) if isinstance(origin, Table) else (origin, file_stamp(origin))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +155,7 @@ class Tag(Task):
     form = "tokens"
     edge = Edge(kind="tag", call="tag")
     published_outputs = 0
+    reader: ClassVar[type[Source]] = TagSource
 
     types: tuple[str, ...] = ()
     """The types of entities, learnt from the training rows when left open."""
@@ -104,52 +216,14 @@ class Tag(Task):
         """Return the word that a cell of a column file holds."""
         return cell
 
-    # The data.
-
-    def findings(self) -> list[str]:
-        """Return in words what the files hold, and where development rows come from."""
-        files = tagged_files(Path(self.data))
-        told = [split for split in files if split != "test"]
-        lines = [self._read(files[split], Problems(heading=""), labelled=True).describe() for split in told]
-        if self.context == "document":
-            lines.append(
-                "a row is a document with all its sentences; --batch counts sentences, whole documents of them"
-            )
-        if "dev" not in files:
-            lines.append(
-                f"no file for development: {self.held_out:.0%} of the training texts, drawn at random, are held out"
-            )
-        return lines
-
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many sentences and entities a split has."""
-        known = [record for record in records if isinstance(record, Passage)]
+        known = [record for record in records if isinstance(record, TaggedText)]
         sentences = sum(len(record.sentences) for record in known)
         counts = Counter(span.type for record in known for span in record.label or ())
         listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
         more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
         return f"{sentences:,} sentences in {len(records):,} rows, {counts.total():,} entities ({listed}{more})"
-
-    def shared(self, split: str) -> bool:
-        """Return whether the texts of a split are held out of the training file: there is none for development."""
-        return split == "dev" and "dev" not in tagged_files(Path(self.data))
-
-    def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the passages of a split; without a development file some of the training ones are held out.
-
-        None is held out that would take the last entity of a type away from training.
-        """
-        files = tagged_files(Path(self.data))
-        source = "train" if self.shared(split) else split
-        path = files.get(source, files.get("all"))
-        if path is None or (split == "test" and "all" in files):
-            raise UserError(f"{self.data} has no file for {split}; it has {', '.join(files)}.")
-        tagged = self._read(path, problems, labelled=source != "test")
-        found = passages(tagged.sentences, path=path, documents=self.context == "document")
-        if split in ("train", "dev") and "dev" not in files:
-            held = hold_out_known([{span.type for span in one.label or ()} for one in found], self.held_out)
-            found = [one for one, out in zip(found, held) if out == (split == "dev")]
-        yield from numbered(found)
 
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the types of entities, in sorted order."""
@@ -175,35 +249,17 @@ class Tag(Task):
                         "those without training rows too."
                     )
 
-    def moved(self, data: Path, given: Mapping[str, Any]) -> Self:
-        """Return the task for other data; the training file's encoding is forgotten.
-
-        Raises UserError when the tags' column is no number.
-        """
-        said: dict[str, Any] = {"encoding": "", "column": self.column, **given}
-        try:
-            said["column"] = int(said["column"])
-        except ValueError as error:
-            raise UserError(f"The tags' column is a number, counted from 1, not '{said['column']}'.") from error
-        return super().moved(data, said)
-
-    # Plain input.
-
-    def asked(self, texts: Sequence[str]) -> Passage:
+    def asked(self, texts: Sequence[str]) -> TaggedText:
         """Return the passage of one text; its words are those of BERT's basic tokenizer, or its characters."""
         if len(texts) != 1:
             raise UserError(f"The task {self.name} reads one text at a time, not {len(texts)}.")
-        return Passage(number=0, texts=tuple(texts), words=tuple(ranges(texts[0], self.split)))
-
-    def inputs(self, path: Path) -> Inputs:
-        """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
-        return plain_inputs(path, self.reading, self.asked, documents=self.context == "document")
+        return TaggedText(number=0, texts=tuple(texts), words=tuple(ranges(texts[0], self.split)))
 
     # The model.
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the windows of a passage: one, unless it is longer than the model reads."""
-        assert isinstance(record, Passage)
+        assert isinstance(record, TaggedText)
         run = cut_words(record, packer.tokenizer)
         parts = windows(len(run.ids), room=packer.length - SINGLE_SPECIALS, overlap=self.overlap)
         targets = [None] * len(parts) if record.label is None else self._targets(record, run, parts)
@@ -216,7 +272,7 @@ class Tag(Task):
 
     def per_step(self, batch: int, records: Sequence[Record]) -> int:
         """Return how many passages have about `batch` sentences, at least one: a document counts as its sentences."""
-        sentences = sum(len(record.sentences) for record in records if isinstance(record, Passage))
+        sentences = sum(len(record.sentences) for record in records if isinstance(record, TaggedText))
         return max(1, round(batch * len(records) / max(sentences, 1)))
 
     def head(self, backbone: Backbone) -> Head:
@@ -237,13 +293,6 @@ class Tag(Task):
         """Return the entities of a passage, without what a CRF has learnt."""
         return self._decoded(self._chain(), outputs, record, examples)
 
-    def learnt(self, head: Head) -> dict[str, list[Any]]:
-        """Return a CRF's scores of steps, by the names of a Chain."""
-        from osbert.models.heads.tagging import TagHead
-
-        assert isinstance(head, TagHead)
-        return {} if head.crf is None else {name: part.tolist() for name, part in vars(head.crf.chain()).items()}
-
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
         """Return `decode` with a CRF's scores of steps."""
         from osbert.models.heads.chain import Chain
@@ -254,8 +303,8 @@ class Tag(Task):
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return precision, recall and F1 as conlleval and seqeval, and the share of labels that had to be repaired."""
         scores = entity_scores([one.value for one in predictions], [record.label for record in records], self.types)
-        words = sum(len(record.words) for record in records if isinstance(record, Passage))
-        illegal = sum(one.illegal for one in predictions if isinstance(one, Entities))
+        words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
+        illegal = sum(one.illegal for one in predictions if isinstance(one, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
 
     def answered(self, value: Any) -> str:
@@ -265,47 +314,24 @@ class Tag(Task):
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the entities as JSON."""
-        found = json.dumps(list(prediction.found), ensure_ascii=False) if isinstance(prediction, Entities) else ""
+        found = (
+            json.dumps(list(prediction.found), ensure_ascii=False) if isinstance(prediction, EntityPrediction) else ""
+        )
         return {"prediction": found}
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the entities."""
-        return {"entities": list(prediction.found) if isinstance(prediction, Entities) else []}
+        return {"entities": list(prediction.found) if isinstance(prediction, EntityPrediction) else []}
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
         """Return the task whose labels are these in another order, of the scheme that spells them."""
-        schemes: tuple[Scheme, ...] = ("bio", "bioes", "words")
-        for scheme in schemes:
-            try:
-                parts = [label if scheme == "words" else parse(label)[1] for label in labels if label != OUTSIDE]
-            except ValueError:
-                continue
-            types = tuple(dict.fromkeys(parts))
-            names = label_names(types, scheme)
-            if sorted(names) == sorted(labels):
-                order = tuple(labels.index(name) for name in names)
-                return cls(types=types, scheme=scheme), () if order == tuple(range(len(order))) else order
-        raise ValueError(f"no scheme of tags has the labels {', '.join(labels[:6])} (is there an {OUTSIDE}?)")
+        types, scheme, order = scheme_of(labels)
+        return cls(types=types, scheme=scheme), order
 
     def published(self) -> dict[str, Any]:
         """Return the labels' names."""
         return {"labels": self.labels}
-
-    def _read(self, path: Path, problems: Problems, *, labelled: bool) -> Tagged:
-        return read_tagged(path, self.reading, problems, labelled=labelled)
-
-    @property
-    def reading(self) -> TagReading:
-        """Return how its files are to be read."""
-        return TagReading(
-            column=self.column,
-            text=self.text,
-            encoding=self.encoding,
-            split=self.split,
-            plain=self.scheme == "words",
-            spell=self.spell,
-        )
 
     def _chain(self) -> Chain:
         """Return the scores of steps before anything is learnt: none, but for what is ruled out."""
@@ -314,7 +340,7 @@ class Tag(Task):
         free = Chain.free(len(self.labels))
         return free.legal(self.labels, lambda before, tag: follows(before, tag, self.scheme)) if self.legal else free
 
-    def _targets(self, record: Passage, run: Run, parts: Sequence[Window]) -> Iterator[Target | None]:
+    def _targets(self, record: TaggedText, run: Run, parts: Sequence[TextWindow]) -> Iterator[Target | None]:
         """Yield the labels of the tokens that count in each window, None where there are none."""
         known = {label: place for place, label in enumerate(self.labels)}
         tags = write_tags(record.label, len(record.words), self.scheme)
@@ -325,7 +351,7 @@ class Tag(Task):
             if self.pieces == "first":
                 places = places[run.words[places]]
             if self.decoder == "crf":
-                places = places[_uncut(numbers[places], record.label)]
+                places = places[uncut(numbers[places], record.label)]
             if not len(places):
                 yield None
                 continue
@@ -338,10 +364,10 @@ class Tag(Task):
 
     def _decoded(
         self, chain: Chain, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
-    ) -> Entities:
-        assert isinstance(record, Passage)
-        scores = self._word_scores(outputs, examples)
-        spans: list[Span] = []
+    ) -> EntityPrediction:
+        assert isinstance(record, TaggedText)
+        scores = word_scores(outputs, examples, overlap=self.overlap, pieces=self.pieces)
+        spans: list[EntitySpan] = []
         shares: list[float] = []
         illegal = 0
         for first, last in record.parts:
@@ -352,36 +378,6 @@ class Tag(Task):
             found = read_tags(tags, words=self.scheme == "words")
             shares += chain.shares(scores[first:last], path, [(span.start, span.end) for span in found])
             illegal += sum(one != other for one, other in zip(tags, write_tags(found, len(tags), self.scheme)))
-            spans += [Span(start + first, end + first, type_) for start, end, type_ in found]
-        told = tuple(_told(record, span, share) for span, share in zip(spans, shares))
-        return Entities(value=tuple(spans), found=told, illegal=illegal)
-
-    def _word_scores(
-        self, outputs: Sequence[NDArray[np.floating]], examples: Sequence[Example]
-    ) -> NDArray[np.floating]:
-        """Return the scores (words, K), each word's from the window in which it has most context."""
-        sizes = [len(example) - SINGLE_SPECIALS for example in examples]
-        step = sizes[0] - min(self.overlap, sizes[0] // 2)
-        parts = windows(step * (len(sizes) - 1) + sizes[-1], room=max(sizes[0], 1), overlap=self.overlap)
-        tokens = [slice(1 + part.first - part.start, 1 + part.last - part.start) for part in parts]
-        scores = np.concatenate([output[token] for output, token in zip(outputs, tokens, strict=True)])
-        begins = np.flatnonzero(np.concatenate([one.words[token] for one, token in zip(examples, tokens)]))
-        if self.pieces == "first" or not len(begins):
-            return scores[begins]
-        sums = np.add.reduceat(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True), begins)
-        return sums / np.diff(begins, append=len(scores))[:, None]
-
-
-def _uncut(words: NDArray[np.integer], spans: Sequence[Span]) -> NDArray[np.bool_]:
-    """Return which of a run of words (n,) are of no entity that goes on outside: a chain does not begin within one."""
-    kept = np.ones(len(words), np.bool_)
-    for start, end, _ in spans:
-        inside = (words >= start) & (words < end)
-        if 0 < inside.sum() < end - start:
-            kept &= ~inside
-    return kept
-
-
-def _told(record: Passage, span: Span, share: float) -> dict[str, Any]:
-    start, end = record.words[span.start][0], record.words[span.end - 1][1]
-    return {"start": start, "end": end, "type": span.type, "text": record.texts[0][start:end], "probability": share}
+            spans += [EntitySpan(start + first, end + first, type_) for start, end, type_ in found]
+        told = tuple(found_entity(record, span, share) for span, share in zip(spans, shares))
+        return EntityPrediction(value=tuple(spans), found=told, illegal=illegal)

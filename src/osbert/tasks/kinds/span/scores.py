@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.tasks import Prediction, Record
-from osbert.tasks.spans import Answer
-from osbert.tasks.spans.scoring import EXACT, F1, Way, best, best_threshold
+from osbert.tasks.kinds.span.questions import AnswerPrediction
+from osbert.tasks.kinds.span.scoring import EXACT, F1, Way, best, best_threshold
 
 
 class Scores:
@@ -37,7 +37,9 @@ class Scores:
 
         As `best_exact` and `best_f1` of evaluate-v2.0.py, but exact also where margins are equal.
         """
-        asked = [one if isinstance(one, Answer) and one.margin is not None else None for one in self.predictions]
+        asked = [
+            one if isinstance(one, AnswerPrediction) and one.margin is not None else None for one in self.predictions
+        ]
         open_to_doubt = np.array([one is not None for one in asked], np.bool_)
         margins = np.array([one.margin for one in asked if one is not None], np.float64)
         found: dict[str, float] = {}
@@ -53,7 +55,7 @@ class Scores:
 
     def untuned(self) -> dict[str, float]:
         """Return exact match and F1 at a threshold of 0: the likeliest text where it outscores that there is none."""
-        said = [one.decided(0.0).value if isinstance(one, Answer) else one.value for one in self.predictions]
+        said = [one.decided(0.0).value if isinstance(one, AnswerPrediction) else one.value for one in self.predictions]
         return {f"untuned_{name}": float(self._each(name, said).mean()) for name in self.measures}
 
     def _each(self, name: str, said: Sequence[str]) -> NDArray[np.float64]:

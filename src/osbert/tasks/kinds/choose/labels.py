@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from osbert.errors import UserError
-from osbert.tasks.choices import Counting, names
+from osbert.tasks.kinds.choose.records import Counting, names
 from osbert.tasks.tables import UnlabelledRow
 
 NAMED: tuple[Counting, ...] = ("0", "1", "A")
@@ -18,7 +18,7 @@ GIVE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class ChoiceLabel:
     """A row's label and what it may mean: one of the `choices`, or one of their names `called`, () where it has none.
 
     `place`: where it stands, for messages.
@@ -46,7 +46,7 @@ class Said:
         return None not in (self.text, self.named(counting)) and self.text != self.named(counting)
 
 
-def place_of(said: Said, counting: Counting) -> int:
+def place_of(said: ChoiceLabel, counting: Counting) -> int:
     """Return the number from 0 of the choice that a label means, where the file counts its choices so.
 
     Where labels are names one may still be a text, but none that looks like a name: a number beside numbers, a letter
@@ -67,7 +67,7 @@ def place_of(said: Said, counting: Counting) -> int:
     raise ValueError(f"the label '{label}' is none of the {len(said.choices)} choices ({called}){more}")
 
 
-def counting_of(rows: Sequence[Said]) -> Counting:
+def counting_of(rows: Sequence[ChoiceLabel]) -> Counting:
     """Return how the labels of a file, all its rows, are to be read.
 
     They are texts where each is one of its own row, and numbers or letters where each is one of those. Raises UserError
@@ -88,7 +88,7 @@ def counting_of(rows: Sequence[Said]) -> Counting:
     return counting
 
 
-def _refuse(rows: Sequence[Said], counting: Counting) -> None:
+def _refuse(rows: Sequence[ChoiceLabel], counting: Counting) -> None:
     """Raise UserError at a label that is the name of one choice and the text of another, if there is any."""
     wrong = [said for said in rows if said.differs(counting)]
     if not wrong:
@@ -102,7 +102,7 @@ def _refuse(rows: Sequence[Said], counting: Counting) -> None:
     )
 
 
-def _first(rows: Sequence[Said]) -> Counting:
+def _first(rows: Sequence[ChoiceLabel]) -> Counting:
     """Return what the first choice is called.
 
     From 1 where no label is 0 and one is the number of its own row's choices: counted from 0 there is none such. Rows

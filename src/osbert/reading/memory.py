@@ -1,0 +1,153 @@
+"""Rows in memory as tables: dicts, (text, label) pairs, texts, a DataFrame (pandas, polars), a datasets.Dataset.
+
+None of these libraries is imported: what has their methods is read as theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+from osbert.errors import Problems, UserError
+from osbert.reading.form import Format
+from osbert.reading.table import Origin, Row, Table, row_of
+
+Data: TypeAlias = Any
+"""What a user may give as data: a path, rows in one of the forms above, or a mapping of splits to any of these."""
+GIVE = (
+    "Give a path, a list of dicts, of texts, or of (text, label) or (text, text, label) tuples, a pandas or polars "
+    "DataFrame, a datasets.Dataset, or a dict with these as 'train', 'dev' and 'test'"
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MemoryTable(Table):
+    """Rows in memory; messages say "row 3", counted from 1, or "dev, row 3" where there are several splits.
+
+    `split`: what the user calls the rows, "" for rows alone.
+    """
+
+    unit: ClassVar[str] = "row"
+
+    objects: Sequence[Mapping[str, Any]]
+    split: str = ""
+    path: Path = Path()
+
+    @property
+    def origin(self) -> str:
+        """Return the split."""
+        return self.split
+
+    @property
+    def called(self) -> str:
+        """Return what messages call the table."""
+        return f"the {self.split} data" if self.split else "the data"
+
+    def rows(self, problems: Problems) -> Iterable[Row]:  # type: ignore[override]
+        """Yield the rows."""
+        return (row_of(value, number) for number, value in enumerate(self.objects, 1))
+
+
+def tables(data: Data) -> dict[str, Origin]:
+    """Return the table of each split, by its key; rows alone are {"all": table}. A path in a mapping stays one.
+
+    Raises UserError when the data are of no known form, or there are no rows.
+    """
+    if isinstance(data, Mapping):
+        return {str(key): _origin(part, str(key)) for key, part in data.items()}
+    return {"all": _origin(data, "")}
+
+
+def _origin(data: Data, split: str) -> Origin:
+    if isinstance(data, str | Path):
+        return Path(data)
+    objects = _objects(data, split)
+    columns = tuple({name: None for value in objects for name in value})
+    form = Format(kind="rows", encoding="", columns=columns)
+    table = MemoryTable(objects=objects, split=split, format=form)
+    if not objects:
+        raise UserError(f"{table.called[0].upper()}{table.called[1:]} is empty.")
+    return table
+
+
+def _objects(data: Data, split: str) -> list[dict[str, Any]]:
+    """Return the rows of any form as dicts of plain values."""
+    if hasattr(data, "iter_rows"):  # polars
+        rows: Any = data.iter_rows(named=True)
+    elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
+        rows = data.to_dict("records")
+    elif hasattr(data, "column_names"):  # datasets
+        rows = _with_names(data)
+    else:
+        rows = data
+    if isinstance(rows, bytes) or not isinstance(rows, Iterable):
+        raise UserError(f"The data cannot be read from {type(data).__name__}. {GIVE}.")
+    problems = Problems(heading="The data cannot be used")
+    found = []
+    for number, value in enumerate(rows, 1):
+        row = _object(value)
+        if row is None:
+            place = f"{split}, row {number}" if split else f"row {number}"
+            problems.add(f"{place}: {repr(value)[:40]} is no row. {GIVE}.")
+        else:
+            found.append(row)
+    problems.stop_if_any()
+    return found
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    """Return a row as a dict, None for what is none. The names of a tuple's parts are those that a header may have."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(cell) for name, cell in value.items()}
+    if isinstance(value, str):
+        return {"text": value}
+    if not isinstance(value, list | tuple) or not 2 <= len(value) <= 3:
+        return None
+    first, *others = map(_plain, value)
+    if isinstance(first, list):
+        names: tuple[str, ...] = ("tokens", "tags")
+    elif isinstance(others[0], list):
+        names = ("context", "choices", "label")
+    else:
+        names = ("text", "label") if len(value) == 2 else ("text_a", "text_b", "label")
+    return dict(zip(names, (first, *others), strict=True)) if len(names) == len(value) else None
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON would hold it: arrays as lists, numpy's numbers as Python's, what is missing as None."""
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(cell) for name, cell in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(cell) for cell in value]
+    if hasattr(value, "tolist"):  # a numpy array or number
+        return _plain(value.tolist())
+    return None if str(value) in ("<NA>", "NaT") else value  # what pandas writes for what is absent
+
+
+def _with_names(data: Any) -> Iterable[dict[str, Any]]:
+    """Yield the rows of a datasets.Dataset with its classes by their names; -1 is how such a set says that there is
+    none.
+    """
+    features = getattr(data, "features", None) or {}
+    classes = {name: _classes(features[name]) for name in data.column_names if name in features}
+    for row in data:
+        yield {name: _named(cell, classes[name]) if classes.get(name) else cell for name, cell in row.items()}
+
+
+def _classes(feature: Any) -> Sequence[str]:
+    """Return the names of a column's classes, or of those in its lists; none for another column."""
+    while feature is not None and not hasattr(feature, "names"):
+        feature = feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
+    return getattr(feature, "names", ())
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list | tuple):
+        return [_named(one, names) for one in value]
+    if not isinstance(value, int):
+        return value
+    return names[value] if 0 <= value < len(names) else None

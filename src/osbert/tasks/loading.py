@@ -1,0 +1,99 @@
+"""Reads the splits of a task before anything expensive begins, and tells every problem of every file at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from osbert.errors import Problems, UserError
+from osbert.reading.memory import Data, tables
+from osbert.tasks.contract import Task, TaskT
+from osbert.tasks.record import Record
+
+
+def with_data(task: TaskT, data: Data) -> TaskT:
+    """Return the task that reads `data`: a path, rows in memory, or a mapping of splits to either (`reading.memory`).
+
+    Rows in memory go through the same checks as a file, and messages say "row 3" of them.
+
+    Raises UserError when the data are of no known form, or there are no rows.
+    """
+    if isinstance(data, str | Path):
+        return dataclasses.replace(task, data=str(data))
+    return task.reader(task, tables(data)).passed_on(dataclasses.replace(task, data=""))
+
+
+def load(
+    task: TaskT, splits: Sequence[str], *, data: Data = None, fit: bool = True
+) -> tuple[TaskT, dict[str, list[Record]]]:
+    """Read the splits, training first, and return the task, fitted if there are training rows, with their records.
+
+    `data`: other data than the task's, as `with_data`; their columns are written into the task. `fit` is False for a
+    task that learnt its labels or its scale already.
+
+    Raises one UserError that lists every problem of every file, labels unknown in training and development rows without
+    one included.
+    """
+    if data is not None:
+        task = with_data(task, data)
+        task = cast("TaskT", task.source.resolved()) if fit else task
+    problems = Problems(heading=f"{task.source.called} cannot be used for {task.name}")
+    records: dict[str, list[Record]] = {}
+    for split in splits:
+        try:
+            records[split] = _read(task, split, problems, training="train" in splits)
+        except UserError as error:
+            if str(error) not in problems.messages:  # one file may be read for both
+                problems.add(str(error))
+    if fit and records.get("train"):
+        try:
+            task = task.source.passed_on(task.fitted(records["train"]))
+        except UserError as error:
+            problems.add(str(error))
+    for split, found in records.items():
+        if found:
+            task.check(found, problems)
+        elif not problems.count:
+            problems.add(
+                f"the {split} rows: there are none. Put rows into that file. Without a file for development, a "
+                "share of the training rows is held out (--held-out), if a label has two rows or more."
+            )
+    problems.stop_if_any()
+    return task, records
+
+
+def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:
+    """Return the records of a split. With `training` the training rows are read, too, and tell what their file has."""
+    noted = Problems(heading="") if training and task.source.shared(split) else problems
+    before = noted.count
+    found = list(task.source.records(split, noted))
+    if split == "dev" and noted.count == before:
+        note_unlabelled(found, problems)
+    return found
+
+
+def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
+    """Note each record that has no label to compare a prediction with."""
+    for record in records:
+        if record.label is None:
+            problems.add(
+                f"{record.place}: there is no label to compare a prediction with. Write it, or leave the record out."
+            )
+
+
+def findings(task: Task) -> list[str]:
+    """Return in words what was found in the data, and what the task, fitted, makes of it."""
+    return [*task.source.findings(), *task.remarks()]
+
+
+def passed_over(task: Task, records: Sequence[Record]) -> str:
+    """Return in words how many of the training records cannot be learnt from, "" for none."""
+    found = [record for record in records if not task.teaches(record)]
+    if not found:
+        return ""
+    return (
+        f"{len(found):,} of {len(records):,} have no {task.wanted} (first: {found[0].place}) and are passed over. "
+        "Give them one to learn from them, too."
+    )

@@ -1,0 +1,85 @@
+"""A task's records in and predictions out: what each says, and a file of plain input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from osbert.errors import Problems
+from osbert.reading.table import Row, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One item of a data set, before tokenization. A kind with more to it than texts and a label has its own subclass.
+
+    `number`: its place in the split. `texts`: its text, or its texts in the order the model reads them. `label`: what
+    is to be predicted, None when unknown. `path` and `line`: where it stands, for messages; in memory `line` counts
+    rows, which is its `unit`. `remark`: what was mended or is amiss in it, for the run folder's list.
+    """
+
+    number: int
+    texts: tuple[str, ...]
+    label: Any = None
+    path: str = ""
+    line: int = 0
+    unit: str = "line"
+    remark: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return the place as messages show it."""
+        if not self.line and not self.path:
+            return f"record {self.number}"
+        return f"{self.path}, {self.unit} {self.line}" if self.path else f"{self.unit} {self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What a task says of a record. A kind that says more (spans, an n-best list) has its own subclass.
+
+    `value`: a label's name, or a number. `probabilities`: of every label by name, where there are labels. `truncated`:
+    pieces of the record that did not fit and were not read.
+    """
+
+    value: Any
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    truncated: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, ready for JSON; `value` comes first, as "prediction"."""
+        return {
+            "prediction": self.value,
+            "probabilities": dict(self.probabilities) or None,
+            "truncated": self.truncated,
+        }
+
+    def told(self) -> list[str]:
+        """Return it as lines of text: the value, then the probabilities."""
+        shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
+        value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
+        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shares)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """A file of plain input for `osbert predict`: its rows in their order, each with the record made of it.
+
+    `describe`: the file's form and what is read of it, in words. `columns`: of its rows. `lines`: whether JSON lines
+    suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names
+    a row, by its line where that is empty; "" where there is no such form. `rows(problems)` yields (row, record), None
+    for a record where there is nothing to read; a row that cannot be used is noted in `problems` and left out. `table`:
+    what the rows are read from, if it is a table.
+    """
+
+    describe: str
+    columns: tuple[str, ...]
+    rows: Callable[[Problems], Iterator[tuple[Row, Record | None]]]
+    lines: bool = False
+    key: str = ""
+    table: Table | None = None
+
+    def called(self, row: Row) -> str:
+        """Return what that form calls a row."""
+        return row.values.get(self.key) or str(row.line)

@@ -1,0 +1,219 @@
+"""Rows in memory: the same records, splits and messages as those of a file, whatever holds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from osbert.errors import Problems, UserError
+from osbert.reading.memory import tables
+from osbert.tasks import Record, Task, findings, load, with_data
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.contrastive import Contrastive
+from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.tag import Tag
+from osbert.tasks.sets.mnli import Mnli
+from osbert.tasks.sets.mrpc import Mrpc
+
+TEXTS = [{"text": f"film {n}", "label": ("neg", "pos")[n % 2]} for n in range(20)]
+PAIRS = [{"text_a": f"a {n}", "text_b": f"b {n}", "label": ("neg", "pos")[n % 2]} for n in range(20)]
+SCORES = [{"text": f"film {n}", "score": n / 2} for n in range(20)]
+TAGS = [{"tokens": ["in", f"City{n}", "."], "tags": ["O", "B-LOC", "O"]} for n in range(20)]
+MARKED = [{"text": "in Rome .", "entities": [{"start": 3, "end": 7, "type": "LOC"}]} for _ in range(20)]
+QUESTIONS = [
+    {"question": "who?", "context": f"it was Ann {n}", "answers": {"text": ["Ann"], "answer_start": [7]}, "id": str(n)}
+    for n in range(20)
+]
+CHOICES = [{"context": "he", "choices": ["runs", "sits", "eats"], "label": n % 3} for n in range(20)]
+KINDS: dict[str, tuple[Task, Sequence[Mapping[str, Any]]]] = {
+    "classify": (Classify(), TEXTS),
+    "pairs": (Classify(), PAIRS),
+    "regress": (Regress(), SCORES),
+    "contrastive": (Contrastive(), [{"text": f"film {n}"} for n in range(20)]),
+    "tag": (Tag(), TAGS),
+    "marked": (Tag(), MARKED),
+    "span": (Span(), QUESTIONS),
+    "choose": (Choose(), CHOICES),
+}
+
+
+class Frame:
+    """What pandas' DataFrame is known by."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.rows, self.columns = rows, [*rows[0]]
+
+    def to_dict(self, orient: str) -> list[Mapping[str, Any]]:
+        assert orient == "records"
+        return [*self.rows]
+
+
+class Polars:
+    """What polars' DataFrame is known by; it has a to_dict of its own, too."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.rows, self.columns = rows, [*rows[0]]
+
+    def to_dict(self) -> None:
+        raise AssertionError("its columns, not its rows")
+
+    def iter_rows(self, *, named: bool) -> Iterator[Mapping[str, Any]]:
+        assert named
+        return iter(self.rows)
+
+
+class Classes:
+    """What datasets' ClassLabel is known by."""
+
+    names = ("neg", "pos")
+
+
+class Dataset:
+    """What datasets.Dataset is known by."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], features: Mapping[str, Any] | None = None) -> None:
+        self.rows, self.column_names, self.features = rows, [*rows[0]], features or {}
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self.rows)
+
+
+def read(task: Task, data: Any, splits: Sequence[str] = ("train", "dev")) -> dict[str, list[tuple[Any, Any]]]:
+    """Return the texts and labels of each split."""
+    _, records = load(task, splits, data=data)
+    return {split: [(record.texts, record.label) for record in found] for split, found in records.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_in_memory_are_read_as_those_of_a_file(kind: str, tmp_path: Path) -> None:
+    task, rows = KINDS[kind]
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    theirs = read(task, path)
+    assert len(theirs["train"]) + len(theirs["dev"]) == 20 and theirs["dev"]
+    assert read(task, rows) == theirs
+    assert read(task, iter(rows)) == theirs
+    assert read(task, Frame(rows)) == theirs
+    assert read(task, Polars(rows)) == theirs
+    assert read(task, Dataset(rows)) == theirs
+    splits = read(task, {"train": rows[:15], "validation": Frame(rows[15:]), "unsupervised": [{"no": 1}]})
+    assert (len(splits["train"]), len(splits["dev"])) == (15, 5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_findings_and_plain_input_of_rows_in_memory(kind: str) -> None:
+    task, rows = KINDS[kind]
+    fitted, _ = load(with_data(task, rows).source.resolved(), ("train", "dev"))
+    said = "\n".join(findings(fitted))
+    assert "the data: rows in memory" in said and "held out" in said
+    (table,) = tables(rows).values()
+    found = [record for _, record in fitted.source.inputs(table).rows(Problems(heading="")) if record]
+    assert len(found) == 20 and {record.label for record in found} <= {None, 1.0}
+    pairs = [{"sentence1": "a", "sentence2": "b", "score": n / 2} for n in range(4)]
+    moved = fitted.source.moved(tables(pairs if kind == "contrastive" else rows[:4]), {})
+    _, records = load(moved, ("all",), fit=False)
+    assert len(records["all"]) == 4
+
+
+def test_tuples_and_texts_are_rows() -> None:
+    assert read(Classify(), [(row["text"], row["label"]) for row in TEXTS]) == read(Classify(), TEXTS)
+    assert read(Regress(), [(row["text"], row["score"]) for row in SCORES]) == read(Regress(), SCORES)
+    assert read(Classify(), [tuple(row.values()) for row in PAIRS]) == read(Classify(), PAIRS)
+    assert read(Tag(), [(row["tokens"], row["tags"]) for row in TAGS]) == read(Tag(), TAGS)
+    assert read(Choose(), [tuple(row.values()) for row in CHOICES]) == read(Choose(), CHOICES)
+    assert len(read(Contrastive(), ["film", "play"])["train"]) == 1
+
+
+def test_settings_name_columns_and_a_published_set_finds_its_own() -> None:
+    rows = [{"body": row["text"], "other": "x", "verdict": row["label"]} for row in TEXTS]
+    assert read(Classify(text="body", label="verdict"), rows) == read(Classify(), TEXTS)
+    pairs = [{"sentence1": "a", "sentence2": "b", "label": n % 2} for n in range(4)]
+    assert {label for _, label in read(Mrpc(), pairs)["train"]} == {"equivalent", "not_equivalent"}
+    sets = {"train": 3, "validation_matched": 2, "validation_mismatched": 1}
+    rows = [{"premise": "a", "hypothesis": "b", "label": n % 3} for n in range(6)]
+    task, records = load(
+        with_data(Mnli(), {name: rows[:n] for name, n in sets.items()}).source.resolved(), ("train", "dev")
+    )
+    assert [record.path for record in records["dev"]] == ["validation_matched"] * 2 + ["validation_mismatched"]
+    assert task.data == ""
+
+
+def test_numpys_values_are_those_of_python_and_what_is_missing_is_empty() -> None:
+    rows = [{"text": np.str_("film"), "label": np.int64(n % 2), "more": float("nan")} for n in range(4)]
+    assert {label for _, label in read(Classify(), rows)["train"]} == {"0", "1"}
+    arrays = [{"tokens": np.array(row["tokens"]), "tags": np.array(row["tags"])} for row in TAGS]
+    assert read(Tag(), arrays) == read(Tag(), TAGS)
+    with pytest.raises(UserError, match="row 2: the label is empty"):
+        read(Classify(), [*TEXTS[:1], {"text": "x", "label": float("nan")}, *TEXTS])
+
+
+def test_classes_of_a_data_set_go_by_their_names() -> None:
+    rows = [{"text": row["text"], "label": ("neg", "pos").index(row["label"])} for row in TEXTS]
+    assert read(Classify(), Dataset(rows, {"label": Classes()})) == read(Classify(), TEXTS)
+    nothing = Dataset([*rows, {"text": "x", "label": -1}], {"label": Classes()})
+    with pytest.raises(UserError, match="row 21: the label is empty"):
+        read(Classify(), nothing)
+
+
+def told(task: Task, data: Any) -> str:
+    with pytest.raises(UserError) as error:
+        read(task, data)
+    return str(error.value)
+
+
+def test_messages_name_the_row_and_where_there_are_several_its_split() -> None:
+    assert "  - row 3: the label 'x' is not a number." in told(Regress(), [*SCORES[:2], {"text": "a", "score": "x"}])
+    said = told(Classify(), {"train": [*TEXTS, {"text": " ", "label": "pos"}], "dev": [("a", "poss")]})
+    assert said.startswith("the data cannot be used for classify:\n")
+    assert "train, row 21: the text is empty." in said
+    assert "dev, row 1: unknown label 'poss' (known: neg, pos). Did you mean 'pos'?" in said
+    assert "row 1: 2 in 'tokens', but 1 in 'tags'" in told(Tag(), [{"tokens": ["a", "b"], "tags": ["O"]}])
+    assert "row 1: unknown tag 'Q-X': a tag is O" in told(Tag(), [{"tokens": ["a"], "tags": ["Q-X"]}])
+    assert "row 2: the question is empty" in told(Span(), [*QUESTIONS[:1], {**QUESTIONS[1], "question": ""}])
+    assert "row 1: the label '7' is none of the 3 choices" in told(Choose(), [{**CHOICES[0], "label": 7}])
+    assert told(Classify(), [{"a": "x", "b": "y"}]).startswith("the data has the columns 'a', 'b'")
+    assert told(Classify(), {"dev": TEXTS}) == "the data has no file for train; it has dev."
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "The data is empty."),
+        ({"train": []}, "The train data is empty."),
+        (3, "The data cannot be read from int. Give a path"),
+        (b"text", "The data cannot be read from bytes"),
+        ([("a",)], "row 1: ('a',) is no row. Give a path"),
+        ([3.5, *TEXTS], "row 1: 3.5 is no row"),
+        ({"text": ["a"], "label": ["b"]}, "The data has no part called train, dev or test; it has text, label."),
+        ({"dev": TEXTS, "validation": TEXTS}, "The data has several parts for dev: dev, validation. Give one."),
+    ],
+)
+def test_what_is_no_data_is_refused_with_what_to_give(data: Any, said: str) -> None:
+    assert said in told(Classify(), data)
+
+
+def test_a_split_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("text,label\nx,pos\n")
+    assert read(Classify(), {"train": TEXTS, "dev": tmp_path / "more.csv"})["dev"] == [(("x",), "pos")]
+
+
+def test_a_record_in_memory_says_its_row() -> None:
+    assert Record(number=0, texts=("x",), line=3, unit="row").place == "row 3"
+    assert Record(number=0, texts=("x",), path="dev", line=3, unit="row").place == "dev, row 3"
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag", "span"])
+@pytest.mark.parametrize("library", ["pandas", "polars", "datasets"])
+def test_the_libraries_own_tables(library: str, kind: str) -> None:
+    module = pytest.importorskip(library)
+    task, rows = KINDS[kind]
+    made = {"pandas": "DataFrame", "polars": "DataFrame"}.get(library)
+    data = getattr(module, made)(list(rows)) if made else module.Dataset.from_list(list(rows))
+    assert read(task, data) == read(task, rows)

@@ -1,0 +1,124 @@
+"""How often a file is opened before training, and how often it is read whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from osbert.reading import compression
+from osbert.tasks import Task, findings, load
+from osbert.tasks.kinds.choose import Choose
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.contrastive import Contrastive
+from osbert.tasks.kinds.span import Span
+from osbert.tasks.kinds.tag import Tag
+
+ROWS = 4000
+
+
+class Counts:
+    """Counts what the one opener of files gives: streams, and those that were read to their end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = self.whole = 0
+        real = compression.decompress
+
+        def counted(raw: BinaryIO, name: str, *, shown: str) -> compression.Stream:
+            stream = real(raw, name, shown=shown)
+            self.opened += 1
+            read = stream.read
+
+            def reading(size: int = -1) -> bytes:
+                data = read(size)
+                self.whole += not data
+                return data
+
+            stream.read = reading  # type: ignore[method-assign]
+            return stream
+
+        monkeypatch.setattr(compression, "decompress", counted)
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
+    return Counts(monkeypatch)
+
+
+def before_training(task: Task) -> None:
+    fitted, records = load(task.source.resolved(), ("train", "dev"))
+    findings(fitted)
+    assert sum(map(len, records.values())) == ROWS
+
+
+def table(delimiter: str, suffix: str) -> Callable[[Path], Path]:
+    def written(folder: Path) -> Path:
+        path = folder / f"data{suffix}"
+        lines = [f"a film that is number {n}{delimiter}{('neg', 'pos')[n % 2]}" for n in range(ROWS)]
+        path.write_text("\n".join([f"text{delimiter}label", *lines]) + "\n")
+        return path
+
+    return written
+
+
+def lines(**row: Any) -> Callable[[Path], Path]:
+    def written(folder: Path) -> Path:
+        path = folder / "data.jsonl"
+        path.write_text("".join(json.dumps({**row, "more": n}) + "\n" for n in range(ROWS)))
+        return path
+
+    return written
+
+
+def columns(folder: Path) -> Path:
+    path = folder / "data.conll"
+    path.write_text("in O\nRome B-LOC\nfor O\nyears O\n\n" * ROWS)
+    return path
+
+
+def squad(folder: Path) -> Path:
+    asked = [
+        {"id": str(n), "question": "who?", "answers": [{"text": "Ann", "answer_start": 0}]} for n in range(ROWS // 2)
+    ]
+    paragraphs = [{"context": f"Ann {n}", "qas": asked} for n in range(2)]
+    path = folder / "data.json"
+    path.write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]}))
+    return path
+
+
+CHOICE = {"context": "he", "choices": ["runs", "sits"]}
+CASES: dict[str, tuple[Callable[..., Task], Callable[[Path], Path], int, int]] = {
+    "CSV": (Classify, table(",", ".csv"), 3, 1),
+    "TSV, whose quotes are found by reading it": (Classify, table("\t", ".tsv"), 5, 3),
+    "JSON lines": (Classify, lines(text="a", label="b"), 3, 1),
+    "texts": (Contrastive, lines(text="a"), 3, 1),
+    "choices, whose labels are looked at first": (Choose, lines(**CHOICE, label="1"), 4, 2),
+    "tags": (Tag, columns, 2, 1),
+    "SQuAD's form": (Span, squad, 2, 1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_file_is_read_once_and_its_form_is_kept(case: str, tmp_path: Path, counts: Counts) -> None:
+    kind, written, opened, whole = CASES[case]
+    settings: dict[str, Any] = {"skip_empty": True} if kind is Classify else {}
+    path = written(tmp_path)
+    if kind is Classify and path.suffix == ".jsonl":
+        path.write_text(path.read_text().replace('"b", "more": 1', '"c", "more": 1'))
+    if kind is Choose:
+        path.write_text(path.read_text().replace('"1", "more": 1', '"0", "more": 1'))
+    before_training(kind(data=str(path), **settings))
+    assert (counts.opened, counts.whole) == (opened, whole)
+    assert whole <= 3
+
+
+def test_a_file_that_has_changed_is_looked_at_again(tmp_path: Path, counts: Counts) -> None:
+    path = table(",", ".csv")(tmp_path)
+    task = Classify(data=str(path)).source.resolved()
+    opened = counts.opened
+    assert task.source.open(path).columns == ("text", "label") and counts.opened == opened  # type: ignore[attr-defined]
+    path.write_text("text;verdict\na;b\n")
+    assert task.source.open(path).columns == ("text", "verdict") and counts.opened > opened  # type: ignore[attr-defined]
