@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from osbert.commands import embed_run
-from osbert.commands import predict as command
 from osbert.commands.embed import embed
 from osbert.commands.embed_rows import Rows
 from osbert.commands.predict import predict
 from osbert.errors import UserError
+from osbert.runs.predict import run as predict_run
 
 CSV = "text,n\ngood film,1\nbad film,2\nfine,3\nplay,4\n"
 CHANGES = {
@@ -48,7 +48,7 @@ def after(first: Callable[..., object], path: Path, content: str) -> Callable[..
 def test_predict_refuses_a_file_that_changed_after_its_check(
     run: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setattr(command, "check", after(command.check, path, CHANGES[change]))
+    monkeypatch.setattr(predict_run, "check", after(predict_run.check, path, CHANGES[change]))
     with pytest.raises(UserError, match=r"in\.csv changed while it was read") as error:
         predict(run, file=path, out=tmp_path / "out.csv")
     assert ("in.csv, line 3: 1 cells" in str(error.value)) == (change == "malformed")
@@ -96,7 +96,7 @@ def test_a_file_whose_times_alone_changed_is_the_same(
 
         return passed
 
-    monkeypatch.setattr(command, "check", touched(command.check))
+    monkeypatch.setattr(predict_run, "check", touched(predict_run.check))
     monkeypatch.setattr(Rows, "check", touched(Rows.check))
     predict(run, file=path, out=tmp_path / "out.csv")
     embed(encoder, path, out=tmp_path / "x.npz")

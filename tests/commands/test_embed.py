@@ -16,10 +16,10 @@ import pytest
 
 from osbert.commands import embed_run
 from osbert.commands.embed import VectorOptions, embed
-from osbert.commands.file_options import TextOptions
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.models.contract import Learner
+from osbert.runs.file_options import TextOptions
 
 TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor"]
 TOO_LONG = "film " * 50

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.commands.file_options import FileOptions
 from osbert.data.encoded import Ready
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.runs.file_options import FileOptions
 from osbert.runs.finetune.long import long_texts
 from osbert.tasks import load
 from osbert.tasks.choices import Choices, Chosen, names

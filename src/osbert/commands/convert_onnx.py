@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from osbert.commands.convert import compare, tell_differences
-from osbert.commands.export import write
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.inference.backend import Vectors
@@ -20,6 +19,7 @@ from osbert.interop.onnx.files import require_writers
 from osbert.interop.onnx.padded import objections, scored
 from osbert.interop.opening import Opening
 from osbert.interop.task_files import Asked
+from osbert.runs.export.run import write
 
 BOUND = 1e-4
 """The largest difference that is none: onnxruntime adds up in another order, and attends in rectangles."""

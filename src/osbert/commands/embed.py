@@ -8,12 +8,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.file_options import TextOptions
 from osbert.commands.opening_options import OpeningOptions
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 from osbert.errors import UserError
 from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL
+from osbert.runs.file_options import TextOptions
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
 

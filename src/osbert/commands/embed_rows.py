@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from osbert.commands.file_options import TextOptions
 from osbert.errors import Problems, UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine
 from osbert.reading.columns import Columns, choose
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Reading, Row, Table, open_table
+from osbert.runs.file_options import TextOptions
 
 INPUT = Path("-")
 KEPT = "standard-input.txt"

@@ -18,7 +18,6 @@ from rich.progress import Progress
 from osbert import __version__, recipe
 from osbert.commands.embed import VectorOptions
 from osbert.commands.embed_rows import KEPT, Rows
-from osbert.commands.file_options import TextOptions
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
@@ -31,6 +30,7 @@ from osbert.interop.opening import Opening
 from osbert.interop.tensorflow.features import feature_line
 from osbert.lock import claim
 from osbert.reading.table import Row
+from osbert.runs.file_options import TextOptions
 from osbert.terminal import one_line, open_console
 
 FACTS = "run.json"

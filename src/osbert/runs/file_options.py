@@ -1,4 +1,4 @@
-"""The options that say how a file of the user's is read, shared by the commands that read one."""
+"""The settings that say how a file of the user's is read, shared by the runs that read one."""
 
 from __future__ import annotations
 
@@ -44,3 +44,11 @@ class FileOptions(TextOptions):
                 raise UserError(f"--columns {part}: give SETTING=COLUMN, such as question=frage.")
             said[setting.strip()] = tuple(column.split("+")) if "+" in column else column
         return said
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledOptions(FileOptions):
+    """How a file with labels is read for a fine-tuned run."""
+
+    label: str = ""
+    """The column with the label; found by its name when left open."""
