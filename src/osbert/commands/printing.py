@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from osbert.runs.contract import Notice, Watch
-from osbert.terminal import one_line
+from osbert.terminal import one_line, open_console
 
 
 def print_notices(stream: TextIO | None = None) -> Watch:
@@ -18,3 +20,25 @@ def print_notices(stream: TextIO | None = None) -> Watch:
             print(one_line(event.text), file=stream or usual, flush=True)
 
     return printed
+
+
+@contextmanager
+def showing_progress(what: str) -> Iterator[Watch]:
+    """Give a `watch` that prints notices and, on a terminal, shows a bar of events that are `done` of a `count`."""
+    from rich.progress import Progress
+
+    console = open_console(stderr=True)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(what, total=None)
+    notices = print_notices()
+
+    def watch(event: Any) -> None:
+        notices(event)
+        if hasattr(event, "done"):
+            bar.start()
+            bar.update(task, total=event.count, completed=event.done)
+
+    try:
+        yield watch
+    finally:
+        bar.stop()
