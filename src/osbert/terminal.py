@@ -60,7 +60,7 @@ def in_megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
 
 
-def in_columns(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def in_columns(rows: Iterable[Sequence[str]], *, indent: str = " ") -> Iterator[str]:
     """Yield rows of cells as lines, each column as wide on the screen as its widest cell.
 
     >>> list(in_columns([("score", "value"), ("f1", "0.5")]))
@@ -72,7 +72,7 @@ def in_columns(rows: Iterable[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:
         padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
-        yield f" {'  '.join(padded)}".rstrip()
+        yield f"{indent}{'  '.join(padded)}".rstrip()
 
 
 def _escape(found: re.Match[str]) -> str:
