@@ -171,6 +171,53 @@ def test_mistakes_on_the_command_line(tokens, words) -> None:
         override(*tokens)
 
 
+def keywords(**settings: object) -> Car:
+    return build(recipe.override(GOOD, settings, schema=Car))
+
+
+def test_keywords_override_by_the_same_names() -> None:
+    car = keywords(engine_cylinders=6, power=2, parts=["a"], turbo=True, **{"body.limit": 9})
+    assert (car.engine.cylinders, car.engine.power, car.parts, car.engine.turbo, car.body.limit) == (
+        6,
+        2.0,
+        ("a",),
+        True,
+        9,
+    )
+    assert recipe.given({"engine_limit": None, "doors": 1}, schema=Car) == {"engine.limit", "body.doors"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"cylinder": 3}, r"Unknown setting --cylinder\. Did you mean 'cylinders'"),
+        ({"limit": 3}, r"could be --engine\.limit or --body\.limit"),
+        ({"doors": "4"}, "must be integer, not '4'"),
+        ({"power": "2"}, "must be number, not '2'"),
+        ({"turbo": "true"}, "must be true|false, not 'true'"),
+        ({"no_turbo": True}, "--no-turbo cannot be"),
+        ({"engine": {"power": 1}}, "Unknown setting --engine"),
+    ],
+)
+def test_keywords_are_checked_and_never_guessed(settings, words) -> None:
+    with pytest.raises(UserError, match=words):
+        keywords(**settings)
+
+
+def test_the_words_of_a_command_line_become_keywords() -> None:
+    assert recipe.split(["cpu", "--steps", "3", "--objectives", ""]) == ("cpu", {"steps": "3", "objectives": ""})
+    assert recipe.split(["--steps=3"], otherwise="cpu") == ("cpu", {"steps": "3"})
+    assert recipe.split(["", "--steps", "3"]) == ("", {"steps": "3"})
+    assert recipe.split([]) == ("", {})
+    assert list(recipe.words(["--layers", "4", "--model.layers", "3", "--layers", "5"])) == ["model.layers", "layers"]
+
+
+def test_settings_of_one_dataclass_are_made_from_keywords() -> None:
+    assert recipe.settings(Engine, {"cylinders": 2}) == Engine(cylinders=2)
+    with pytest.raises(UserError, match="Did you mean 'cylinders'"):
+        recipe.settings(Engine, {"cylindres": 2})
+
+
 def test_overriding_leaves_the_table_alone() -> None:
     table = {"engine": {"power": 1.0}, "body": {"doors": 2}}
     recipe.override(table, ["--power", "9"], schema=Car)

@@ -19,7 +19,7 @@ import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
@@ -75,28 +75,76 @@ def build(schema: type[Settings], table: Mapping[str, Any], *, where: str) -> Se
     return typing.cast(Settings, built)
 
 
-def override(table: Table, tokens: Iterable[str], *, schema: type) -> Table:
-    """Return the table with command-line settings laid over it.
+class Word(str):
+    """A value as it was typed on a command line, which `override` reads as its setting's type."""
 
-    Tokens are `--model.layers 4`, `--layers 4` (where only one table has that name), `--key=value`, and for booleans
-    `--key` or `--no-key`.
+
+ALONE = Word("true")
+"""The value of a setting that was named without one: `--key` or `--no-key`."""
+
+
+def words(tokens: Iterable[str] | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings on a command line by name, which are keywords of a function; a mapping as it is.
+
+    Tokens are `--model.layers 4`, `--layers 4`, `--key=value`, and for booleans `--key` or `--no-key`.
+
+    >>> words(["--model.layers", "4", "--precision=fp32"])
+    {'model.layers': '4', 'precision': 'fp32'}
+    """
+    if isinstance(tokens, Mapping):
+        return tokens
+    waiting, named = list(tokens), dict[str, Any]()
+    while waiting:
+        token = waiting.pop(0)
+        if not token.startswith("--"):
+            raise UserError(f"'{token}' is not a setting: settings look like --steps 1000.")
+        name, equals, value = token[2:].partition("=")
+        name = name.replace("-", "_")
+        named.pop(name, None)  # the last one holds, under whichever of its names
+        if equals:
+            named[name] = Word(value)
+        else:
+            named[name] = Word(waiting.pop(0)) if waiting and not waiting[0].startswith("--") else ALONE
+    return named
+
+
+def split(tokens: Sequence[str], *, otherwise: str = "") -> tuple[str, Mapping[str, Any]]:
+    """Return the recipe that the words of a command line begin with, or `otherwise`, and the settings after it."""
+    name, *rest = tokens or [""]
+    if name.startswith("-"):
+        name, rest = "", [name, *rest]
+    return name or otherwise, words(rest)
+
+
+def override(table: Table, settings: Iterable[str] | Mapping[str, Any], *, schema: type) -> Table:
+    """Return the table with settings laid over it: keywords by name, or tokens as `words` takes them.
+
+    A name is the whole one (`model.layers`, `model_layers`), or its last part where only one table has that (`layers`).
     """
     result = _copy(table)
-    known = {path: kind for path, kind, _ in fields(schema)}
-    for key, value in _pairs(tokens, known):
+    for key, value in _resolved(settings, schema):
         *parents, leaf = key.split(".")
         target = result
         for parent in parents:
             below = target.get(parent)
             target[parent] = target = below if isinstance(below, dict) else {}
-        target[leaf] = _parse(value, known[key])
+        target[leaf] = value
     return result
 
 
-def given(tokens: Iterable[str], *, schema: type) -> frozenset[str]:
-    """Return the dotted names of the settings that command-line tokens set."""
-    known = {path: kind for path, kind, _ in fields(schema)}
-    return frozenset(key for key, _ in _pairs(tokens, known))
+def settings(schema: type[Settings], given: Mapping[str, Any]) -> Settings:
+    """Return a `schema` from keywords, with its defaults for the rest. Raises UserError as `override` and `build` do.
+
+    >>> from osbert.reading.documents import Reading
+    >>> settings(Reading, {"documents": "line"})
+    Reading(documents='line', field='text', encoding='utf-8', errors='strict')
+    """
+    return build(schema, override({}, given, schema=schema), where="The call")
+
+
+def given(settings: Iterable[str] | Mapping[str, Any], *, schema: type) -> frozenset[str]:
+    """Return the dotted names of the settings that keywords or command-line tokens set."""
+    return frozenset(key for key, _ in _resolved(settings, schema))
 
 
 def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -208,34 +256,25 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     return None
 
 
-def _pairs(tokens: Iterable[str], known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    waiting = list(tokens)
-    while waiting:
-        token = waiting.pop(0)
-        if not token.startswith("--"):
-            raise UserError(f"'{token}' is not a setting: settings look like --steps 1000.")
-        name, equals, value = token[2:].partition("=")
-        key, negated = _resolve(name.replace("-", "_"), known)
-        if negated and (equals or known[key] is not bool):
+def _resolved(settings: Iterable[str] | Mapping[str, Any], schema: type) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the TOML value of each setting; `build` then checks the value."""
+    known = {path: kind for path, kind, _ in fields(schema)}
+    for name, value in words(settings).items():
+        key, negated = _resolve(name, known)
+        shown = name.replace("_", "-")
+        if negated and (value is not ALONE or known[key] is not bool):
             raise UserError(
-                f"--{name} cannot be: only settings that are true or false have a --no- form, without a value."
+                f"--{shown} cannot be: only settings that are true or false have a --no- form, without a value."
             )
-        if equals:
-            yield key, value
-        elif negated:
-            yield key, "false"
-        elif known[key] is bool and not (waiting and waiting[0].lower() in ("true", "false")):
-            yield key, "true"
-        elif waiting and not waiting[0].startswith("--"):
-            yield key, waiting.pop(0)
-        else:
-            raise UserError(f"--{name} needs a value ({_name(known[key])}).")
+        if value is ALONE and known[key] is not bool:
+            raise UserError(f"--{shown} needs a value ({_name(known[key])}).")
+        yield key, not negated if value is ALONE else _parse(value, known[key]) if isinstance(value, Word) else value
 
 
 def _resolve(name: str, known: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the dotted setting that a command-line name means, and whether "no-" negated it."""
+    """Return the dotted setting that a name means, and whether "no_" negated it."""
     for candidate, negated in ((name, False), (name.removeprefix("no_"), True)):
-        matches = [key for key in known if key == candidate or key.endswith(f".{candidate}")]
+        matches = [key for key in known if candidate in (key, key.replace(".", "_")) or key.endswith(f".{candidate}")]
         if candidate in matches:
             return candidate, negated
         if len(matches) == 1:
@@ -247,7 +286,7 @@ def _resolve(name: str, known: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _parse(text: str, kind: Any) -> Any:
-    """Return the TOML value a command-line string stands for; `build` then checks it."""
+    """Return the TOML value that a command-line string stands for."""
     if typing.get_origin(kind) is tuple:
         (item, *_) = typing.get_args(kind)
         return [_parse(part.strip(), item) for part in text.strip("[]").split(",") if part.strip()]
