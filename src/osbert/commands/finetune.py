@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.settings import given, takes_settings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.runs.finetune.plan import Plan, read_plan, schema
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 SPLITS = ("train", "dev")
+SETTINGS = "Any setting, by its full name or its last part: --training.epochs 4 or --epochs 4."
 
 
-@functools.cache
-def settings_help() -> str:
-    """Return the help text of all settings, as a list; those of the task classify among them."""
-    from osbert.recipe import describe
-
-    lines = "".join(f"\n- {line}" for line in describe(schema("classify")).splitlines())
-    return f"Any setting, by its full name or its last part (--training.epochs 4 or --epochs 4):\n{lines}"
+def settings_of(words: Sequence[str]) -> list[type]:
+    """Return the schema of the task that the words after the verb begin with; that of classify for several tasks."""
+    task = next((word for word in words if not word.startswith("-")), "classify")
+    return [schema("classify" if task in ("glue", "multi") else task)]
 
 
+@takes_settings(settings_of)
 def finetune(
     task: str,
     /,
-    # The help is made when it is asked for: this annotation is not evaluated before.
-    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help=settings_help())],
+    *settings: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="Settings of the task, as shown by TASK --help.")
+    ],
     model: Path,
     data: Path,
     out: Path,
@@ -80,7 +80,8 @@ def finetune(
 
             finetune_multi(settings, model=model, data=data, out=out, from_scratch=from_scratch, opening=opening)
             return
-        plan = read_plan(task, settings, model=model, data=data, from_scratch=from_scratch)
+        chosen = given(settings, *settings_of([task]))
+        plan = read_plan(task, chosen, model=model, data=data, from_scratch=from_scratch)
         fitted, records = load(plan.task, SPLITS)
         tell_data(fitted, records)
         train(dataclasses.replace(plan, task=fitted, opening=opening), records, out)
@@ -96,7 +97,7 @@ def finetune_glue(
     reader = Reader.of(model)
 
     def checked(one: str, data: Path) -> None:
-        plan = read_plan(one, settings, model=model, data=data, from_scratch=from_scratch)
+        plan = read_plan(one, given(settings, *settings_of([one])), model=model, data=data, from_scratch=from_scratch)
         reader.check(*load(plan.task, SPLITS))
 
     def tuned(one: str, data: Path, out: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,7 +96,9 @@ class Plan:
         }
 
 
-def read_plan(task: str, settings: Sequence[str], *, model: Path, data: Path, from_scratch: bool) -> Plan:
+def read_plan(
+    task: str, settings: Sequence[str] | Mapping[str, Any], *, model: Path, data: Path, from_scratch: bool
+) -> Plan:
     """Return the settings of a run: the defaults, under what the command line says.
 
     Raises UserError at an unknown task or setting, where the task's columns cannot be found, and where a search would
