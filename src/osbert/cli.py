@@ -147,6 +147,8 @@ def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
     """Return advice when a missing option is there under a name much like it, which a verb took for a setting."""
     import cyclopts
 
+    if isinstance(error, cyclopts.CoercionError) and error.argument and error.argument.name == "--columns":
+        return "Name each column by itself: --columns.question frage --columns.paragraph text --columns.choices b,c,d."
     if not isinstance(error, cyclopts.MissingArgumentError) or error.argument is None:
         return ""
     missing, given = error.argument.name, [word.partition("=")[0] for word in words]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import pydantic  # noqa: F401  (cyclopts validates by it, where something has imported it)
 import pytest
 
 from osbert import recipe
-from osbert.commands.settings import given
+from osbert.commands.settings import among, given
 from osbert.errors import UserError
 
 
@@ -94,6 +95,11 @@ def test_booleans(words: list[str], value: bool) -> None:
 @pytest.mark.parametrize("word", ["--no-cross-country", "--no-cross_country", "--cross_country=false"])
 def test_hyphens_and_underscores(word: str) -> None:
     assert car(word).engine.cross_country is False
+
+
+def test_those_of_one_table_among_others() -> None:
+    words = ["--power", "3", "--doors", "5", "--turbo", "--turbine", "--nothing", "x"]
+    assert among(words, Engine) == {"power": "3", "turbo": True}
 
 
 @pytest.mark.parametrize(

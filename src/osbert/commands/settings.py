@@ -63,20 +63,22 @@ def among(words: Sequence[str], schema: type) -> dict[str, Any]:
     """Return those settings of a schema that are among the words of a command line; the other words are passed over."""
     kinds = {path: kind for path, kind, _ in recipe.fields(schema)}
     collect, bound, *_ = _parser(kinds, _meanings(kinds)).parse_known_args(_joined(words))
-    return dict(collect(**bound.arguments))
+    return dict(collect(**bound.kwargs))
 
 
 def _parser(kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopts.App:
     """Return a command line of settings alone, whose result are the settings by name."""
 
-    def collect(**found: tuple[str, Any]) -> dict[str, Any]:
-        return dict(found.values())
-
     # Where several tables have a name, it stands for itself: `recipe.override` says which they are.
     own: dict[str, list[str]] = {}
-    for name, paths in meant.items():
-        own.setdefault(paths[0] if len(paths) == 1 or name in kinds else name, []).append(name)
+    for name, several in meant.items():
+        own.setdefault(several[0] if len(several) == 1 else name, []).append(name)
     options = [_option(path, names, kinds[meant[names[0]][0]]) for path, names in own.items()]
+    paths = {option.name: path for option, path in zip(options, own, strict=True)}
+
+    def collect(**found: list[Any]) -> dict[str, Any]:
+        return {paths[name]: values[-1] for name, values in found.items()}
+
     collect.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     app = cyclopts.App(help_flags=[], version_flags=[])
     app.default(collect)
@@ -126,14 +128,14 @@ def _documented(schemas: Sequence[type], taken: set[str]) -> Iterator[inspect.Pa
 def _option(path: str, names: Iterable[str], kind: Any, **shown: Any) -> inspect.Parameter:
     """Return an option with a setting's names. A boolean is a flag; any other value is read later, by its type."""
 
-    def value(_: Any, tokens: Sequence[cyclopts.Token]) -> tuple[str, Any]:
-        last = tokens[-1]
-        return path, last.implicit_value if kind is bool else recipe.Word(last.value)
+    def values(_: Any, tokens: Sequence[cyclopts.Token]) -> list[Any]:
+        return [token.implicit_value if kind is bool else recipe.Word(token.value) for token in tokens]
 
-    held = list[bool] if kind is bool else list[str]  # a list may stand there twice
-    parameter = Parameter(name=[_spelt(name) for name in names], converter=value, negative_iterable=(), **shown)
+    held: Any = list[bool] if kind is bool else list[str]  # a list may stand there twice
+    parameter = Parameter(name=[_spelt(name) for name in names], converter=values, negative_iterable=(), **shown)
+    annotation = Annotated[held | None, parameter]
     return inspect.Parameter(
-        path.replace(".", "__"), inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[held, parameter], default=None
+        path.replace(".", "__"), inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None
     )
 
 

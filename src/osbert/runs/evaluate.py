@@ -42,7 +42,8 @@ def evaluate(
     from osbert.inference.engine import load as load_engine  # torch takes seconds to import
 
     engine = load_engine(run, opening=opening)
-    task = engine.fine_tuned.moved(data, (options or LabelledOptions()).given())
+    task = engine.fine_tuned
+    task = task.moved(data, (options or LabelledOptions()).given(task))
     for remark in engine.remarks:
         watch(Notice(f"{run}: {remark}"))
     task, by_split = load(task, ("all" if data.is_file() else split,), fit=False)

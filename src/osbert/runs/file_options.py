@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from osbert.errors import UserError
+from osbert import recipe
 from osbert.reading.form import Choice
+from osbert.tasks import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,18 +33,18 @@ class TextOptions:
 class FileOptions(TextOptions):
     """How a file is read for a fine-tuned run, whose task may have columns of its own."""
 
-    columns: str = ""
-    """Columns for runs that answer or choose, by setting: question=frage,paragraph=text; several: choices=a+b+c."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Columns for runs that answer or choose, by setting: --columns.question frage --columns.paragraph text; several
+    with commas: --columns.choices b,c,d."""
 
-    def given(self) -> dict[str, Any]:
-        """Return what was said, by the names of the task's settings. Raises UserError at columns without a setting."""
+    def given(self, task: Task) -> dict[str, Any]:
+        """Return what is not left open, by the names of the task's settings and of their types."""
         said = {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
-        for part in filter(None, said.pop("columns", "").split(",")):
-            setting, equals, column = part.partition("=")
-            if not equals or not column:
-                raise UserError(f"--columns {part}: give SETTING=COLUMN, such as question=frage.")
-            said[setting.strip()] = tuple(column.split("+")) if "+" in column else column
-        return said
+        words = {name.replace("-", "_"): recipe.Word(word) for name, word in said.pop("columns").items()}
+        known = {name for name, *_ in recipe.fields(type(task))}
+        columns = recipe.override({}, {name: words[name] for name in words if name in known}, schema=type(task))
+        named = {name: tuple(value) if isinstance(value, list) else value for name, value in columns.items()}
+        return said | words | named
 
 
 @dataclass(frozen=True, kw_only=True)

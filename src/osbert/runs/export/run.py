@@ -115,8 +115,8 @@ def development(
             )
         return None
     if data is not None:
-        task = task.moved(data, options.given())
-    elif options.given():
+        task = task.moved(data, options.given(task))
+    elif options.given(task):
         raise UserError("--label and how to read a file (--text, ...) go with --data.")
     elif not task.data or not Path(task.data).exists():
         raise UserError(

@@ -62,7 +62,8 @@ def predict_file(
         require_file(out, (file, *(run / name for name in (*OURS, FACTS))))
     with nullcontext(None) if out is None else claim(out) as claimed:
         engine = load(run, opening=opening)
-        task = engine.fine_tuned.moved(file, (options or FileOptions()).given())
+        task = engine.fine_tuned
+        task = task.moved(file, (options or FileOptions()).given(task))
         for remark in engine.remarks:
             watch(Notice(f"{engine.folder}: {remark}"))
         inputs = task.inputs(file)
