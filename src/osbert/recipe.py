@@ -256,6 +256,10 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
         problems.add(f"'{name}' must be a finite number, not {value!r:.40}")
     elif kind in (int, bool, str) and type(value) is kind:
         return value
+    elif kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    elif origin is dict and isinstance(value, Mapping):
+        return dict(value)
     else:
         problems.add(f"'{name}' must be {_name(kind)}, not {value!r}")
     return None

@@ -26,6 +26,14 @@ class Evaluation:
     limit: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """The keywords of `osbert.evaluate`: how the data is read, and how the run's folder is opened."""
+
+    file: LabelledOptions
+    opening: Opening
+
+
 def evaluate(
     run: Path,
     *,

@@ -40,6 +40,15 @@ class ExportSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The keywords of `osbert.export`: the export, how its data is read, and how the run's folder is opened."""
+
+    settings: ExportSettings
+    file: LabelledOptions
+    opening: Opening
+
+
+@dataclass(frozen=True, kw_only=True)
 class Export:
     """An exported folder, and how it compares with its run; None where nothing was compared."""
 
