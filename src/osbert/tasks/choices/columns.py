@@ -62,7 +62,7 @@ def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool)
     if not choices:
         raise UserError(
             f"{listed}; which are the choices? Give --choices NAME,NAME (or one column with a list), or for a "
-            "run that is trained --columns choices=NAME+NAME."
+            "run that is trained --columns.choices NAME,NAME."
         )
     label = asked.label if asked.label in columns else _first(by_name, _LABELS, but=choices)
     if labelled and not label:
@@ -71,7 +71,7 @@ def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool)
     if not context:
         raise UserError(
             f"{listed}; none is called context: give --context NAME (or NAME,NAME), or for a run that is "
-            "trained --columns context=NAME (or NAME+NAME)."
+            "trained --columns.context NAME (or NAME,NAME)."
         )
     prefix = asked.prefix or ("" if asked.context else by_name.get(_PREFIXES.get(context[0].strip().lower(), ""), ""))
     return Columns(context=context, choices=choices, prefix=prefix, label=label)

@@ -66,7 +66,7 @@ def choose(columns: Sequence[str], *, asked: Columns, path: str, labelled: bool)
 def _advice(name: str) -> str:
     """Return how to name a column, for training and for a run that is there."""
     option = OPTIONS[name]
-    return f"Give --{option} NAME, or for a run that is trained --columns {option.replace('-', '_')}=NAME."
+    return f"Give --{option} NAME, or for a run that is trained --columns.{option} NAME."
 
 
 def question_of(row: Row, columns: Columns, *, path: str) -> Question:
