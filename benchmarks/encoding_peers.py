@@ -40,13 +40,13 @@ import torch
 import transformers
 from scipy.stats import spearmanr
 
-from osbert.commands.export import write
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.onnx.files import ONNX, open_onnx
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
+from osbert.runs.export.run import write
 from osbert.training.processor import Processor, has_bf16
 
 BATCH = 32

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from osbert.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "build_corpus", "extend_tokenizer", "finetune", "load", "pretrain", "train_tokenizer"]
+__all__ = [
+    "__version__",
+    "build_corpus",
+    "evaluate",
+    "export",
+    "extend_tokenizer",
+    "finetune",
+    "load",
+    "pretrain",
+    "train_tokenizer",
+]
 
 
 def _silence(event: Any) -> None:
@@ -169,8 +179,10 @@ def finetune(
 ) -> FinetuneRun:
     """Fine-tune an encoder on a task, or on several that share it, into the run folder `out`; return the run.
 
-    `task`: a name such as "classify" or "sst2", a Task, or a list of these. `data`: a file, or a folder with files
-    called train.*, dev.* and test.*; of several tasks a mapping from their names, or a folder that holds those of each.
+    `task`: a name such as "classify" or "sst2", a Task, or a list of these. `data`: a file; a folder with files
+    called train.*, dev.* and test.*; or rows in memory: a list of dicts or of tuples such as (text, label), a pandas or
+    polars DataFrame, a datasets.Dataset, or a dict of these by split. Of several tasks: a mapping from their names, or
+    a folder that holds those of each.
     `settings`: any setting of `osbert finetune`, by its last part (epochs=4, learning_rate=3e-5, text="body") or its
     full name (**{"training.epochs": 4}); of several tasks one's own has its name before it. `from_scratch=True` draws
     new weights; `trust` and `verify` are those of `load`.
@@ -212,3 +224,74 @@ def finetune(
     from osbert.runs.finetune.finetune import finetune as run
 
     return run(task, model=model, data=data, out=out, **settings)
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    data: Any,
+    split: str = "dev",
+    watch: Callable[[Any], None] = _silence,
+    **options: Any,
+) -> dict[str, float]:
+    """Return the scores of a fine-tuned run on data with labels, by name.
+
+    `data`: a file, or rows in memory as `finetune` takes them, all of which count; or a folder, or rows by the names of
+    their splits, of which `split` counts: "train", "dev" or "test". `options`: those of `osbert evaluate`, such as text
+    and label, the columns; trust and verify are as for `load`. `watch` is called with each event, such as a Notice of
+    the rows that are left out. Raises osbert.errors.UserError, before anything is computed, with every label that the
+    run does not know.
+
+    >>> scores = osbert.evaluate("run", data="more.csv")
+    >>> scores["accuracy"]
+    1.0
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs import evaluate as runs  # lazily, as all else here: importing osbert is quick
+
+    chosen = recipe.settings(runs.EvaluationOptions, options)
+    evaluation = runs.evaluate(
+        locate(run, watch=watch).path,
+        data=data,
+        split=split,
+        options=chosen.file,
+        opening=chosen.opening,
+        watch=watch,
+    )
+    return evaluation.metrics
+
+
+def export(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    watch: Callable[[Any], None] = _silence,
+    **settings: Any,
+) -> Path:
+    """Export a run, or an encoder, as ONNX; return the folder, `out` or by default RUN-onnx or RUN-int8.
+
+    `load`, and osbert's verbs, take the folder in place of the run. `settings`: int8 (weights of a byte each),
+    tolerance (how much the metric may drop), data (labelled rows to compare on, in place of the run's development
+    rows), unchecked (compare nothing), and how a file is read, as for `evaluate`. `watch` is called with each event,
+    the comparison of both among them. Needs the extra onnx. Raises osbert.errors.UserError where the run has no form
+    in ONNX or the export is not as good as the run; nothing is then written.
+
+    >>> folder = osbert.export("run", out="onnx", data="more.csv", tolerance=0.5)
+    >>> osbert.load(folder).predict(["the good film"])[0].value
+    'pos'
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.export import run as runs
+
+    chosen = recipe.settings(runs.ExportOptions, settings)
+    exported = runs.export(
+        locate(run, watch=watch).path,
+        out=None if out is None else Path(out),
+        settings=chosen.settings,
+        options=chosen.file,
+        opening=chosen.opening,
+        watch=watch,
+    )
+    return exported.folder

@@ -54,8 +54,11 @@ NO_MEMORY = (
 """Words of torch, of libraries being loaded and of threads being started where there is no memory left."""
 
 
-def application() -> cyclopts.App:
-    """Return the command line as a cyclopts App; no command module is imported yet."""
+def application(words: Sequence[str] = ()) -> cyclopts.App:
+    """Return the command line as a cyclopts App; no command module is imported yet.
+
+    Where `words` ask for the help of a verb that takes settings, these are among its options.
+    """
     import cyclopts  # not above: worker processes import this module again and have no use for it
 
     app = cyclopts.App(name="osbert", help=osbert.__doc__, version=osbert.__version__, version_flags=["--version"])
@@ -64,8 +67,13 @@ def application() -> cyclopts.App:
         for verb, about in verbs.items():
             folder.command(f"osbert.commands.{group}:{verb}", name=verb, help=about)
         app.command(folder)
+    shown = {}
+    if {"--help", "-h"} & {*words} and words[0] in VERBS:
+        from osbert.commands.settings import documented
+
+        shown = documented(words)
     for verb, about in VERBS.items():
-        app.command(f"osbert.commands.{verb}:{verb}", name=verb, help=about)
+        app.command(shown.get(verb) or f"osbert.commands.{verb}:{verb}", name=verb, help=about)
     return app
 
 
@@ -77,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import cyclopts
 
     guard_streams()
-    app = application()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    app = application(words)
     if arguments is None:
         # Processes that are started from here on import no module of the current directory: it may be a stranger's.
         os.environ.setdefault("PYTHONSAFEPATH", "1")
@@ -139,6 +147,8 @@ def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
     """Return advice when a missing option is there under a name much like it, which a verb took for a setting."""
     import cyclopts
 
+    if isinstance(error, cyclopts.CoercionError) and error.argument and error.argument.name == "--columns":
+        return "Name each column by itself: --columns.question frage --columns.paragraph text --columns.choices b,c,d."
     if not isinstance(error, cyclopts.MissingArgumentError) or error.argument is None:
         return ""
     missing, given = error.argument.name, [word.partition("=")[0] for word in words]

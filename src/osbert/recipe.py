@@ -160,14 +160,19 @@ def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
             yield f"{prefix}{field.name}", kind, _default(field)
 
 
-def describe(schema: type) -> str:
-    """Return the help text of all settings, one a line: name, type, default, and the string under the field."""
-    lines = []
+def described(schema: type) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (dotted name, type, default, the string under the field) of each setting, as text; "" for no default."""
     documents = dict(_documents(schema))
     for path, kind, default in fields(schema):
-        shown = "" if default is dataclasses.MISSING else f" (default {_toml(default)})"
-        lines.append(f"--{path.replace('_', '-')} {_name(kind)}{shown}  {documents.get(path, '')}".rstrip())
-    return "\n".join(lines)
+        yield path, _name(kind), "" if default is dataclasses.MISSING else _toml(default), documents.get(path, "")
+
+
+def describe(schema: type) -> str:
+    """Return the help text of all settings, one a line: name, type, default, and the string under the field."""
+    return "\n".join(
+        f"--{path.replace('_', '-')} {kind}{f' (default {default})' if default else ''}  {document}".rstrip()
+        for path, kind, default, document in described(schema)
+    )
 
 
 def as_table(settings: Any) -> Table:
@@ -241,7 +246,7 @@ def _nested(value: Any, kind: Any, name: str, problems: Problems) -> Any:
 
 def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind) or origin is Mapping:
+    if dataclasses.is_dataclass(kind) or origin in (Mapping, dict):
         return _nested(value, kind, name, problems)
     if origin is Literal:
         if any(value == argument and type(value) is type(argument) for argument in arguments):
@@ -261,6 +266,8 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
         problems.add(f"'{name}' must be a finite number, not {value!r:.40}")
     elif kind in (int, bool, str) and type(value) is kind:
         return value
+    elif kind is Path and isinstance(value, str | Path):
+        return Path(value)
     else:
         problems.add(f"'{name}' must be {_name(kind)}, not {value!r}")
     return None

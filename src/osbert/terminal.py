@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
@@ -40,6 +40,39 @@ def one_line(text: str) -> str:
     'pos\\nerror: x'
     """
     return _BREAKS.sub(_escape, text)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is one.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def in_megabytes(size: int) -> str:
+    """Return a number of bytes in megabytes, a small one in kilobytes.
+
+    >>> in_megabytes(1_234_567), in_megabytes(4096)
+    ('1.2 MB', '4.1 kB')
+    """
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
+
+
+def in_columns(rows: Iterable[Sequence[str]], *, indent: str = " ") -> Iterator[str]:
+    """Yield rows of cells as lines, each column as wide on the screen as its widest cell.
+
+    >>> list(in_columns([("score", "value"), ("f1", "0.5")]))
+    [' score  value', ' f1     0.5']
+    """
+    from rich.cells import cell_len  # a Chinese character is two columns wide
+
+    lines = [[one_line(cell) for cell in cells] for cells in rows]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for cells in lines:
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
+        yield f"{indent}{'  '.join(padded)}".rstrip()
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from osbert.commands import embed_run
-from osbert.commands import predict as command
 from osbert.commands.embed import embed
-from osbert.commands.embed_rows import Rows
 from osbert.commands.predict import predict
 from osbert.errors import UserError
+from osbert.runs.embed import run as embed_run
+from osbert.runs.embed import windows
+from osbert.runs.embed.rows import TextRows
+from osbert.runs.predict import run as predict_run
 
 CSV = "text,n\ngood film,1\nbad film,2\nfine,3\nplay,4\n"
 CHANGES = {
@@ -48,7 +49,7 @@ def after(first: Callable[..., object], path: Path, content: str) -> Callable[..
 def test_predict_refuses_a_file_that_changed_after_its_check(
     run: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setattr(command, "check", after(command.check, path, CHANGES[change]))
+    monkeypatch.setattr(predict_run, "check", after(predict_run.check, path, CHANGES[change]))
     with pytest.raises(UserError, match=r"in\.csv changed while it was read") as error:
         predict(run, file=path, out=tmp_path / "out.csv")
     assert ("in.csv, line 3: 1 cells" in str(error.value)) == (change == "malformed")
@@ -74,10 +75,10 @@ def test_embed_refuses_a_file_that_changed_after_its_check(
 def test_windows_before_the_change_are_kept_and_of_the_first_content(
     encoder: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(embed_run, "ROWS", 2)
+    monkeypatch.setattr(windows, "ROWS", 2)
     embed(encoder, path, out=tmp_path / "whole.npz")
     with monkeypatch.context() as patched, pytest.raises(UserError, match="changed while it was read"):
-        patched.setattr(embed_run.Window, "grow", after(embed_run.Window.grow, path, CHANGES["other text"]))
+        patched.setattr(windows.Windows, "grow", after(windows.Windows.grow, path, CHANGES["other text"]))
         embed(encoder, path, out=tmp_path / "x.npz")
     path.write_text(CSV)
     embed(encoder, path, out=tmp_path / "x.npz")
@@ -96,8 +97,8 @@ def test_a_file_whose_times_alone_changed_is_the_same(
 
         return passed
 
-    monkeypatch.setattr(command, "check", touched(command.check))
-    monkeypatch.setattr(Rows, "check", touched(Rows.check))
+    monkeypatch.setattr(predict_run, "check", touched(predict_run.check))
+    monkeypatch.setattr(TextRows, "check", touched(TextRows.check))
     predict(run, file=path, out=tmp_path / "out.csv")
     embed(encoder, path, out=tmp_path / "x.npz")
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 5 and (tmp_path / "x.npz").exists()

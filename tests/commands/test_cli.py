@@ -56,6 +56,20 @@ def test_a_misspelt_option_is_seen_even_where_settings_are_taken() -> None:
     assert "Did you mean" not in result.stderr
 
 
+def test_the_old_way_to_name_columns_says_the_new_one() -> None:
+    result = run("predict", ".", "--file", "in.csv", "--columns", "question=frage,choices=b+c")
+    assert result.returncode == 2
+    assert "Name each column by itself: --columns.question frage" in result.stderr
+
+
+def test_a_verbs_settings_are_options_in_its_help() -> None:
+    result = run("finetune", "sst2", "--help")
+    assert result.returncode == 0
+    for words in ("─ sst2 ─", "--sst2.length", "─ training ─", "--training.epochs"):
+        assert words in result.stdout
+    assert "Fine-tune an encoder" in run("finetune", "nonesuch", "--help").stdout
+
+
 def test_an_error_is_one_readable_line_and_status_1(tmp_path) -> None:
     result = run("corpus", "show", str(tmp_path / "nowhere"))
     assert result.returncode == 1

@@ -13,7 +13,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from osbert.commands import convert as verb
 from osbert.commands.convert import convert
 from osbert.commands.export import export
 from osbert.errors import UserError
@@ -21,6 +20,7 @@ from osbert.inference.engine import load
 from osbert.interop.tensor_report import TensorRow
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import read_file
+from osbert.runs.convert.table import gathered
 from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer
 
@@ -225,11 +225,11 @@ def test_layers_that_are_alike_are_one_row() -> None:
     def row(layer: int, **fields: object) -> TensorRow:
         return TensorRow(name=f"encoder.layer.{layer}.output.dense.bias", shape=(4,), **{"status": "loaded", **fields})
 
-    names = [one.name for one in verb.gathered((row(0), row(1), row(2, remark="float16 made float32"), row(3)))]
+    names = [one.name for one in gathered((row(0), row(1), row(2, remark="float16 made float32"), row(3)))]
     assert names == [f"encoder.layer.{layer}.output.dense.bias" for layer in (0, 1, 3, 2)]
-    assert [one.name for one in verb.gathered((row(0), row(1)))] == ["encoder.layer.0-1.output.dense.bias"]
+    assert [one.name for one in gathered((row(0), row(1)))] == ["encoder.layer.0-1.output.dense.bias"]
     alone = TensorRow(name="pooler.dense.bias", shape=(4,), status="new", expected=False)
-    assert verb.gathered((alone,)) == [alone]
+    assert gathered((alone,)) == [alone]
 
 
 def test_the_folder_that_one_is_in_can_be_read_and_not_written(

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from osbert.commands import embed_run
 from osbert.commands.embed import VectorOptions, embed
-from osbert.commands.file_options import TextOptions
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.models.contract import Learner
+from osbert.runs.embed import windows
+from osbert.runs.file_options import TextOptions
 
 TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor"]
 TOO_LONG = "film " * 50
@@ -39,7 +39,7 @@ def texts_in(found: np.lib.npyio.NpzFile) -> list[str]:
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max", "weighted", "pooler"])
 def test_pooled_vectors(encoder: Path, lines: Path, tmp_path: Path, pooling, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed_run, "ROWS", 2)
+    monkeypatch.setattr(windows, "ROWS", 2)
     embed(encoder, lines, out=tmp_path / "x.npz", vectors=VectorOptions(pooling=pooling))
     with np.load(tmp_path / "x.npz") as found:
         assert set(found) == {"vectors", "lines", "text", "text_ends", "settings"}
@@ -71,7 +71,7 @@ def test_npy_and_parquet_hold_the_same(
         embed(encoder, lines, out=tmp_path / name, vectors=VectorOptions(normalize=True, layers="0,-1"))
     told = capsys.readouterr().out
     assert told.count("was not trained for sentence vectors") == 3  # once a run
-    assert "1 blank lines have no vector" in told
+    assert "1 blank line has no vector" in told
     vectors = np.load(tmp_path / "x.npy")
     assert vectors.shape == (5, 2, 16)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, atol=1e-6)
@@ -89,7 +89,7 @@ def test_npy_and_parquet_hold_the_same(
 
 
 def test_token_vectors_of_two_layers(run: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed_run, "ROWS", 2)
+    monkeypatch.setattr(windows, "ROWS", 2)
     embed(run, lines, out=tmp_path / "x.npz", vectors=VectorOptions(pooling="tokens", layers="-1,0"))
     engine = load(run)
     expected = engine.embed(TEXTS, pooling="tokens", layers=[-1, 0])
@@ -129,8 +129,8 @@ def test_pairs_and_what_is_not_read_is_told(encoder: Path, tmp_path: Path, capsy
         )
         assert {"text", "pair"} < set(found)
     told = capsys.readouterr().out
-    assert "1 texts are longer than 24 tokens; their ends were not read (30 pieces)" in told
-    assert "1 texts are empty: their vectors are those of [CLS] and [SEP] alone" in told
+    assert "1 text is longer than 24 tokens; its end was not read (30 pieces)" in told
+    assert "1 text is empty: its vector is that of [CLS] and [SEP] alone" in told
     with pytest.raises(UserError, match=r"pairs\.csv, line 3: 30 pieces more than fit into 24 tokens"):
         embed(encoder, tmp_path / "pairs.csv", out=tmp_path / "y.npz", vectors=VectorOptions(long="error"))
     assert not list(tmp_path.glob("*.unfinished"))
@@ -177,9 +177,9 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     path, out, whole = tmp_path / "many.txt", tmp_path / f"killed{suffix}", tmp_path / f"whole{suffix}"
     path.write_text("".join(f"{TEXTS[n % 5]} {'film ' * (n % 17)}\n" for n in range(400)))
     program = (
-        "import sys, time; from osbert.commands import embed_run; from osbert.cli import main; embed_run.ROWS = 20\n"
-        "grow = embed_run.Window.grow\n"
-        "embed_run.Window.grow = lambda *given: (grow(*given), time.sleep(0.2))\n"
+        "import sys, time; from osbert.runs.embed import windows; from osbert.cli import main; windows.ROWS = 20\n"
+        "grow = windows.Windows.grow\n"
+        "windows.Windows.grow = lambda *given: (grow(*given), time.sleep(0.2))\n"
         "sys.exit(main())"
     )
     words = [sys.executable, "-c", program, "embed", encoder, path, "--out", out, "--length", "20"]
@@ -193,7 +193,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     assert killed.wait() == -signal.SIGKILL and not out.exists()
     with (progress.parent / f"{column}.bin").open("ab") as file:
         file.write(b"half a window")  # which a kill may leave
-    monkeypatch.setattr(embed_run, "ROWS", 20)
+    monkeypatch.setattr(windows, "ROWS", 20)
     options = VectorOptions(length=20)
     for one in (out, whole):
         embed(encoder, path, out=one, vectors=options)
@@ -213,7 +213,7 @@ def test_a_run_that_was_begun_goes_on_with_nothing_else(
 
     out = tmp_path / "x.npy"
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(embed_run.Window, "grow", stop)
+        patched.setattr(windows.Windows, "grow", stop)
         embed(encoder, lines, out=out)
     with pytest.raises(UserError, match=r'begun with other[^$]*vectors\.pooling: "mean" -> "cls"'):
         embed(encoder, lines, out=out, vectors=VectorOptions(pooling="cls"))

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from osbert.commands.evaluate import evaluate, tell
-from osbert.commands.file_options import FileOptions
+from osbert.commands.evaluate import evaluate, print_scores
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.inference.engine import load as load_engine
+from osbert.runs.evaluate import Evaluation
+from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.sets.wnli import Wnli
@@ -48,7 +49,7 @@ def test_unknown_and_missing_labels(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="none is called label"):
         evaluate(run, data=path)
     path.write_text("a,b\ngood,pos\n")
-    evaluate(run, data=path, label="b", file=FileOptions(text="a"))
+    evaluate(run, data=path, file=LabelledOptions(text="a", label="b"))
 
 
 def test_a_folder_and_its_splits(run: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,11 +84,16 @@ def test_rows_held_out_of_a_training_file_are_told_as_such_with_its_problems(
     assert "line 23: the text is empty. Remove the row, or fine-tune with --skip-empty" in str(error.value)
 
 
+def show(task: Classify, records: list[Record], predictions: list[Prediction]) -> None:
+    metrics = task.metrics(predictions, records)
+    print_scores(Evaluation(task=task, records=records, predictions=predictions, metrics=metrics))
+
+
 def test_labels_in_brackets_are_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     task = Classify(labels=("[red]", "[spam]"))
     records = [Record(number=0, texts=("x",), label="[spam]")]
     predictions = [Prediction(value="[red]")]
-    tell(task, records, predictions, task.metrics(predictions, records))
+    show(task, records, predictions)
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["true", "\\", "predicted", "[red]", "[spam]"] in said
     assert ["[spam]", "1", "0"] in said and ["f1/[spam]", "0.0000"] in said
@@ -97,7 +103,7 @@ def test_a_class_that_is_nowhere_has_no_score(capsys: pytest.CaptureFixture[str]
     task = Classify(labels=("a", "b", "c"))
     records = [Record(number=0, texts=("x",), label="a"), Record(number=1, texts=("x",), label="c")]
     predictions = [Prediction(value="a"), Prediction(value="a")]
-    tell(task, records, predictions, task.metrics(predictions, records))
+    show(task, records, predictions)
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["f1/b", "-"] in said and ["f1/c", "0.0000"] in said and ["macro_f1", "0.3333"] in said
 
@@ -122,7 +128,7 @@ def test_nothing_is_fitted_again(encoder: Path, run: Path, tmp_path: Path, capsy
 def test_the_length_told_is_the_one_read(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "new.csv").write_text(f"text,label\n{'film ' * 50},pos\nbad,neg\n")
     evaluate(run, data=tmp_path / "new.csv")
-    assert "1 texts are longer than the run reads (24 tokens)" in capsys.readouterr().out
+    assert "1 text is longer than the run reads (24 tokens)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("rule", "told"), [("majority", False), ("model", True)])
@@ -130,5 +136,5 @@ def test_a_rule_has_no_calibration_error(rule: str, told: bool, capsys: pytest.C
     task = Wnli(rule=rule, majority="entailment")  # type: ignore[arg-type]
     record = Record(number=0, texts=("a", "b"), label="entailment")
     said = Prediction(value="entailment", probabilities={"not_entailment": 0.0, "entailment": 1.0})
-    tell(task, [record], [said], task.metrics([said], [record]))
+    show(task, [record], [said])
     assert ("expected calibration error" in capsys.readouterr().out) == told

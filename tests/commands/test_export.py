@@ -18,15 +18,16 @@ import torch
 
 from osbert import cli, components, recipe
 from osbert.commands.evaluate import evaluate
-from osbert.commands.export import development, export, refuse, write
-from osbert.commands.file_options import FileOptions
+from osbert.commands.export import export
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.contract import Head, Learner
-from osbert.runs.export_trial import Side, Trial
+from osbert.runs.export.comparison import ExportComparison, Side
+from osbert.runs.export.run import development, refuse, write
+from osbert.runs.file_options import LabelledOptions
 from osbert.server.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
@@ -185,33 +186,33 @@ def test_the_command_compares_on_the_development_rows(run: Path, table: Path, tm
 def test_a_metric_that_drops_leaves_nothing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Trial, "drop", 0.02)
+    monkeypatch.setattr(ExportComparison, "drop", 0.02)
     assert cli.main(["export", str(run), "--to", "onnx", "--out", str(tmp_path / "out")]) == 1
     assert "accuracy drops by 0.0200, more than --tolerance 0.01; nothing was written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()
     nothing = Side(outputs=[], seconds=1.0, size=1, score=float("nan"))
     with pytest.raises(UserError, match="drops by nan"):
-        refuse(Trial(run=nothing, exported=nothing, what="", criterion="f1"), 0.01)
+        refuse(ExportComparison(run=nothing, exported=nothing, what="", criterion="f1"), 0.01)
     one = Side(outputs=[np.ones(2, np.float32)] * 2, seconds=1.0, size=1)
     other = dataclasses.replace(one, outputs=[*one.outputs[:1], np.array([1, np.nan], np.float32)])
     with pytest.raises(UserError, match="is no number; nothing was written"):
-        refuse(Trial(run=one, exported=other, what=""), 0.01)
+        refuse(ExportComparison(run=one, exported=other, what=""), 0.01)
 
 
 def test_rows_to_compare_on(run: Path, encoder: Path, table: Path, tmp_path: Path) -> None:
     engine = load(run)
-    task, records = development(engine, run, None, FileOptions(), "") or (None, ())
+    task, records = development(engine, run, None, LabelledOptions()) or (None, ())
     assert task is not None and len(records) == 20
-    _, records = development(engine, run, table, FileOptions(), "") or (None, ())
+    _, records = development(engine, run, table, LabelledOptions()) or (None, ())
     assert len(records) == 200
     engine.task = dataclasses.replace(engine.fine_tuned, data=str(tmp_path / "gone.csv"))
     with pytest.raises(UserError, match=r"gone.csv, is not here. Give labelled rows to compare on, --data FILE"):
-        development(engine, run, None, FileOptions(), "")
+        development(engine, run, None, LabelledOptions())
     with pytest.raises(UserError, match="go with --data"):
-        development(engine, run, None, FileOptions(text="a"), "")
+        development(engine, run, None, LabelledOptions(text="a"))
     with pytest.raises(UserError, match=r"pieces drawn at random: leave --data out"):
-        development(load(encoder), encoder, table, FileOptions(), "")
+        development(load(encoder), encoder, table, LabelledOptions())
 
 
 def test_what_has_no_form_in_onnx_is_refused(encoder: Path, tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import pytest
 
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.evaluate import evaluate
-from osbert.commands.file_options import TextOptions
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.errors import UserError
 from osbert.inference.engine import load
+from osbert.runs.file_options import TextOptions
 from osbert.training.tracking import read_lines
 
 SETTINGS = ("--learning-rate", "1e-2", "--precision", "fp32", "--log-every", "50", "--batch", "16")

@@ -103,7 +103,7 @@ def test_the_run_folder_serves_all_commands_and_opens_in_transformers(
     with torch.no_grad():
         assert theirs.config.id2label[int(theirs(ids).logits[0, 2].argmax())] == "B-PER"
     with pytest.raises(UserError, match="has no use for --label"):
-        evaluate(run, data=source, label="x")
+        evaluate(run, data=source, file=LabelledOptions(label="x"))
 
 
 def test_features_are_worked_out_once_and_a_crf_learns_on_them(

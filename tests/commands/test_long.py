@@ -79,7 +79,7 @@ def test_no_text_may_be_long_under_error(
     with pytest.raises(UserError, match="record 0: 8 pieces more than fit into 24 tokens"):
         predict(tmp_path / "run", "film " * 30)
     (tmp_path / "new.csv").write_text(f"text,label\n{'film ' * 30},pos\ngood,neg\n{'film ' * 40},neg\n")
-    monkeypatch.setattr("osbert.commands.predict.ROWS", 1)  # all are told, however few are in memory at a time
+    monkeypatch.setattr("osbert.runs.predict.run.ROWS", 1)  # all are told, however few are in memory at a time
     for command in (evaluate, None):
         with pytest.raises(UserError) as error:
             if command:

@@ -13,7 +13,8 @@ import pytest
 import corpora
 from hub_server import Hub, commit_of, contents, hub_on_localhost
 from osbert import cli
-from osbert.commands.opening_options import default_out, served
+from osbert.commands.opening_options import served
+from osbert.interop.hub import default_out
 from osbert.interop.tokenizer_files import read_tokenizer
 from tiny_runs import TASKS, write_run
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from osbert.cli import main
-from osbert.commands.export import write
 from osbert.inference.engine import load
+from osbert.runs.export.run import write
 from osbert.training.run_folder import RunFolder
 
 LINES = "a good film\na bad play\n"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from osbert import cli
-from osbert.commands import embed_run
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.lock import claim
+from osbert.runs.embed import run as embed_run
 
 
 def main(words: Sequence[str]) -> int:

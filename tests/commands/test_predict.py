@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from osbert.commands import predict as command
-from osbert.commands.evaluate import FileOptions
 from osbert.commands.predict import predict
 from osbert.errors import Problems, UserError
 from osbert.inference.engine import load
 from osbert.reading.table import open_table
+from osbert.runs.file_options import FileOptions
+from osbert.runs.predict import run as predict_run
 from osbert.tasks.kinds.classify import Classify
 
 
@@ -27,7 +27,7 @@ def test_one_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_file_keeps_its_order_and_columns(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "ROWS", 3)  # several chunks
+    monkeypatch.setattr(predict_run, "ROWS", 3)  # several chunks
     texts = ["the good film", "a bad film", "", "fine, good actor", "poor " * 40, "good", "film bad", "poor"]
     with (tmp_path / "in.csv").open("w", newline="") as file:
         writer = csv.writer(file)

@@ -22,7 +22,6 @@ import osbert
 import tiny_runs
 from osbert import components
 from osbert.commands.embed import VectorOptions, embed
-from osbert.commands.export import write
 from osbert.inference.engine import load
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.folder import open_folder
@@ -33,6 +32,7 @@ from osbert.interop.tuned_files import keep_tuned
 from osbert.models import families
 from osbert.models.adapting.lora import Factors
 from osbert.models.contract import Backbone, Learner
+from osbert.runs.export.run import write
 from osbert.server.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker

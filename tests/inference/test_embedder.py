@@ -16,12 +16,12 @@ import torch
 
 import osbert
 import three_ways
-from osbert.commands.export import write
 from osbert.errors import UserError
 from osbert.inference.embedder import remarks, vector_settings
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, SentenceModel, write_sentence_model
+from osbert.runs.export.run import write
 
 TEXTS = ("A charming and often affecting journey.", "Bad.", "word " * 300, "", "Das Café öffnet um 9 Uhr.")
 SMALL = ("a good film", "bad", "the poor actor plays a bad film .", "fine")

@@ -12,7 +12,6 @@ import torch
 
 import tiny_runs
 from osbert.commands.embed import embed
-from osbert.commands.export import write
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop import folder as opener
@@ -25,6 +24,7 @@ from osbert.interop.opening import Opening
 from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import PICKLED, SAFE, read_tensors
 from osbert.objectives.mlm import MaskedLanguage
+from osbert.runs.export.run import write
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.pretrain.start import Origin

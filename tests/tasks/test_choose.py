@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.commands.file_options import FileOptions
 from osbert.data.encoded import Ready
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.runs.file_options import FileOptions
 from osbert.runs.finetune.long import long_texts
 from osbert.tasks import findings, load
 from osbert.tasks.kinds.choose import Choose
@@ -160,9 +160,9 @@ def test_swag_that_cannot_be_used(write: Callable[..., Path], text: str, message
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b,label\nx,y,0\n", "which are the choices.* --columns choices=NAME"),
+        ("a,b,label\nx,y,0\n", "which are the choices.* --columns.choices NAME"),
         ("context,ending0,ending1\nx,y,z\n", "none is called label: give --label NAME"),
-        ("a,ending0,ending1,label\nx,y,z,0\n", "none is called context: give --context NAME .* --columns context=NAME"),
+        ("a,ending0,ending1,label\nx,y,z,0\n", "none is called context: give --context NAME .* --columns.context NAME"),
         ('{"context": "c", "choices": "x", "label": 0}\n', "'choices' is no list of texts"),
         ('{"context": "c", "choices": {"text": ["x", "y"], "label": [1, 1]}, "label": 1}\n', "1 different labels"),
         (
@@ -199,12 +199,11 @@ def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[...
     moved = task.source.moved(path, {})
     assert [record.label for record in moved.source.records("all", Problems(heading=""))] == ["1"]
     path.write_text("a,b,c,d\nc,x,y,2\n")
-    moved = task.source.moved(
-        path, FileOptions(columns="context=a,choices=b+c,label=d,counting=1", header="yes").given()
-    )
+    columns = {"context": "a", "choices": "b,c", "label": "d", "counting": "1"}
+    moved = task.source.moved(path, FileOptions(columns=columns, header="yes").given(task))
     assert [record.texts for record in moved.source.records("all", Problems(heading=""))] == [("c", "x", "y")]
-    with pytest.raises(UserError, match="give SETTING=COLUMN"):
-        FileOptions(columns="question").given()
+    with pytest.raises(UserError, match="has no use for --question"):
+        task.source.moved(path, FileOptions(columns={"question": "a"}).given(task))
     with pytest.raises(UserError, match="has no use for --pair"):
         task.source.moved(path, {"pair": "x"})
 

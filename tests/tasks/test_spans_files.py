@@ -192,8 +192,8 @@ def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ("question,context\nq,p\n", "none is called answers. Give --answer NAME, or .* trained --columns answer=NAME"),
-        ("question,answer\nq,p\n", "none is called context. Give --paragraph NAME, or .* --columns paragraph=NAME"),
+        ("question,context\nq,p\n", "none is called answers. Give --answer NAME, or .* trained --columns.answer NAME"),
+        ("question,answer\nq,p\n", "none is called context. Give --paragraph NAME, or .* --columns.paragraph NAME"),
         ("question,context,answer,answer_start\nq,a film,film,x\n", "line 2: the answer's start 'x' is not a whole"),
         ("question,context,answer\nq,a film,film,x\n", "line 2: 4 cells, but there are 3 columns"),
         ("question,context,answer\nq,,film\n", "line 2: the context is empty"),

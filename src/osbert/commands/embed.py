@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.file_options import TextOptions
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.printing import showing_progress
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
-from osbert.errors import UserError
-from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
+from osbert.inference.vectors.settings import Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL
+from osbert.runs.embed.settings import TextFile, VectorOptions
+from osbert.runs.file_options import TextOptions
+from osbert.terminal import counted
 
-SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
+if TYPE_CHECKING:
+    from osbert.runs.embed.run import FileVectors
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorOptions(EmbeddingOptions):
-    """How vectors are made, and on what."""
+class VectorArguments(VectorOptions):
+    """How vectors are made, and on what; numbers of layers begin with a hyphen."""
 
     layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1"
-    tokens: int = 4096
-    """Most tokens in one pass through the model."""
-    device: str = "auto"
-    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
 
 
 def embed(
@@ -35,7 +35,7 @@ def embed(
     /,
     *,
     out: Path,
-    vectors: Annotated[VectorOptions | None, Parameter(name="*")] = None,
+    vectors: Annotated[VectorArguments | None, Parameter(name="*")] = None,
     reading: Annotated[TextOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> None:
@@ -61,8 +61,27 @@ def embed(
     out
         The file to write: .npy, .npz, .parquet or .jsonl.
     """
-    from osbert.commands.embed_run import run
+    from osbert.runs.embed.run import embed_file
 
-    if out.suffix not in SUFFIXES:
-        raise UserError(f"{out}: vectors are written as {', '.join(SUFFIXES)}.")
-    run(model, file, out, vectors=vectors or VectorOptions(), reading=reading or TextOptions(), opening=opening)
+    texts = TextFile(file, reading or TextOptions())
+    with showing_progress("texts") as watch:
+        written = embed_file(model, texts, out=out, vectors=vectors, opening=opening, watch=watch)
+    for line in described(written):
+        print(line)
+
+
+def described(written: FileVectors) -> Iterator[str]:
+    """Yield what is in a file of vectors, and which texts were not read whole."""
+    tally, settings = written.tally, written.settings
+    yield f"{counted(tally['rows'], 'text')}: vectors {written.shape} -> {written.path}"
+    if empty := tally["empty"]:
+        vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
+        yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."
+    longer = f"longer than {settings.length} tokens"
+    if cut := tally["cut"]:
+        where = "middle" if settings.long == "head+tail" else "end"
+        was = f"text is {longer}; its {where} was" if cut == 1 else f"texts are {longer}; their {where}s were"
+        yield f"{cut:,} {was} not read ({counted(tally['unread'], 'piece')}). --long window reads all."
+    if windowed := tally["windowed"]:
+        was = f"text is {longer}; it was" if windowed == 1 else f"texts are {longer}; they were"
+        yield f"{windowed:,} {was} read in windows."

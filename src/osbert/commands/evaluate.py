@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from osbert.commands.file_options import FileOptions
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.printing import print_notices
 from osbert.interop.opening import CAREFUL
-from osbert.tasks import Prediction, Record, Task, load
-from osbert.tasks.calibration import columns, expected_error
-from osbert.terminal import one_line, open_console
+from osbert.runs.file_options import LabelledOptions
+from osbert.terminal import counted, in_columns
+
+if TYPE_CHECKING:
+    from osbert.runs.evaluate import Evaluation
 
 
 def evaluate(
@@ -22,8 +23,7 @@ def evaluate(
     *,
     data: Path,
     split: Literal["train", "dev", "test"] = "dev",
-    label: str = "",
-    file: Annotated[FileOptions | None, Parameter(name="*")] = None,
+    file: Annotated[LabelledOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> None:
     """Score a fine-tuned run on a file with labels.
@@ -39,71 +39,31 @@ def evaluate(
         A CSV, TSV or JSON-lines file, all rows of which are used; or a folder.
     split
         Which file of a folder.
-    label
-        The column with the label; found by its name when left open.
     """
-    from osbert.inference.engine import load as load_engine
+    from osbert.runs.evaluate import evaluate as score
 
-    engine = load_engine(run, opening=opening)
-    task = moved_task(engine.fine_tuned, data, file or FileOptions(), label=label)
-    for remark in engine.remarks:
-        print(f"{run}: {one_line(remark)}")
-    task, by_split = load(task, ("all" if data.is_file() else split,), fit=False)
-    (records,) = by_split.values()
-    shared = not data.is_file() and task.source.shared(split)
-    for line in (origin(data, records, shared=shared), *task.source.left_out("train" if shared else split)):
-        print(one_line(line))
-    result = engine.score(task, records)
-    tell(task, records, result.predictions, result.metrics)
-    cut = sum(prediction.truncated > 0 for prediction in result.predictions)
-    if cut:
+    evaluation = score(run, data=data, split=split, options=file, opening=opening, watch=print_notices())
+    print_scores(evaluation)
+    if cut := sum(prediction.truncated > 0 for prediction in evaluation.predictions):
+        are = "text is" if cut == 1 else "texts are"
         print(
-            f"{cut:,} texts are longer than the run reads ({task.limit(engine.packer)}); pieces {task.unread} were not "
+            f"{cut:,} {are} longer than the run reads ({evaluation.limit}); pieces {evaluation.task.unread} were not "
             "read."
         )
 
 
-def origin(data: Path, records: Sequence[Record], *, shared: bool) -> str:
-    """Return in words which files records are of, and that they are a share of the training rows if they are."""
-    paths = " and ".join(dict.fromkeys(record.path for record in records))
-    if not shared:
-        return f"rows of {paths}"
-    return (
-        f"{data} has no file for development: these are the rows of {paths} that a fine-tuning holds out. To score all "
-        f"of its rows, give --data {paths}."
-    )
-
-
-def moved_task(task: Task, data: Path, options: FileOptions, *, label: str = "") -> Task:
-    """Return the run's task for another file, read as the options say.
-
-    Raises UserError when they are not for this task.
-    """
-    given = options.given() | ({"label": label} if label else {})
-    return task.source.moved(data, given)
-
-
-def tell(task: Task, records: Sequence[Record], predictions: Sequence[Prediction], metrics: dict[str, float]) -> None:
-    """Print the scores, and what the task shows beside them: of a classifier, what was taken for what."""
-    from rich.markup import escape  # a label such as [spam] is not markup
-    from rich.table import Table
-
+def print_scores(evaluation: Evaluation) -> None:
+    """Print the scores, and what the task shows beside them: of a classifier, the confusion table."""
     from osbert.evaluation.score import class_scores
+    from osbert.tasks.calibration import columns, expected_error
 
-    console = open_console()
-    print(f"{len(records):,} rows")
-    scores = Table("score", "value", box=None)
-    shown = {name: f"{value:.4f}" for name, value in metrics.items()}
-    shown |= {f"f1/{name}": score for name, score in class_scores(task, metrics).items()}
-    for name, score in shown.items():
-        scores.add_row(escape(one_line(name)), score)
-    console.print(scores)
+    task, records, predictions = evaluation.task, evaluation.records, evaluation.predictions
+    print(counted(len(records), "row"))
+    shown = {name: f"{value:.4f}" for name, value in evaluation.metrics.items()}
+    shown |= {f"f1/{name}": score for name, score in class_scores(task, evaluation.metrics).items()}
+    for line in in_columns([("score", "value"), *shown.items()]):
+        print(line)
     if task.weighed and (shares := columns(predictions, records)):
         print(f"expected calibration error of the probabilities: {expected_error(*shares):.4f}")
-    details = task.details(predictions, records)
-    if details:
-        header, *rows = [[escape(one_line(cell)) for cell in cells] for cells in details]
-        table = Table(*header, box=None)
-        for cells in rows:
-            table.add_row(*cells)
-        console.print(table)
+    for line in in_columns(task.details(predictions, records)):
+        print(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import signal
 from collections.abc import Mapping, Sequence
@@ -11,12 +10,12 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert import recipe
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.errors import UnknownSetting, UserError
+from osbert.commands.settings import given, takes_settings
+from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
-from osbert.runs.finetune.plan import read_plan, schema
+from osbert.runs.finetune.plan import read_plan, schema, schemas
 from osbert.runs.finetune.records import SPLITS
 from osbert.tasks import load
 
@@ -27,21 +26,20 @@ SEVERAL = (
 )
 
 
-@functools.cache
-def settings_help() -> str:
-    """Return the help text of all settings, as a list; those of the task classify among them."""
-    lines = "".join(f"\n- {line}" for line in recipe.describe(schema("classify")).splitlines())
-    return (
-        "More tasks, which share the encoder; then any setting, by its full name or its last part "
-        f"(--training.epochs 4 or --epochs 4):\n{lines}"
-    )
+def settings_of(words: Sequence[str]) -> list[type]:
+    """Return the schemas of the tasks that the words after the verb begin with; that of classify where none is."""
+    tasks = [*itertools.takewhile(lambda word: not word.startswith("-"), words)] or ["classify"]
+    return schemas(["classify"] if tasks[0] in ("glue", "multi") else tasks)
 
 
+@takes_settings(settings_of)
 def finetune(
     task: str,
     /,
-    # The help is made when it is asked for: this annotation is not evaluated before.
-    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help=settings_help())],
+    *settings: Annotated[
+        str,
+        Parameter(allow_leading_hyphen=True, help="More tasks; then any settings, which TASK --help shows."),
+    ],
     model: ModelFolder,
     data: Path,
     out: Path,
@@ -72,17 +70,16 @@ def finetune(
     from_scratch
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """
-    more = tuple(itertools.takewhile(lambda word: not word.startswith("-"), settings))
-    given = recipe.words(settings[len(more) :])
     if task == "multi":
         raise UserError(SEVERAL)
-    for name in {"watch", "wish"} & {*given}:  # which the function has besides its settings
-        raise UnknownSetting(name, ())
-    call = {"from_scratch": from_scratch, "opening.trust": opening.trust, "opening.verify": opening.verify, **given}
+    more = tuple(itertools.takewhile(lambda word: not word.startswith("-"), settings))
+    call = {"from_scratch": from_scratch, "opening.trust": opening.trust, "opening.verify": opening.verify}
+    words = settings[len(more) :]
     if task == "glue":
-        finetune_glue(call, model=model, data=data, out=out)
+        finetune_glue(words, call, model=model, data=data, out=out)
     else:
-        finetune_tasks((task, *more), call, model=model, data=data, out=out)
+        tasks = (task, *more)
+        finetune_tasks(tasks, call | given(words, *settings_of(tasks)), model=model, data=data, out=out)
 
 
 def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
@@ -99,7 +96,7 @@ def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: 
         raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None
 
 
-def finetune_glue(settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
+def finetune_glue(words: Sequence[str], call: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
     """Fine-tune a run for each of GLUE's sets; all sets are checked before the first."""
     from osbert.commands.run_printer import RunPrinter
     from osbert.runs.finetune.long import ModelReader
@@ -108,10 +105,11 @@ def finetune_glue(settings: Mapping[str, Any], *, model: Path, data: Path, out: 
     reader = ModelReader.of(model)
 
     def checked(one: str, data: Path) -> None:
-        reader.check(*load(read_plan(one, settings, model=model, data=data).task, SPLITS))
+        plan = read_plan(one, {**call, **given(words, schema(one))}, model=model, data=data)
+        reader.check(*load(plan.task, SPLITS))
 
     def tuned(one: str, data: Path, out: Path) -> None:
-        finetune_tasks((one,), settings, model=model, data=data, out=out)
+        finetune_tasks((one,), {**call, **given(words, schema(one))}, model=model, data=data, out=out)
 
     with claim(out):
         Glue(check=checked, tune=tuned, watch=RunPrinter()).run(data, out)

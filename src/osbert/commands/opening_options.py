@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.interop.hub import DownloadProgress, is_name, locate, origin
+from osbert.interop.hub import DownloadProgress, is_name, locate
 from osbert.interop.opening import Opening
 from osbert.terminal import one_line, open_console
 
@@ -47,20 +47,6 @@ def served(model: str) -> str:
     if not is_name(path) or (folder := located(path)) == Path(path):
         return model
     return f"{name if equals else path.partition('@')[0].rpartition('/')[2]}={folder}"
-
-
-def default_out(model: Path, ending: str) -> Path:
-    """Return where a command writes by default what it makes of a model.
-
-    That is beside the model; for one in the hub's cache or in an installed package it is the current folder.
-    """
-    if found := origin(model):
-        return Path(found["name"].rpartition("/")[2] + ending)
-    for package in (model, model.parent):
-        if (package / "__init__.py").is_file():
-            return Path(package.name + ending)
-    named = model if model.name not in ("", "..") else model.resolve()
-    return named.with_name(named.name + ending)
 
 
 @contextlib.contextmanager

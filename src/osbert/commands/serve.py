@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import OpeningOptions, served
+from osbert.commands.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.server.limits import ServerLimits
@@ -78,7 +79,7 @@ def serve(
     )
     address.hosts.check_names()
     orders = replace(_orders(runs, device, chosen, threads or _share(workers)), opening=opening)
-    run(orders, chosen, address, workers=workers)
+    run(orders, chosen, address, workers=workers, watch=print_notices())
 
 
 def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) -> Orders:
@@ -98,5 +99,4 @@ def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) ->
 
 def _share(workers: int) -> int:
     """Return the threads of each of several workers; 0, torch's own choice, for one alone."""
-
     return 0 if workers == 1 else max(1, len(os.sched_getaffinity(0)) // workers)

@@ -96,6 +96,20 @@ def origin(path: Path) -> dict[str, str]:
     return {"name": repository.removeprefix("models--").replace("--", "/"), "commit": commit}
 
 
+def default_out(model: Path, ending: str) -> Path:
+    """Return where a command writes by default what it makes of a model.
+
+    That is beside the model; for one in the hub's cache or in an installed package it is the current folder.
+    """
+    if found := origin(model):
+        return Path(found["name"].rpartition("/")[2] + ending)
+    for package in (model, model.parent):
+        if (package / "__init__.py").is_file():
+            return Path(package.name + ending)
+    named = model if model.name not in ("", "..") else model.resolve()
+    return named.with_name(named.name + ending)
+
+
 def hub_facts(path: Path) -> dict[str, dict[str, str]]:
     """Return what run.json keeps of a model that was trained further: "hub", its name and commit, if it has them."""
     return {"hub": found} if (found := origin(path)) else {}

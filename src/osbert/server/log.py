@@ -27,4 +27,8 @@ class Log:
         self._written[line] = now
         if len(self._written) > MOST:
             del self._written[next(iter(self._written))]
+        self.write_again(line)
+
+    def write_again(self, line: str) -> None:
+        """Write a line, also if it has just been written."""
         print(line, file=sys.stderr, flush=True)

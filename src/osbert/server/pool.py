@@ -22,6 +22,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.server.limits import ServerLimits
+from osbert.server.log import Log
 from osbert.server.metrics import ServerMetrics
 from osbert.server.schemas import Refusal
 from osbert.server.wire import (
@@ -105,6 +106,7 @@ class WorkerPool:
         self._numbers = itertools.count()
         self._ready: list[_Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._log = Log()
         self._logged = ""
         self._verified: list[Any] | None = None  # stamps of the files last compared with their hashes
         self._times: deque[float] = deque(maxlen=RECENT)
@@ -245,7 +247,7 @@ class WorkerPool:
         self.problem = f"{which}; the server goes on trying, and its log says why."
         if self._logged != problem:
             self._logged = problem
-            print(f"osbert serve: a worker cannot be started again, for now: {problem}", file=sys.stderr)
+            self._log.write_again(f"osbert serve: a worker cannot be started again, for now: {problem}")
         if not self._ready:
             for number, pending in list(self.pending.items()):
                 del self.pending[number]
@@ -254,7 +256,7 @@ class WorkerPool:
     def _recover(self) -> None:
         """Note that a worker could be started again."""
         if self.problem:
-            print("osbert serve: the models are loaded again.", file=sys.stderr)
+            self._log.write_again("osbert serve: the models are loaded again.")
         self.problem = self._logged = ""
 
     async def _watch(self) -> None:
@@ -263,7 +265,7 @@ class WorkerPool:
             await asyncio.sleep(self.limits.patience / NUDGES)
             for worker in self._ready:
                 if time.monotonic() - worker.heard > self.limits.patience:
-                    print(f"osbert serve: a worker hangs, for {self.limits.patience:g} s by now.", file=sys.stderr)
+                    self._log.write_again(f"osbert serve: a worker hangs, for {self.limits.patience:g} s by now.")
                     worker.process.kill()
                     worker.heard = time.monotonic()  # its end is heard of in a moment
                 else:
@@ -312,7 +314,7 @@ class WorkerPool:
             self._ready.remove(worker)
             self._bury(worker)
             status = await worker.process.wait()
-            print(f"osbert serve: a worker died ({_ended(status)}); another takes over its requests.", file=sys.stderr)
+            self._log.write_again(f"osbert serve: a worker died ({_ended(status)}); another takes over its requests.")
 
     def _take(self, read: PassReport | PassStart, worker: _Worker) -> None:
         """Note what a worker begins with; give answers to who waits for them, and note the pass."""

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import ipaddress
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import uvicorn
 
 from osbert.errors import UserError
+from osbert.runs.contract import Notice, Watch, ignore
 from osbert.server.connections import Connection, Room
 from osbert.server.hosts import Hosts
 from osbert.server.http import STOPPING, Service, application
@@ -56,9 +56,10 @@ class Address:
 class Server(uvicorn.Server):
     """uvicorn's server, which stops in our order: nothing more is taken on, all is answered, then it closes."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, door: socket.socket, room: Room) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, door: socket.socket, room: Room, watch: Watch) -> None:
         """Serve at `door` with `config`; `room` has the open connections."""
         super().__init__(config)
+        self.watch = watch
         self.service = service
         self.door = door
         self.room = room
@@ -66,11 +67,11 @@ class Server(uvicorn.Server):
         self.leaving: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to serve, and then print the address: its reader can send requests at once, and stop the server."""
+        """Start to serve, and then give the address: its reader can send requests at once, and stop the server."""
         await super().startup(sockets)
         self.door.listen(QUEUE)  # again: asyncio sets a smaller backlog, the number that it accepts at a time
         host, port = self.door.getsockname()[:2]
-        print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+        self.watch(Notice(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop; at once when told a second time."""
@@ -111,21 +112,24 @@ class Server(uvicorn.Server):
         writer.close()
 
 
-def run(orders: Orders, limits: ServerLimits, address: Address, *, workers: int) -> None:
-    """Serve until a signal. Raises UserError when the port is taken or a model cannot be loaded."""
+def run(orders: Orders, limits: ServerLimits, address: Address, *, workers: int, watch: Watch = ignore) -> None:
+    """Serve until a signal; what goes wrong on the way is logged on standard error.
+
+    Raises UserError when the port is taken or a model cannot be loaded.
+    """
     with listening(address) as door:
         if not address.keys.digests and not _is_local(door):
-            print(f"Whoever reaches {address.host} may ask: --keys FILE lets in only those who have a key.")
-        asyncio.run(_run(orders, limits, address, workers, door))
+            watch(Notice(f"Whoever reaches {address.host} may ask: --keys FILE lets in only those who have a key."))
+        pool = WorkerPool(orders, limits, ServerMetrics(), workers=workers)
+        asyncio.run(_run(pool, address, door, watch))
 
 
-async def _run(orders: Orders, limits: ServerLimits, address: Address, workers: int, door: socket.socket) -> None:
-    metrics = ServerMetrics()
-    room = Room(limits, metrics, workers=workers)
+async def _run(pool: WorkerPool, address: Address, door: socket.socket, watch: Watch) -> None:
+    limits, metrics = pool.limits, pool.metrics
+    room = Room(limits, metrics, workers=pool.count)
     asyncio.get_running_loop().set_exception_handler(room.handle)
-    pool = WorkerPool(orders, limits, metrics, workers=workers)
     for remark in await pool.start():
-        print(remark, file=sys.stderr)
+        watch(Notice(remark, warning=True))
     service = Service(pool=pool, limits=limits, metrics=metrics, keys=address.keys)
     protocol: Any = functools.partial(Connection, room=room)
     config = uvicorn.Config(
@@ -134,9 +138,9 @@ async def _run(orders: Orders, limits: ServerLimits, address: Address, workers: 
         timeout_graceful_shutdown=LAST, backlog=room.burst,
     )  # fmt: skip
     for model in pool.models:
-        print(f"{model['name']}: {model['kind']}, {model['length']} tokens")
+        watch(Notice(f"{model['name']}: {model['kind']}, {model['length']} tokens"))
     try:
-        await Server(config, service, door, room).serve(sockets=[door])
+        await Server(config, service, door, room, watch).serve(sockets=[door])
     finally:
         await pool.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert import components, recipe
-from osbert.errors import Problems
+from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.study.search import GRIDS, Comparison
 from osbert.tasks import Task, with_data
@@ -154,6 +154,20 @@ def schema(task: str) -> type:
         (task.rpartition(".")[2], kind),
     ]
     return dataclasses.make_dataclass("Recipe", parts, frozen=True, kw_only=True)
+
+
+def schemas(tasks: Sequence[str]) -> list[type]:
+    """Return the schema of each of the tasks of a run; UserError at all tasks that there are not."""
+    if len(tasks) == 1:
+        return [schema(tasks[0])]
+    found, problems = [], Problems(heading="These tasks cannot be learnt together")
+    for task in tasks:
+        try:
+            found.append(schema(task))
+        except UserError as error:
+            problems.add_from(task, error)
+    problems.stop_if_any()
+    return found
 
 
 def call_schema(task: str) -> type:

@@ -61,14 +61,14 @@ def choose(columns: Sequence[str], *, asked: ChoiceColumns, path: str, labelled:
     if not choices:
         raise UserError(
             f"{header.listed}; which are the choices? Give --choices NAME,NAME (or one column with a list), or for a "
-            "run that is trained --columns choices=NAME+NAME."
+            "run that is trained --columns.choices NAME,NAME."
         )
     label = asked.label if asked.label in columns else header.first(_LABELS, but=choices)
     if labelled and not label:
         raise header.missing("label", ": give --label NAME.")
     context = asked.context or _context(header, but=(*choices, label))
     if not context:
-        advice = "for a run that is trained --columns context=NAME (or NAME+NAME)."
+        advice = "for a run that is trained --columns.context NAME (or NAME,NAME)."
         raise header.missing("context", f": give --context NAME (or NAME,NAME), or {advice}")
     prefix = asked.prefix
     if not (prefix or asked.context):

@@ -13,7 +13,7 @@ NAMED: tuple[Counting, ...] = ("0", "1", "A")
 """The ways to count in which a label is a choice's name."""
 GIVE = (
     "give --counting text where labels are texts of choices, else 0, 1 or A, what they call the first choice (to score "
-    "a run on the file: --columns counting=text)"
+    "a run on the file: --columns.counting text)"
 )
 
 

@@ -65,7 +65,7 @@ def choose(columns: Sequence[str], *, asked: QuestionColumns, path: str, labelle
 def _advice(name: str) -> str:
     """Return how to name a column, for training and for a run that is there."""
     option = OPTIONS[name]
-    return f"Give --{option} NAME, or for a run that is trained --columns {option.replace('-', '_')}=NAME."
+    return f"Give --{option} NAME, or for a run that is trained --columns.{option} NAME."
 
 
 def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:

@@ -8,20 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from osbert.commands.file_options import TextOptions
 from osbert.errors import Problems, UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row, Table, TableReading, open_table
+from osbert.runs.embed.settings import TextFile
+from osbert.terminal import counted
 
 INPUT = Path("-")
 KEPT = "standard-input.txt"
 
 
 @dataclass(kw_only=True)
-class Rows:
+class TextRows:
     """The rows of a table and their columns of texts; `file`: as the user named it. `count` is known after `check`.
 
     `before`: the file's content when it was opened, which every pass must find again.
@@ -34,8 +35,9 @@ class Rows:
     count: int = 0
 
     @classmethod
-    def open(cls, file: Path, options: TextOptions, folder: Path) -> Rows:
+    def open(cls, texts: TextFile, folder: Path) -> TextRows:
         """Open a file; standard input goes into `folder` first. Raises UserError when no column of texts is found."""
+        file, options = texts.path, texts.options
         path = file
         if file == INPUT:
             path = folder / KEPT
@@ -72,7 +74,8 @@ class Rows:
         problems.stop_if_any()
         if not self.count:
             raise UserError(f"{self.file} has no rows: there is nothing to embed.")
-        return [f"{blank:,} blank lines have no vector; `lines` says which line each row is of."] if blank else []
+        lines = "line has" if blank == 1 else "lines have"
+        return [f"{blank:,} blank {lines} no vector; `lines` says which line each row is of."] if blank else []
 
     def fit(self, engine: Engine) -> None:
         """Raise UserError when the rows are pairs and the model reads none."""
@@ -88,8 +91,8 @@ class Rows:
             sequences = embedder.sequences([row.values[name] for name in self.columns.texts], 0)
             if cut := sum(example.truncated for example in sequences):
                 problems.add(
-                    f"{self.file}, line {row.line}: {cut:,} pieces more than fit into {embedder.packer.length} tokens. "
-                    "Shorten the text, or give --long truncate, head+tail or window."
+                    f"{self.file}, line {row.line}: {counted(cut, 'piece')} more than fit into "
+                    f"{embedder.packer.length} tokens. Shorten the text, or give --long truncate, head+tail or window."
                 )
         problems.stop_if_any()
 

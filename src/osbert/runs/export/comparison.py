@@ -16,6 +16,7 @@ from osbert.inference.backend import Vectors
 from osbert.inference.engine import Engine
 from osbert.interop.onnx.files import ONNX
 from osbert.tasks import Record, Task
+from osbert.terminal import counted, in_megabytes
 
 SEQUENCES = 64
 """Sequences of random pieces on which states are compared."""
@@ -35,7 +36,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class ExportComparison:
     """The two sides: `run` by torch, `exported` by onnxruntime, on `what`, for example "872 rows"."""
 
     run: Side
@@ -55,7 +56,7 @@ class Trial:
         one, other = self.run.score, self.exported.score
         return None if one is None or other is None else one - other
 
-    def told(self, *, int8: bool) -> list[str]:
+    def lines(self, *, int8: bool) -> list[str]:
         """Return the comparison as a table for a reader."""
         sides = {"torch fp32": self.run, f"onnxruntime {'int8' if int8 else 'fp32'}": self.exported}
         count = len(self.run.outputs)
@@ -63,21 +64,23 @@ class Trial:
         if self.criterion:
             rows.append([self.criterion, *(f"{side.score:.4f}" for side in sides.values())])
         rows.append(["sequences a second", *(f"{count / side.seconds:,.1f}" for side in sides.values())])
-        rows.append(["size", *(f"{side.size / 1e6:,.1f} MB" for side in sides.values())])
+        rows.append(["size", *(in_megabytes(side.size) for side in sides.values())])
         first, *widths = (max(map(len, column)) for column in zip(*rows))
         lines = [f"{name:{first}}  {'  '.join(f'{c:>{w}}' for c, w in zip(cells, widths))}" for name, *cells in rows]
         kind = "scores" if self.criterion else "states"
         return [self.what, *lines, f"largest difference of {kind}: {self.difference:.2g}"]
 
 
-def tried(run: Engine, exported: Engine, task: Task, records: Sequence[Record]) -> Trial:
+def compare_predictions(run: Engine, exported: Engine, task: Task, records: Sequence[Record]) -> ExportComparison:
     """Predict labelled records by both. Raises UserError when one has no label."""
     require_labels(records)
     sides = [_scored(engine, task, records) for engine in (run, exported)]
-    return Trial(run=sides[0], exported=sides[1], what=f"{len(records):,} rows", criterion=task.criterion)
+    return ExportComparison(
+        run=sides[0], exported=sides[1], what=counted(len(records), "row"), criterion=task.criterion
+    )
 
 
-def states_tried(run: Engine, exported: Engine) -> Trial:
+def compare_states(run: Engine, exported: Engine) -> ExportComparison:
     """Compare the states of an encoder, which has no rows, on random pieces."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, run.packer.length + 1, size=SEQUENCES)
@@ -88,7 +91,7 @@ def states_tried(run: Engine, exported: Engine) -> Trial:
         examples.append(Example(ids=ids, segments=np.zeros(size, np.int8), words=nothing, special=nothing))
     what = f"an encoder, on {SEQUENCES} sequences of random pieces"
     sides = [_encoded(engine, examples) for engine in (run, exported)]
-    return Trial(run=sides[0], exported=sides[1], what=what)
+    return ExportComparison(run=sides[0], exported=sides[1], what=what)
 
 
 def _scored(engine: Engine, task: Task, records: Sequence[Record]) -> Side:

@@ -1,4 +1,4 @@
-"""The last step of osbert convert --to onnx: a run, whatever form it came in, exported and compared."""
+"""The last step of a conversion to ONNX: a run, whatever form it came in, exported and compared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from osbert.commands.convert import compare, tell_differences
-from osbert.commands.export import write
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.inference.backend import Vectors
@@ -20,6 +18,9 @@ from osbert.interop.onnx.files import require_writers
 from osbert.interop.onnx.padded import objections, scored
 from osbert.interop.opening import Opening
 from osbert.interop.task_files import TaskHint
+from osbert.runs.contract import Watch
+from osbert.runs.convert.comparison import compare, require_small
+from osbert.runs.export.run import write
 
 BOUND = 1e-4
 """The largest difference that is none: onnxruntime adds up in another order, and attends in rectangles."""
@@ -33,7 +34,9 @@ def refuse(model: ModelParts) -> None:
         raise UserError(f"{model.source} cannot be exported: {' and '.join(reasons)}.")
 
 
-def write_exported(model: ModelParts, source: Path, folder: Path, asked: TaskHint, opening: Opening) -> None:
+def write_exported(
+    model: ModelParts, source: Path, folder: Path, asked: TaskHint, opening: Opening, watch: Watch
+) -> None:
     """Write a model as `osbert export` does, by way of a run folder that is compared with the source.
 
     Raises UserError when either step changes what the model says.
@@ -41,10 +44,11 @@ def write_exported(model: ModelParts, source: Path, folder: Path, asked: TaskHin
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".run-") as scratch:
         run = Path(scratch) / "run"
         write_model_as(model, run, "osbert")
-        compare(source, run, asked, opening)
+        compare(source, run, asked, opening, watch)
         engine = load(run, device="cpu", opening=opening)
         write(engine, run, folder, int8=False)
-    tell_differences(_differences(engine, load(folder, opening=opening), model), of="In onnxruntime")
+    found = _differences(engine, load(folder, opening=opening), model)
+    require_small(found, of="In onnxruntime", watch=watch)
 
 
 def _differences(run: Engine, exported: Engine, model: ModelParts) -> list[Difference]:

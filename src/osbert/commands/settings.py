@@ -1,0 +1,203 @@
+"""The settings of a verb as options of its command line: cyclopts reads both, by the same rules.
+
+What settings a verb has is known only when its first word is: the task, or the recipe. So a verb declares its own
+options, and takes all others as words (`*settings: str`); `given` reads those once the schema is known. `osbert VERB
+WORD --help` shows the settings as options beside the verb's own (`documented`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+import cyclopts
+from cyclopts import Parameter
+
+from osbert import recipe
+from osbert.errors import UnknownSetting, UserError
+
+Verb = TypeVar("Verb", bound=Callable[..., None])
+Schemas = Callable[[Sequence[str]], Sequence[type]]
+"""The words after a verb -> the dataclasses of its settings; of several, a name may be in any."""
+
+
+EMPTY = ("", '""', "[]", "none")
+"""Defaults that say nothing in a help text."""
+
+
+def takes_settings(schemas: Schemas) -> Callable[[Verb], Verb]:
+    """Return a decorator that says which settings a verb takes, for its help."""
+
+    def marked(verb: Verb) -> Verb:
+        verb.settings_schemas = schemas  # type: ignore[attr-defined]
+        return verb
+
+    return marked
+
+
+def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
+    """Return the settings among the words of a command line by their dotted names, for `recipe.override` to check.
+
+    Options are `--model.layers 4`, `--layers 4` where only one table has that name, `--key=value`, and for booleans
+    `--key`, `--no-key` and `--key false`. Of an option that stands there twice the last holds. Raises UserError at a
+    word that is no setting.
+
+    >>> from osbert.reading.documents import Reading
+    >>> given(["--documents", "line", "--field=body"], Reading)
+    {'documents': 'line', 'field': 'body'}
+    """
+    kinds = {path: kind for schema in schemas for path, kind, _ in recipe.fields(schema)}
+    meant = _meanings(kinds)
+    joined = _joined(words)
+    _refuse_negated(joined, kinds, meant)
+    app = _parser(kinds, meant)
+    try:
+        return dict(app(joined, exit_on_error=False, print_error=False, result_action="return_value"))
+    except cyclopts.CycloptsError as error:
+        raise _refusal(error, meant, schemas) from error
+
+
+def among(words: Sequence[str], schema: type) -> dict[str, Any]:
+    """Return those settings of a schema that are among the words of a command line; the other words are passed over."""
+    kinds = {path: kind for path, kind, _ in recipe.fields(schema)}
+    collect, bound, *_ = _parser(kinds, _meanings(kinds)).parse_known_args(_joined(words))
+    return dict(collect(**bound.kwargs))
+
+
+def _parser(kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopts.App:
+    """Return a command line of settings alone, whose result are the settings by name."""
+
+    # Where several tables have a name, it stands for itself: `recipe.override` says which they are.
+    own: dict[str, list[str]] = {}
+    for name, several in meant.items():
+        own.setdefault(several[0] if len(several) == 1 else name, []).append(name)
+    options = [_option(path, names, kinds[meant[names[0]][0]]) for path, names in own.items()]
+    paths = {option.name: path for option, path in zip(options, own, strict=True)}
+
+    def collect(**found: list[Any]) -> dict[str, Any]:
+        return {paths[name]: values[-1] for name, values in found.items()}
+
+    collect.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    app = cyclopts.App(help_flags=[], version_flags=[])
+    app.default(collect)
+    return app
+
+
+def documented(words: Sequence[str]) -> dict[str, Callable[..., None]]:
+    """Return the verb that a command line begins with, its settings among its options; {} if it has none to show.
+
+    `words`: a whole command line, in which the verb's help is asked for.
+    """
+    try:
+        verb = getattr(importlib.import_module(f"osbert.commands.{words[0]}"), words[0])
+        schemas = verb.settings_schemas(words[1:])
+    except (ImportError, AttributeError, UserError):  # a verb without settings, or a task that there is not
+        return {}
+
+    def shown() -> None:
+        """Stand for the verb: its help is shown, it is not run."""
+
+    own = inspect.signature(verb, eval_str=True).parameters.values()
+    kept = [one for one in own if one.kind is not inspect.Parameter.VAR_POSITIONAL]
+    taken = {f"--{one.name.replace('_', '-')}" for one in kept}
+    shown.__signature__ = inspect.Signature([*kept, *_documented(schemas, taken)])  # type: ignore[attr-defined]
+    shown.__doc__ = verb.__doc__
+    return {words[0]: shown}
+
+
+def _documented(schemas: Sequence[type], taken: set[str]) -> Iterator[inspect.Parameter]:
+    """Yield the settings as options with their help, in a group for each table; `taken`: the verb's own options."""
+    kinds = {path: kind for schema in schemas for path, kind, _ in recipe.fields(schema)}
+    meant = _meanings(kinds)
+    rows = {row[0]: row for schema in schemas for row in recipe.described(schema)}  # tables that they share come once
+    for path, kind, default, document in rows.values():
+        table, _, leaf = path.rpartition(".")
+        short = meant[leaf] == [path] and _spelt(leaf) not in taken
+        yield _option(
+            path,
+            dict.fromkeys([path, *([leaf] if short else [])]),
+            kinds[path],
+            group=cyclopts.Group(table or "Settings"),
+            help=document,
+            metavar=None if kinds[path] is bool else kind.upper(),
+            show_default=False if default in EMPTY else default,
+        )
+
+
+def _option(path: str, names: Iterable[str], kind: Any, **shown: Any) -> inspect.Parameter:
+    """Return an option with a setting's names. A boolean is a flag; any other value is read later, by its type."""
+
+    def values(_: Any, tokens: Sequence[cyclopts.Token]) -> list[Any]:
+        return [token.implicit_value if kind is bool else recipe.Word(token.value) for token in tokens]
+
+    held: Any = list[bool] if kind is bool else list[str]  # a list may stand there twice
+    parameter = Parameter(name=[_spelt(name) for name in names], converter=values, negative_iterable=(), **shown)
+    annotation = Annotated[held | None, parameter]
+    return inspect.Parameter(
+        path.replace(".", "__"), inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None
+    )
+
+
+def _meanings(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Return the settings that each name may mean: the whole name, and what is behind each of its dots."""
+    meant: dict[str, list[str]] = {}
+    for path in paths:
+        name = path
+        while name:
+            meant.setdefault(name, []).append(path)
+            name = name.partition(".")[2]
+    return meant
+
+
+def _spelt(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _unspelt(word: str) -> str:
+    """Return the name that an option is given by: --no-ham=3 is no_ham."""
+    return word.removeprefix("--").partition("=")[0].replace("-", "_")
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """Return words with values that cyclopts takes for something else written as --key=value.
+
+    They are true and false after a flag, and what begins with one hyphen and is no number, as in --layers -1,-2.
+    """
+    joined: list[str] = []
+    for word in words:
+        value = word.lower() in ("true", "false") or (word.startswith("-") and not word.startswith("--"))
+        if value and joined and joined[-1].startswith("--") and "=" not in joined[-1]:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> None:
+    """Raise UserError at a --no- form with a value, or of a setting that is neither true nor false."""
+    for word in words:
+        name = _unspelt(word)
+        paths = [] if name in meant else meant.get(name.removeprefix("no_"), [])
+        if paths and ("=" in word or kinds[paths[0]] is not bool):
+            raise UserError(
+                f"{word.partition('=')[0]} cannot be: only settings that are true or false have a --no- form, without "
+                "a value."
+            )
+
+
+def _refusal(error: cyclopts.CycloptsError, meant: Mapping[str, list[str]], schemas: Sequence[type]) -> UserError:
+    """Return what is wrong with the words of a command line, in our words."""
+    kinds = {path: kind for schema in schemas for path, kind, *_ in recipe.described(schema)}
+    if isinstance(error, cyclopts.UnknownOptionError):
+        word = error.token.keyword or ""
+        if word.startswith("--"):
+            return UnknownSetting(_unspelt(word), meant)
+    elif isinstance(error, cyclopts.MissingArgumentError) and (word := error.keyword or ""):
+        return UserError(f"{word} needs a value ({kinds[meant[_unspelt(word)][0]]}).")
+    elif isinstance(error, cyclopts.CoercionError) and error.token and (word := error.token.keyword or ""):
+        return UserError(f"{word} must be {kinds[meant[_unspelt(word)][0]]}, not '{error.token.value}'.")
+    else:
+        word = (error.unused_tokens or [str(error)])[0]
+    return UserError(f"'{word}' is not a setting: settings look like --steps 1000.")

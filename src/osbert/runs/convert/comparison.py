@@ -1,0 +1,43 @@
+"""The check of a conversion: the source and the target say the same of a few texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from osbert.errors import Problems, UserError
+from osbert.interop.conversion import model_of, open_any
+from osbert.interop.conversion_check import Difference, differences, sequences
+from osbert.interop.opening import Opening
+from osbert.interop.task_files import TaskHint
+from osbert.runs.contract import Watch
+from osbert.terminal import counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelComparison:
+    """An event: the largest differences of two models, `of`: how they were compared."""
+
+    of: str
+    differences: Sequence[Difference]
+
+
+def compare(source: Path, written: Path, asked: TaskHint, opening: Opening, watch: Watch) -> None:
+    """Load both anew and compare what they say; raises UserError at a difference above the bound."""
+    first, second = model_of(open_any(source, opening), asked), model_of(open_any(written, opening))
+    try:
+        found = differences(first, second)
+    except ValueError as error:
+        raise UserError(f"The forward check has failed: {error}. Nothing was written.") from error
+    require_small(found, of=f"Both loaded anew, on {counted(len(sequences(first)), 'sequence')}", watch=watch)
+
+
+def require_small(found: Sequence[Difference], *, of: str, watch: Watch) -> None:
+    """Give an event of the differences of two models; raises UserError where one is above its bound."""
+    watch(ModelComparison(of=of, differences=found))
+    problems = Problems(heading="The forward check has failed; nothing was written")
+    for one in found:
+        if not one.small:
+            problems.add(f"{one.what} differ by {one.largest:g}, more than {one.bound:g}")
+    problems.stop_if_any()

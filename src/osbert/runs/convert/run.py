@@ -1,0 +1,101 @@
+"""A model in the form of others becomes a run folder, or a run folder a model in theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from osbert.errors import UserError
+from osbert.files import require_free, whole_folder
+from osbert.interop import conversion
+from osbert.interop.conversion import ModelParts
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.task_files import TaskHint
+from osbert.interop.tensor_report import TensorRow
+from osbert.lock import claim
+from osbert.runs.contract import Watch, ignore
+from osbert.runs.convert.comparison import compare
+from osbert.runs.convert.table import count
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversionSettings:
+    """The target's form, and what the user says of a source that does not say it.
+
+    `task`: what the last layer is for. `labels`: the names of its outputs, in their order. `anyway`: write the target
+    although a tensor is a problem.
+    """
+
+    to: Literal["osbert", "huggingface", "google", "onnx"]
+    task: str | None = None
+    labels: tuple[str, ...] = ()
+    anyway: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceModel:
+    """An event: the model that is converted has been opened; its report has a row for every tensor."""
+
+    path: Path
+    model: ModelParts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """A written target: what the user should know of it, and the tensors that are a problem."""
+
+    target: Path
+    notes: Sequence[str]
+    problems: Sequence[TensorRow]
+
+
+def convert(
+    source: Path,
+    target: Path,
+    *,
+    settings: ConversionSettings,
+    opening: Opening = CAREFUL,
+    watch: Watch = ignore,
+) -> Conversion:
+    """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's, or to ONNX.
+
+    The target is there whole or not at all. Raises UserError where a tensor is a problem, unless settings.anyway, and
+    where the two forms do not say the same of a few texts.
+    """
+    to = settings.to
+    with claim(target) as place:
+        check_target(source, place)
+        asked = TaskHint(kind=settings.task, labels=settings.labels)
+        model = opened(source, asked, opening, watch)
+        problems = model.report.problems
+        if problems and not settings.anyway:
+            raise UserError(f"{count(problems)} above; nothing was written. --anyway writes {target} without them.")
+        if to == "onnx":
+            from osbert.runs.convert import onnx  # its libraries are an extra
+
+            onnx.refuse(model)
+        with whole_folder(place) as folder:
+            if to == "onnx":
+                onnx.write_exported(model, source, folder, asked, opening.again, watch)
+            else:
+                conversion.write_model_as(model, folder, to)
+                compare(source, folder, asked, opening.again, watch)
+    return Conversion(target=target, notes=[*conversion.notes(model, to)], problems=problems)
+
+
+def opened(source: Path, asked: TaskHint, opening: Opening, watch: Watch) -> ModelParts:
+    """Open a model, and give events of it. Raises UserError when there is no layer that `asked` is about."""
+    model = conversion.model_of(conversion.open_any(source, opening), asked)
+    if model.task is None and (asked.kind or asked.labels):
+        raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
+    watch(SourceModel(path=source, model=model))
+    return model
+
+
+def check_target(source: Path, target: Path) -> None:
+    """Raise UserError when the target cannot be written, or there is no source."""
+    require_free(target)
+    if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):
+        raise UserError(f"{source} is not there.")

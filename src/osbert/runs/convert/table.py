@@ -1,0 +1,63 @@
+"""The table of a conversion: every tensor and what became of it, layers that are alike in one row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from osbert.interop.conversion import ModelParts
+from osbert.interop.folder import Form
+from osbert.interop.tensor_report import Report, TensorRow
+from osbert.terminal import in_columns
+
+LAYER = re.compile(r"\blayer[._](\d+)\b")
+
+
+def described(model: ModelParts) -> str:
+    """Return in a line what was found."""
+    sizes = model.learner.backbone.architecture
+    forms: dict[Form, str] = {"osbert": "a run of osbert's", "huggingface": "Hugging Face's", "google": "TensorFlow's"}
+    heads = ", ".join(model.learner.heads) or "no head"
+    task = f"; task {model.task.name}" if model.task else ""
+    pieces = f"{len(model.source.tokenizer):,} pieces"
+    return f"{forms[model.source.form]}, {sizes.layers} layers of {sizes.width}, {pieces}; {heads}{task}"
+
+
+def table_lines(report: Report) -> Iterator[str]:
+    """Yield the table of all tensors, and the totals."""
+    rows = gathered(report.rows)
+    yield from in_columns(
+        [(row.name, " x ".join(map(str, row.shape)) or "number", row.status, mark(row), row.remark) for row in rows],
+        indent="  ",
+    )
+    totals = {status: len(report.named(status)) for status in ("loaded", "new", "unused")}
+    said = ", ".join(f"{number:,} {status}" for status, number in totals.items())
+    yield f"{said}; {count(report.problems) if report.problems else 'no problem'}"
+
+
+def mark(row: TensorRow) -> str:
+    """Return how a row is marked."""
+    return "expected" if row.expected else "PROBLEM"
+
+
+def gathered(rows: tuple[TensorRow, ...]) -> list[TensorRow]:
+    """Return the rows with those of several layers that are alike in one, in the order of the first of them."""
+    groups: dict[TensorRow, list[int]] = {}
+    for row in rows:
+        place = LAYER.search(row.name)
+        name = row.name if place is None else f"{row.name[: place.start(1)]}*{row.name[place.end(1) :]}"
+        groups.setdefault(replace(row, name=name), []).append(int(place[1]) if place else -1)
+    found = []
+    for row, layers in groups.items():
+        several = f"{min(layers)}-{max(layers)}" if len(layers) > 1 else str(layers[0])
+        if len(layers) == max(layers) - min(layers) + 1:
+            found.append(replace(row, name=row.name.replace("*", several)))
+        else:
+            found += [replace(row, name=row.name.replace("*", str(layer))) for layer in layers]
+    return found
+
+
+def count(rows: Sequence[TensorRow]) -> str:
+    """Return how many tensors are a PROBLEM, in words."""
+    return "1 tensor is a PROBLEM" if len(rows) == 1 else f"{len(rows):,} tensors are a PROBLEM"

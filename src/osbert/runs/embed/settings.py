@@ -1,0 +1,28 @@
+"""What a file of vectors is made of: the file's texts, and how their vectors are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from osbert.data.long_texts import Long  # noqa: F401  (the command line looks up inherited fields' types here)
+from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
+from osbert.runs.file_options import TextOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions(EmbeddingOptions):
+    """How vectors are made, and on what."""
+
+    tokens: int = 4096
+    """Most tokens in one pass through the model."""
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file of texts, - for lines from standard input, and how it is read."""
+
+    path: Path
+    options: TextOptions = field(default_factory=TextOptions)

@@ -1,0 +1,111 @@
+"""Texts become vectors a window at a time: always the same texts together, so that a stopped run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from osbert.data.example import Example
+from osbert.inference.embedder import Embedder
+from osbert.inference.vectors.files import ENDS
+from osbert.inference.vectors.growing import Growing
+from osbert.interop.tensorflow.features import feature_line
+from osbert.reading.table import Row
+
+TEXTS = ("text", "pair")
+"""The names under which texts are kept, whatever their columns are called."""
+ROWS, CHARACTERS = 2**13, 2**19
+"""Most texts of a window, and about the most characters: enough to find many of nearly one length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Turns rows into what the columns grow by: vectors, or JSON lines (`features`).
+
+    `tables`: whether the texts come from a table, whose rows count, and not from lines.
+    """
+
+    embedder: Embedder
+    features: bool
+    tables: bool
+
+    @property
+    def characters(self) -> int:
+        """Return about the most characters of a window, fewer where each token has a vector of each layer."""
+        single = self.embedder.settings.pooling != "tokens"
+        return CHARACTERS if single else CHARACTERS // len(self.embedder.layers.numbers)
+
+    def of(self, rows: Iterator[Row], names: Sequence[str]) -> Iterator[list[Row]]:
+        """Yield rows some at a time, always the same ones together: as many as fit into memory whatever they hold."""
+        window: list[Row] = []
+        size = 0
+        for row in rows:
+            window.append(row)
+            size += sum(len(row.values[name]) for name in names)
+            if len(window) >= ROWS or size >= self.characters:
+                yield window
+                window, size = [], 0
+        if window:
+            yield window
+
+    def grow(self, growing: Growing, rows: Sequence[Row], names: Sequence[str]) -> None:
+        """Embed the rows' texts in the columns `names`, and add what comes of them to `growing`."""
+        texts = {kept: [row.values[name] for row in rows] for kept, name in zip(TEXTS, names)}
+        groups = [self.embedder.sequences(own, place) for place, own in enumerate(zip(*texts.values(), strict=True))]
+        values = self.embedder.vectors(groups)
+        if self.features:
+            parts = {"features": self._lines(rows, groups, values, growing.tally.get("rows", 0))}
+        else:
+            parts = self._vectors(groups, values, growing) | _texts(texts, growing)
+            parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
+        growing.append(parts, _tally(growing.tally, texts, groups))
+
+    def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, growing: Growing) -> dict[str, bytes]:
+        """Return the vectors, and of a vector for each token where each text starts and what its pieces are."""
+        if self.embedder.settings.pooling != "tokens":
+            return {"vectors": values.tobytes()}
+        starts = np.cumsum([growing.tally.get("pieces", 0), *map(len, values)]).astype(np.int64)
+        ids = np.concatenate([example.ids for (example,) in groups]).astype(np.int64)
+        return {
+            "vectors": np.concatenate(values).tobytes(),
+            "starts": (starts[1:] if growing.sizes else starts).tobytes(),
+            "ids": ids.tobytes(),
+        }
+
+    def _lines(self, rows: Sequence[Row], groups: Sequence[Sequence[Example]], values: Any, before: int) -> bytes:
+        """Return JSON lines; the place of a text is its line's in a file of lines, else its row's, from 0."""
+        layers, tokenizer = self.embedder.layers.numbers, self.embedder.engine.tokenizer
+        lines = []
+        for place, (row, (example,), states) in enumerate(zip(rows, groups, values, strict=True)):
+            tokens = [tokenizer.vocabulary[piece] for piece in example.ids.tolist()]
+            index = before + place if self.tables else row.line - 1
+            lines.append(feature_line(index, tokens, states.reshape(len(tokens), len(layers), -1), layers) + "\n")
+        return "".join(lines).encode()
+
+
+def _texts(texts: Mapping[str, Sequence[str]], growing: Growing) -> dict[str, bytes]:
+    """Return columns of texts as their bytes, and where each text ends in all of them."""
+    parts: dict[str, bytes] = {}
+    for name, column in texts.items():
+        spelt = [text.encode("utf-8", "replace") for text in column]
+        ends = growing.sizes.get(name, 0) + np.cumsum([len(text) for text in spelt])
+        parts |= {name: b"".join(spelt), name + ENDS: ends.astype(np.int64).tobytes()}
+    return parts
+
+
+def _tally(
+    before: Mapping[str, int], texts: Mapping[str, Sequence[str]], groups: Sequence[Sequence[Example]]
+) -> dict[str, int]:
+    cut = [sum(example.truncated for example in group) for group in groups]
+    found = {
+        "rows": len(groups),
+        "pieces": sum(len(example) for group in groups for example in group),
+        "empty": sum(not any(text.strip() for text in own) for own in zip(*texts.values(), strict=True)),
+        "cut": sum(count > 0 for count in cut),
+        "unread": sum(cut),
+        "windowed": sum(len(group) > 1 for group in groups),
+    }
+    return {name: before.get(name, 0) + count for name, count in found.items()}

@@ -1,0 +1,86 @@
+"""A fine-tuned run scored on a file, or a split of a folder, with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.memory import Data, tables
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.file_options import LabelledOptions
+from osbert.tasks import Prediction, Record, Task, load
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The scores of a run on other data, by name, with the rows and what was predicted for each of them.
+
+    `limit`: in words, what the run reads of a text.
+    """
+
+    task: Task
+    records: Sequence[Record]
+    predictions: Sequence[Prediction]
+    metrics: dict[str, float]
+    limit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """The keywords of `osbert.evaluate`: how the data is read, and how the run's folder is opened."""
+
+    file: LabelledOptions
+    opening: Opening
+
+
+def evaluate(
+    run: Path,
+    *,
+    data: Data,
+    split: str = "dev",
+    options: LabelledOptions | None = None,
+    opening: Opening = CAREFUL,
+    watch: Watch = ignore,
+) -> Evaluation:
+    """Score the fine-tuned run in the folder `run` on all rows of a file, or on a split of a folder, or rows in memory.
+
+    Raises UserError before any computation at labels that the run does not know, with the file, line and nearest one.
+    """
+    from osbert.inference.engine import load as load_engine  # torch takes seconds to import
+
+    engine = load_engine(run, opening=opening)
+    task = engine.fine_tuned
+    place = Path(data) if isinstance(data, str | Path) else None
+    given = place or tables(data)
+    alone = given.is_file() if isinstance(given, Path) else "all" in given
+    task = task.source.moved(given, (options or LabelledOptions()).given(task))
+    for remark in engine.remarks:
+        watch(Notice(f"{run}: {remark}"))
+    task, by_split = load(task, ("all" if alone else split,), fit=False)
+    (records,) = by_split.values()
+    shared = not alone and task.source.shared(split)
+    if place:
+        watch(Notice(origin(place, records, shared=shared)))
+    for line in task.source.left_out("train" if shared else split):
+        watch(Notice(line))
+    score = engine.score(task, records)
+    return Evaluation(
+        task=task,
+        records=records,
+        predictions=score.predictions,
+        metrics=score.metrics,
+        limit=task.limit(engine.packer),
+    )
+
+
+def origin(data: Path, records: Sequence[Record], *, shared: bool) -> str:
+    """Return in words which files records are of, and that they are held-out training rows if they are."""
+    paths = " and ".join(dict.fromkeys(record.path for record in records))
+    if not shared:
+        return f"rows of {paths}"
+    return (
+        f"{data} has no file for development: these are the rows of {paths} that a fine-tuning holds out. To score all "
+        f"of its rows, give --data {paths}."
+    )

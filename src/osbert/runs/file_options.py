@@ -1,0 +1,55 @@
+"""The settings that say how a file of the user's is read, shared by the runs that read one."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from osbert import recipe
+from osbert.reading.form import Choice
+from osbert.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How the file is read; what is left open is found by looking at it."""
+
+    text: str = ""
+    """The column with the text."""
+    pair: str = ""
+    """The column with the second text, where pairs are read."""
+    delimiter: str = ""
+    """What separates the cells."""
+    header: Choice = "auto"
+    """Whether the first line names the columns."""
+    quotes: Choice = "auto"
+    """Whether double quotes around a cell belong to the format."""
+    encoding: str = ""
+    """The file's encoding, where it is not UTF-8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(TextOptions):
+    """How a file is read for a fine-tuned run, whose task may have columns of its own."""
+
+    columns: dict[str, str] = field(default_factory=dict)
+    """Columns for runs that answer or choose, by setting: --columns.question frage --columns.paragraph text; several
+    with commas: --columns.choices b,c,d."""
+
+    def given(self, task: Task) -> dict[str, Any]:
+        """Return what is not left open, by the names of the task's settings and of their types."""
+        said = {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
+        words = {name.replace("-", "_"): recipe.Word(word) for name, word in said.pop("columns").items()}
+        known = {name for name, *_ in recipe.fields(type(task))}
+        columns = recipe.override({}, {name: words[name] for name in words if name in known}, schema=type(task))
+        named = {name: tuple(value) if isinstance(value, list) else value for name, value in columns.items()}
+        return said | words | named
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledOptions(FileOptions):
+    """How a file with labels is read for a fine-tuned run."""
+
+    label: str = ""
+    """The column with the label; found by its name when left open."""

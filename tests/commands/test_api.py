@@ -1,0 +1,44 @@
+"""osbert.evaluate and osbert.export: their examples run, print nothing, and check their keywords."""
+
+from __future__ import annotations
+
+import doctest
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import osbert
+from osbert.errors import UserError
+
+
+@pytest.fixture
+def place(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    (tmp_path / "more.csv").write_text("text,label\ngood film,pos\na bad play,neg\nfine,pos\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("function", [osbert.evaluate, osbert.export])
+def test_examples_run(place: Path, function: Any) -> None:
+    if function is osbert.export:
+        pytest.importorskip("onnx", reason="needs the extra onnx")
+    (example,) = doctest.DocTestFinder(recurse=False).find(function, globs={"osbert": osbert})
+    assert example.examples and doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_nothing_is_printed_and_events_are_watched(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events: list[Any] = []
+    (place / "b.csv").write_text("a,b\ngood film,pos\nbad,neg\n")
+    scores = osbert.evaluate("run", data="b.csv", text="a", label="b", watch=events.append)
+    assert scores["accuracy"] == 1 and [str(event) for event in events] == ["rows of b.csv"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_misspelt_keywords_name_the_nearest(place: Path) -> None:
+    with pytest.raises(UserError, match="Did you mean 'label'"):
+        osbert.evaluate("run", data="more.csv", lable="b")
+    with pytest.raises(UserError, match="Did you mean 'tolerance'"):
+        osbert.export("run", tolerence=0.1)

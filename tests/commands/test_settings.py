@@ -1,0 +1,124 @@
+"""The settings of a verb as options, which cyclopts reads: each way to write one, each mistake, and the help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pydantic  # noqa: F401  (cyclopts validates by it, where something has imported it)
+import pytest
+
+from osbert import recipe
+from osbert.commands.settings import among, given
+from osbert.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A table."""
+
+    cylinders: int = 4
+    """How many there are."""
+    power: float = 1.5
+    fuel: Literal["petrol", "diesel", "none"] = "petrol"
+    turbo: bool = False
+    cross_country: bool = True
+    limit: int | None = None
+    gears: tuple[int, ...] = (1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """Another table, one of whose settings has the same name as one of the engine's."""
+
+    doors: int
+    limit: int = 3
+    made: int = field(init=False, default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Car:
+    """The whole."""
+
+    name: str = "car"
+    parts: tuple[str, ...] = ()
+    engine: Engine
+    body: Body
+
+
+def car(*words: str) -> Car:
+    table = recipe.override({"body": {"doors": 4}}, given(words, Car), schema=Car)
+    return recipe.build(Car, table, where="car.toml")
+
+
+def test_every_way_to_write_a_setting() -> None:
+    made = car("--engine.cylinders", "6", "--power=3e-1", "--fuel", "diesel", "--turbo", "--name", "my-car")
+    assert made.engine == Engine(cylinders=6, power=0.3, fuel="diesel", turbo=True)
+    assert made.name == "my-car"
+    assert car("--doors", "1_000").body.doors == 1000
+    assert car("--parts", "a,b , c").parts == ("a", "b", "c")
+    assert car("--parts", '["a", "b"]').parts == ("a", "b")
+    assert car("--parts", "").parts == ()
+    assert car("--parts=").parts == ()
+    assert car("--gears=5").engine.gears == (5,)
+    assert car("--gears", "-1,-2").engine.gears == (-1, -2)
+    assert car("--engine.limit", "7").engine.limit == 7
+    assert car("--engine.limit", "none").engine.limit is None
+    assert car("--power", "-2").engine.power == -2.0
+    assert car("--name", "-x").name == "-x"
+    assert car("--name", "a=b").name == "a=b"
+    assert car("--name=--x").name == "--x"
+    assert car("--name", '{"a": 1}').name == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--cylinders", "2", "--engine.cylinders", "3"),
+        ("--engine.cylinders", "2", "--cylinders", "3"),
+        ("--cylinders=2", "--cylinders", "3"),
+    ],
+)
+def test_the_last_one_holds(words: tuple[str, ...]) -> None:
+    assert car(*words).engine.cylinders == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [(["--turbo"], True), (["--no-turbo"], False), (["--turbo", "false"], False), (["--turbo=true"], True),
+     (["--turbo", "--name", "x"], True), (["--turbo", "--no-turbo"], False), (["--no-turbo", "--turbo"], True)],
+)  # fmt: skip
+def test_booleans(words: list[str], value: bool) -> None:
+    assert car(*words).engine.turbo is value
+
+
+@pytest.mark.parametrize("word", ["--no-cross-country", "--no-cross_country", "--cross_country=false"])
+def test_hyphens_and_underscores(word: str) -> None:
+    assert car(word).engine.cross_country is False
+
+
+def test_those_of_one_table_among_others() -> None:
+    words = ["--power", "3", "--doors", "5", "--turbo", "--turbine", "--nothing", "x"]
+    assert among(words, Engine) == {"power": "3", "turbo": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--cylinder", "3"], r"Unknown setting --cylinder\. Did you mean 'cylinders'"),
+        (["--limit", "3"], r"--limit could be --engine\.limit or --body\.limit"),
+        (["--name"], r"--name needs a value \(text\)"),
+        (["--name", "--turbo"], r"--name needs a value"),
+        (["name", "x"], "'name' is not a setting"),
+        (["-x", "3"], "'-x' is not a setting"),
+        (["--turbo", "maybe"], "'maybe' is not a setting"),
+        (["--no-name", "x"], "--no-name cannot be"),
+        (["--no-turbo=true"], "--no-turbo cannot be"),
+        (["--doors", "two"], "must be integer, not 'two'"),
+        (["--turbo=maybe"], "must be true|false, not 'maybe'"),
+        (["--made", "3"], "Unknown setting --made"),
+    ],
+)
+def test_mistakes(words: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        car(*words)
