@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -65,16 +65,21 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
     for group, (help_text, verbs) in GROUPS.items():
         folder = cyclopts.App(name=group, help=help_text)
         for verb, about in verbs.items():
-            folder.command(f"osbert.commands.{group}:{verb}", name=verb, help=about)
+            folder.command(_verb((group, verb), words), name=verb, help=about)
         app.command(folder)
-    shown = {}
-    if {"--help", "-h"} & {*words} and words[0] in VERBS:
+    for verb, about in VERBS.items():
+        app.command(_verb((verb,), words), name=verb, help=about)
+    return app
+
+
+def _verb(name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., None]:
+    """Return where a verb is; or, if `words` ask for its help and it takes settings, the verb with these as options."""
+    if {"--help", "-h"} & {*words} and (*words[: len(name)],) == name:
         from osbert.commands.settings import documented
 
-        shown = documented(words)
-    for verb, about in VERBS.items():
-        app.command(shown.get(verb) or f"osbert.commands.{verb}:{verb}", name=verb, help=about)
-    return app
+        if shown := documented(name, words[len(name) :]):
+            return shown
+    return f"osbert.commands.{name[0]}:{name[-1]}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

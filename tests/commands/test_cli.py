@@ -68,6 +68,10 @@ def test_a_verbs_settings_are_options_in_its_help() -> None:
     for words in ("─ sst2 ─", "--sst2.length", "─ training ─", "--training.epochs"):
         assert words in result.stdout
     assert "Fine-tune an encoder" in run("finetune", "nonesuch", "--help").stdout
+    for words in (["plan", "bert-tiny"], ["bench", "bert-tiny"], ["corpus", "show", "corpus", "--recipe", "bert-tiny"]):
+        shown = run(*words, "--help").stdout
+        assert "─ nsp ─" in shown and "--training.steps" in shown
+    assert "─ nsp ─" not in run("pretrain", "roberta-base", "--help").stdout
 
 
 def test_an_error_is_one_readable_line_and_status_1(tmp_path) -> None:

@@ -21,6 +21,7 @@ from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.models.adapting.features import Frozen
 from osbert.reading.tagged.schemes import EntitySpan, write_tags
+from osbert.runs.file_options import LabelledOptions
 
 QUICK = ("--epochs", "5", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--batch", "8")
 

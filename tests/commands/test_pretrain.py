@@ -17,6 +17,7 @@ import pytest
 
 import corpora
 from osbert import cli, recipe
+from osbert.commands.recipe_options import recipe_and_settings
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
 from osbert.interop.folder import open_folder
@@ -332,5 +333,5 @@ def test_help_lists_every_setting(run, capsys, monkeypatch) -> None:
 
 def test_settings_are_read_strictly() -> None:
     with pytest.raises(UserError, match="must be integer"):
-        read_settings("cpu", ["--layers", "two"])
-    assert read_settings("cpu", ["--layers=7"]).model.layers == 7
+        read_settings(*recipe_and_settings(["cpu", "--layers", "two"]))
+    assert read_settings(*recipe_and_settings(["cpu", "--layers=7"])).model.layers == 7

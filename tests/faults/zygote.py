@@ -22,14 +22,13 @@ import torch._dynamo  # noqa: F401 - what takes long to import
 import torch.distributed  # noqa: F401
 
 from osbert import cli, lock  # noqa: F401
-from osbert.commands import pretrain
+from osbert.commands import pretrain  # noqa: F401
 from osbert.runs.pretrain import run as pretrain_run  # noqa: F401
 
 
 def serve() -> None:
     """Answer requests until the input ends, then end what is left of the children."""
     cli.application()
-    pretrain.settings_help()  # kept from then on
     os.fsync = lambda handle: None  # a process that is killed needs no disk to wait for
     children: set[int] = set()
     for line in sys.stdin:

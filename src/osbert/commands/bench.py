@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert import recipe as recipes
 from osbert.commands.event_consoles import say
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
+from osbert.commands.settings import takes_settings
 from osbert.errors import UserError
 from osbert.files import as_json, writing_output
 from osbert.interop.opening import CAREFUL
@@ -21,8 +22,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+@takes_settings(schemas_shown)
 def bench(
-    *recipe: Annotated[str, Parameter(allow_leading_hyphen=True, negative=())],
+    recipe: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
+    /,
+    *settings: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="Settings of the recipe, as shown by RECIPE --help.")
+    ],
     corpus: Path | None = None,
     seconds: float = 20.0,
     json: Path | None = None,
@@ -36,7 +42,7 @@ def bench(
     Parameters
     ----------
     recipe
-        A recipe and settings, as for `osbert pretrain`; by default "cpu", and "bert-base" where there is a GPU.
+        A recipe, as for `osbert pretrain`; by default "cpu", and "bert-base" where there is a GPU.
     corpus
         A folder that `osbert corpus build` made; without one, a corpus of made-up words is measured on.
     seconds
@@ -48,9 +54,9 @@ def bench(
 
     if json is not None and json.is_dir():
         raise UserError(f"{json}: this is a folder, and a file is to be written. Give another --json.")
-    name, settings = recipes.split(recipe)
+    name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
     with nullcontext() if json is None else claim(json) as place:
-        figures = measure_speed(name, settings, corpus=corpus, seconds=seconds, opening=opening)
+        figures = measure_speed(name, chosen, corpus=corpus, seconds=seconds, opening=opening)
         show(figures, open_console())
         if place is not None:
             with writing_output(place) as path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +11,10 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from osbert import recipe as recipes
 from osbert.commands.event_consoles import CorpusConsole, say
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.recipe_options import schemas
+from osbert.commands.settings import given, takes_settings
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
@@ -19,6 +22,9 @@ from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.reports.corpus_text import SAMPLE, report_text, sample_text
 from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.terminal import open_console
+
+RECIPE = "bert-base"
+"""The recipe whose masks are shown unless another is named."""
 
 
 def build(
@@ -52,13 +58,20 @@ def build(
         open_console().print(report_text(out, built.report))
 
 
+def masks_settings(words: Sequence[str]) -> Sequence[type]:
+    """Return the schema of the recipe that the words after the verb name by --recipe."""
+    options = dict(itertools.pairwise(words))
+    return schemas(options.get("--recipe", RECIPE), words)
+
+
+@takes_settings(masks_settings)
 def show(
     folder: Path,
     /,
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True)],
     sample: int | None = None,
     masks: int = 0,
-    recipe: str = "bert-base",
+    recipe: str = RECIPE,
     verify: bool = False,
     trust: bool = False,
 ) -> None:
@@ -91,11 +104,13 @@ def show(
     if masks:
         from osbert.runs.pretrain.masks import sample_masks  # loads torch
 
-        found = sample_masks(folder, recipe, recipes.words(settings), least=masks, opening=Opening(trust=trust))
+        opening = Opening(trust=trust)
+        chosen = given(settings, *schemas(recipe, settings, opening=opening))
+        found = sample_masks(folder, recipe, chosen, least=masks, opening=opening)
         for part in found.text(masks):
             console.print(part, soft_wrap=isinstance(part, Text))
         return
-    if settings or recipe != "bert-base":
+    if settings or recipe != RECIPE:
         raise UserError("Recipes and settings say how text is masked: give --masks 5 with them.")
     corpus = Corpus.open(folder)
     if verify:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert import recipe as recipes
 from osbert.commands.event_consoles import say
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
+from osbert.commands.settings import takes_settings
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import open_console
 
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
     from osbert.runs.pretrain.sizing import SizeComparison
 
 
+@takes_settings(schemas_shown)
 def plan(
-    *recipe: Annotated[str, Parameter(allow_leading_hyphen=True, negative=())],
+    recipe: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
+    /,
+    *settings: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="Settings of the recipe, as shown by RECIPE --help.")
+    ],
     corpus: Path,
     minutes: float,
     gpu: Annotated[bool, Parameter(negative=())] = False,
@@ -37,7 +43,7 @@ def plan(
     Parameters
     ----------
     recipe
-        A recipe and settings, as for `osbert pretrain`, whose size is varied; by default "cpu", with --gpu "bert-fast".
+        A recipe, as for `osbert pretrain`, whose size is varied; by default "cpu", with --gpu "bert-fast".
     corpus
         A folder that `osbert corpus build` made.
     minutes
@@ -59,9 +65,9 @@ def plan(
         else:
             console.print(str(event), markup=False, highlight=False)
 
-    name, settings = recipes.split(recipe)
+    name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
     request = SizeRequest(
-        recipe=name, settings=settings, corpus=corpus, minutes=minutes, gpu=gpu, seconds=seconds, opening=opening
+        recipe=name, settings=chosen, corpus=corpus, minutes=minutes, gpu=gpu, seconds=seconds, opening=opening
     )
     plan_size(request, out=out, watch=watch)
     command = shlex.join(["osbert", "pretrain", str(out), "--corpus", str(corpus), "--out", "run", *opening.words])

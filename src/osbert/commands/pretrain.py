@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,28 +10,19 @@ from cyclopts import Parameter
 
 from osbert.commands.event_consoles import TrainingConsole
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
+from osbert.commands.settings import takes_settings
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import open_console
 
 
-@functools.cache
-def settings_help() -> str:
-    """Return the help text of all settings, as a list; those of the objectives mlm and nsp among them."""
-    from osbert.recipe import describe
-    from osbert.runs.pretrain.settings import PUBLISHED, schema
-
-    lines = "".join(f"\n- {line}" for line in describe(schema(PUBLISHED)).splitlines())
-    return (
-        "Any setting of the recipe, by its full name or, where only one table has it, by its last part "
-        f"(--model.layers 4 or --layers 4):\n{lines}"
-    )
-
-
+@takes_settings(schemas_shown)
 def pretrain(
     recipe: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     /,
-    # The help is made when it is asked for: this annotation is not evaluated before.
-    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help=settings_help())],
+    *settings: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="Settings of the recipe, as shown by RECIPE --help.")
+    ],
     corpus: Path,
     out: Path,
     origin: Annotated[ModelFolder | None, Parameter(name="--from")] = None,
@@ -58,12 +48,11 @@ def pretrain(
         usually on another corpus. Where no recipe is named its own serves, or the recipe further; the learning rate is
         at most 5e-5 unless you give one. The held-out text of a run is measured beside the new one.
     """
-    from osbert.recipe import split
     from osbert.runs.pretrain import pretraining
     from osbert.runs.pretrain.budget import since_start
     from osbert.training.interruption import Interruption, Stopped
 
-    name, chosen = split((recipe, *settings))
+    name, chosen = recipe_and_settings((recipe, *settings), origin=origin, opening=opening)
     request = pretraining.PretrainRequest(
         recipe=name,
         settings=chosen,

@@ -85,16 +85,16 @@ def _parser(kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopt
     return app
 
 
-def documented(words: Sequence[str]) -> dict[str, Callable[..., None]]:
-    """Return the verb that a command line begins with, its settings among its options; {} if it has none to show.
+def documented(name: Sequence[str], words: Sequence[str]) -> Callable[..., None] | None:
+    """Return a verb with its settings among its options; None if it has none to show.
 
-    `words`: a whole command line, in which the verb's help is asked for.
+    `name`: the verb, behind its group if it is in one. `words`: those after it, which ask for its help.
     """
     try:
-        verb = getattr(importlib.import_module(f"osbert.commands.{words[0]}"), words[0])
-        schemas = verb.settings_schemas(words[1:])
+        verb = getattr(importlib.import_module(f"osbert.commands.{name[0]}"), name[-1])
+        schemas = verb.settings_schemas(words)
     except (ImportError, AttributeError, UserError):  # a verb without settings, or a task that there is not
-        return {}
+        return None
 
     def shown() -> None:
         """Stand for the verb: its help is shown, it is not run."""
@@ -104,7 +104,7 @@ def documented(words: Sequence[str]) -> dict[str, Callable[..., None]]:
     taken = {f"--{one.name.replace('_', '-')}" for one in kept}
     shown.__signature__ = inspect.Signature([*kept, *_documented(schemas, taken)])  # type: ignore[attr-defined]
     shown.__doc__ = verb.__doc__
-    return {words[0]: shown}
+    return shown
 
 
 def _documented(schemas: Sequence[type], taken: set[str]) -> Iterator[inspect.Parameter]:
@@ -113,6 +113,8 @@ def _documented(schemas: Sequence[type], taken: set[str]) -> Iterator[inspect.Pa
     meant = _meanings(kinds)
     rows = {row[0]: row for schema in schemas for row in recipe.described(schema)}  # tables that they share come once
     for path, kind, default, document in rows.values():
+        if _spelt(path) in taken:  # as the minutes of `osbert plan`
+            continue
         table, _, leaf = path.rpartition(".")
         short = meant[leaf] == [path] and _spelt(leaf) not in taken
         yield _option(

@@ -241,19 +241,27 @@ def read_settings(
     if model is not None:
         table = {**table, **model}
     given = recipe.words(given)
-    typed = {key: given[key] for key in BASIC if key in given}
-    base = _chosen(table, typed)
-    chosen = base.objectives
-    try:
-        kind = schema(chosen, family=base.family, trust=bool(typed) or opening.trust)
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise UserError(f"objectives = {list(chosen)} cannot be: {error}") from error
+    kind = recipe_schema(name, table, given, opening)
     # Tables of packaged objectives that the user has deselected are no mistake.
-    others = {*components.names("objectives")} - {table_of(objective) for objective in chosen}
+    others = {*components.names("objectives")} - {field.name for field in dataclasses.fields(kind)}
     kept = {key: value for key, value in table.items() if key not in others}
     return recipe.build(kind, recipe.override(kept, given, schema=kind), where=name)
+
+
+def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any], opening: Opening = CAREFUL) -> type:
+    """Return the schema of a recipe, read as `table`, with the objectives and the family that are `given` over it.
+
+    Objectives of the user's own are imported if they are among those given, or if `opening` trusts the recipe's file.
+    Raises UserError when there is no such objective or family, and at code that is not trusted.
+    """
+    typed = {key: given[key] for key in BASIC if key in given}
+    base = _chosen(table, typed)
+    try:
+        return schema(base.objectives, family=base.family, trust=bool(typed) or opening.trust)
+    except UserError as error:
+        raise UserError(f"{name}: {error}" if name else str(error)) from error
+    except (TypeError, ValueError) as error:
+        raise UserError(f"objectives = {list(base.objectives)} cannot be: {error}") from error
 
 
 def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:

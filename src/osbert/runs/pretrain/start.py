@@ -35,6 +35,12 @@ FREE = ("vocabulary", "dropout", "attention_dropout", "deviation", "neighbours")
 """Settings of an architecture that fit any weights."""
 
 
+def recipe_of(folder: Path) -> str:
+    """Return the path of the recipe that a folder's encoder was pretrained by, else the name of one for others."""
+    path = folder / "recipe.toml"
+    return str(path) if path.is_file() and "objectives" in recipe.read(path) else FURTHER
+
+
 @dataclass(frozen=True, kw_only=True)
 class Origin:
     """The run folder, or Hugging Face folder, whose encoder is trained further."""
@@ -65,8 +71,7 @@ class Origin:
 
     def recipe(self) -> str:
         """Return the path of the recipe that the encoder was pretrained by, else the name of one for such encoders."""
-        path = self.folder / "recipe.toml"
-        return str(path) if path.is_file() and "objectives" in recipe.read(path) else FURTHER
+        return recipe_of(self.folder)
 
     def gentle_rates(self, optimizer: OptimizerSettings, given: Container[str]) -> tuple[OptimizerSettings, list[str]]:
         """Return the optimiser settings with learning rates low enough for trained weights, and lines that report them.

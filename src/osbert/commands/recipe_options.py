@@ -1,0 +1,57 @@
+"""The recipe that the words of a command line name, and the settings laid over it, for the verbs of pretraining."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from osbert.commands.settings import among, given
+from osbert.interop.opening import CAREFUL, Opening
+
+
+def recipe_and_settings(
+    words: Sequence[str], *, otherwise: str = "", origin: Path | None = None, opening: Opening = CAREFUL
+) -> tuple[str, dict[str, Any]]:
+    """Return the recipe that the words begin with, or `otherwise`, and the settings after it, by name.
+
+    `origin`: the folder of an encoder that is trained further, whose recipe serves where none is named. Raises
+    UserError at a recipe that there is not, and at a word that is no setting of the recipe.
+
+    >>> recipe_and_settings(["cpu", "--layers", "4"])
+    ('cpu', {'model.layers': '4'})
+    """
+    name, rest = _split(words)
+    name = name or otherwise
+    return name, given(rest, *schemas(name, rest, origin=origin, opening=opening))
+
+
+def schemas(
+    name: str, words: Sequence[str], *, origin: Path | None = None, opening: Opening = CAREFUL
+) -> Sequence[type]:
+    """Return the schema of a recipe with the objectives and the family that the words name; without a recipe, BERT's.
+
+    From another encoder there is one for each family: which is that encoder's is known when it is opened.
+    """
+    from osbert import components, recipe
+    from osbert.runs.pretrain.settings import Recipe, recipe_schema
+    from osbert.runs.pretrain.start import recipe_of
+
+    if not name and origin is not None:
+        name = recipe_of(origin)
+    table = recipe.read(name) if name else {}
+    chosen = among(words, Recipe)
+    families = [table.get("family")] if origin is None else components.names("models.families")
+    return [recipe_schema(name, {**table, "family": family}, chosen, opening) for family in families]
+
+
+def schemas_shown(words: Sequence[str]) -> Sequence[type]:
+    """Return the schema of the recipe that the words after a verb begin with, whose settings its help shows."""
+    return schemas(*_split(words))
+
+
+def _split(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the recipe that words begin with, "" for none, and the words after it."""
+    if words and not words[0].startswith("-"):
+        return words[0], words[1:]
+    return "", words
