@@ -23,7 +23,7 @@ from osbert.interop.huggingface.folders import write_model
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import SPLITS
 from osbert.runs.finetune.rows import EpochLoader
-from osbert.runs.finetune.run import Finetuning
+from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.train import lay_out, start
 from osbert.tasks import Record
 from osbert.training.processor import choose
@@ -105,7 +105,7 @@ def paired(plan: FinetunePlan, records: Mapping[str, Sequence[Record]], way: Tex
     encoder = start(plan)
     rows = lay_out(plan, [records], encoder)
     with tempfile.TemporaryDirectory() as folder:
-        ours = Finetuning(
+        ours = FinetuneTrainer(
             model=encoder, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=Path(folder)
         )
         write_model(ours.learner, Path(folder), **plan.task.published())

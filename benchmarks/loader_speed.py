@@ -20,7 +20,7 @@ from pathlib import Path
 from osbert.corpus.build import Build
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
-from osbert.data.loader import LoaderSettings, Objective, PretrainingLoader
+from osbert.data.loader import LoaderObjective, LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step, ahead
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -29,7 +29,7 @@ from osbert.objectives.nsp import NextSentence
 from osbert.text.tokenizer import Tokenizer
 
 DATA = Path(os.environ.get("OSBERT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-OBJECTIVES: dict[str, dict[str, Objective]] = {
+OBJECTIVES: dict[str, dict[str, LoaderObjective]] = {
     "mlm": {"mlm": MaskedLanguage()},
     "mlm, nsp": {"mlm": MaskedLanguage(), "nsp": NextSentence()},
 }

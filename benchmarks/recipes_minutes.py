@@ -42,7 +42,7 @@ from osbert.runs.contract import Notice
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
-from osbert.runs.finetune.run import Finetuning
+from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.settings import FinetuneOptimizer, FinetuneSettings
 from osbert.runs.pretrain import pretraining
 from osbert.runs.pretrain.budget import since_start
@@ -185,7 +185,7 @@ def finetune(side: Side, splits: dict[str, list[Record]], seed: int, options: ar
     with tempfile.TemporaryDirectory() as folder:
         model = read_model(side.run, replace(wanted, seed=seed), from_scratch=options.from_scratch)
         packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
-        run = Finetuning(
+        run = FinetuneTrainer(
             model=model,
             rows=FinetuneRows.of([TaskRows.of(task.fitted(splits["train"]), splits, packer)]),
             settings=wanted,

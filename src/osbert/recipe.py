@@ -135,9 +135,9 @@ def override(table: Table, settings: Iterable[str] | Mapping[str, Any], *, schem
 def settings(schema: type[Settings], given: Mapping[str, Any]) -> Settings:
     """Return a `schema` from keywords, with its defaults for the rest. Raises UserError as `override` and `build` do.
 
-    >>> from osbert.reading.documents import Reading
-    >>> settings(Reading, {"documents": "line"})
-    Reading(documents='line', field='text', encoding='utf-8', errors='strict')
+    >>> from osbert.reading.documents import DocumentOptions
+    >>> settings(DocumentOptions, {"documents": "line"})
+    DocumentOptions(documents='line', field='text', encoding='utf-8', errors='strict')
     """
     return build(schema, override({}, given, schema=schema), where="The call")
 

@@ -313,7 +313,7 @@ def test_a_signal_stops_after_a_checkpoint_and_loses_no_score(
         "osbert.runs.finetune.run.write_model",
         "osbert.runs.finetune.report.write_report",
         "osbert.training.run_folder.RunFolder.finish",
-        "osbert.runs.finetune.run.Finetuning.tidy",
+        "osbert.runs.finetune.run.FinetuneTrainer.tidy",
     ],
 )
 def test_a_run_that_fails_at_its_end_can_be_finished(

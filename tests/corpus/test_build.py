@@ -17,7 +17,7 @@ from osbert.corpus.build import Build
 from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
-from osbert.reading.documents import Reading
+from osbert.reading.documents import DocumentOptions
 from osbert.text.encode import encode_document
 
 
@@ -31,7 +31,9 @@ def make(tmp_path, tokenizer):
     """Return a function that builds files into a folder and opens the corpus."""
 
     def make(*files: Path, out: str = "corpus", workers: int = 1, watch=lambda progress: None, **settings) -> Corpus:
-        reading = Reading(**{key: settings.pop(key) for key in list(settings) if key in Reading.__dataclass_fields__})
+        reading = DocumentOptions(
+            **{key: settings.pop(key) for key in list(settings) if key in DocumentOptions.__dataclass_fields__}
+        )
         chosen = BuildSettings(reading=reading, **settings)
         build = Build.prepare(files, tokenizer=tokenizer, folder=tmp_path / out, settings=chosen)
         build.run(workers=workers, watch=watch)

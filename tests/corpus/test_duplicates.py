@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.corpus import duplicates
-from osbert.corpus.duplicates import Lines, Thinning, _falses, _spread, document_hashes, first_occurrences
+from osbert.corpus.duplicates import LineRemoval, Lines, _falses, _spread, document_hashes, first_occurrences
 from osbert.corpus.shards import Shard
 
 
@@ -75,7 +75,7 @@ def test_documents_are_equal_when_their_lines_are_however_shards_cut_them(docume
 def test_thinning_keeps_the_chosen_lines_and_the_borders_of_documents(documents, size, random):
     flat = [(number, line) for number, document in enumerate(documents) for line in document]
     keep = np.array([random.random() < 0.5 for _ in flat])
-    thinning = Thinning()
+    thinning = LineRemoval()
     found: list[list[int]] = []
     place = 0
     for lines in shards_of(documents, size):

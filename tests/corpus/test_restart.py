@@ -18,11 +18,11 @@ from pathlib import Path
 from osbert.corpus import build
 from osbert.reading import documents as readers
 from osbert.corpus.state import BuildSettings
-from osbert.reading.documents import Reading
+from osbert.reading.documents import DocumentOptions
 if __name__ == "__main__":
     build.PORTION, readers.CHUNK = 3000, 700
     tokenizer = pickle.loads(Path(sys.argv[1]).read_bytes())
-    settings = BuildSettings(reading=Reading(errors="replace"), shard_tokens=3000, deduplicate=sys.argv[4] == "yes")
+    settings = BuildSettings(reading=DocumentOptions(errors="replace"), shard_tokens=3000, deduplicate=sys.argv[4] == "yes")
     work = build.Build.prepare([Path(sys.argv[2])], tokenizer=tokenizer, folder=Path(sys.argv[3]), settings=settings)
     work.run(workers=int(sys.argv[5]))
 """

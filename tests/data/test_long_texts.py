@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from osbert.data.example import Example
 from osbert.data.long_texts import Long, head_and_tail, lay_out, windows
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import Packer, PieceRun
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 PIECES = 200
 TOKENIZER = Tokenizer([*SPECIALS, *(f"w{number}" for number in range(PIECES))])
 
 
-def run(n: int, first: int = 0) -> Run:
+def run(n: int, first: int = 0) -> PieceRun:
     """Return n different pieces, so that each can be told from all others."""
-    return Run(np.arange(first, first + n, dtype=np.int32) + len(SPECIALS), np.ones(n, np.bool_))
+    return PieceRun(np.arange(first, first + n, dtype=np.int32) + len(SPECIALS), np.ones(n, np.bool_))
 
 
 def laid(lengths: Sequence[int], length: int, long: Long, overlap: int = 3) -> list[Example]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.example import Example
-from osbert.data.pack import Packer, Run, shares
+from osbert.data.pack import Packer, PieceRun, shares
 from osbert.data.sentences import Sentences
 from osbert.text.document import Document, Documents
 from osbert.text.tokenizer import Tokenizer
@@ -20,9 +20,9 @@ sizes = st.integers(0, 40)
 rooms = st.integers(5, 40)
 
 
-def run(first: int, size: int) -> Run:
+def run(first: int, size: int) -> PieceRun:
     ids = np.arange(first, first + size)
-    return Run(ids, ids % 3 == 0)
+    return PieceRun(ids, ids % 3 == 0)
 
 
 @given(size=sizes, length=rooms)

@@ -24,7 +24,7 @@ from osbert.data.step import Cursor
 from osbert.errors import UserError
 from osbert.objectives.nsp import ELSEWHERE, FOLLOWS, NextSentence
 from osbert.reading import documents as readers
-from osbert.reading.documents import Reading
+from osbert.reading.documents import DocumentOptions
 from osbert.text.document import Document, Documents, sources
 from osbert.text.tokenizer import Tokenizer
 
@@ -127,7 +127,7 @@ def giant(tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch)
                 " ".join(f"w{first + k}" for k in range(start, min(start + 8, words))) for start in range(0, words, 8)
             )
             (folder / f"{book}.txt").write_text("\n".join(lines) + "\n")
-        settings = BuildSettings(reading=Reading(documents="file"), shard_tokens=2500)
+        settings = BuildSettings(reading=DocumentOptions(documents="file"), shard_tokens=2500)
         build = Build.prepare([folder], tokenizer=tokenizer, folder=tmp_path / "corpus", settings=settings)
         build.run()
         return Corpus.open(tmp_path / "corpus")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.batch import Batch, micro_batches
-from osbert.data.encoded import Encoded, OnDemand, Ready
+from osbert.data.encoded import EncodedRecords, OnDemand, Ready
 from osbert.data.example import Example, Target
 from osbert.data.halves import halves
 from osbert.data.record_loader import RecordLoader
@@ -31,7 +31,7 @@ def group(record: int) -> list[Example]:
     return made
 
 
-def encoded(count: int, *, lazily: bool = False) -> Encoded:
+def encoded(count: int, *, lazily: bool = False) -> EncodedRecords:
     return OnDemand(range(count), group) if lazily else Ready(map(group, range(count)))
 
 

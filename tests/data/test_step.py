@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.step import Cursor, Part, Step, ahead
+from osbert.data.step import Cursor, RankPart, Step, ahead
 
 
 def numbered(made: list[int], *, last: int | None = None) -> Iterator[Step]:
@@ -53,7 +53,7 @@ def test_closing_ends_the_thread() -> None:
 
 @given(st.lists(st.integers(1, 512), max_size=70), st.integers(1, 9))
 def test_parts_share_a_step_evenly_and_leave_nothing_out(lengths: list[int], size: int) -> None:
-    parts = [Part(rank, size).of(np.array(lengths, np.int64)).tolist() for rank in range(size)]
+    parts = [RankPart(rank, size).of(np.array(lengths, np.int64)).tolist() for rank in range(size)]
     assert sorted(place for part in parts for place in part) == list(range(len(lengths)))
     assert all([lengths[place] for place in part] == sorted((lengths[k] for k in part), reverse=True) for part in parts)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -63,4 +63,4 @@ def test_parts_share_a_step_evenly_and_leave_nothing_out(lengths: list[int], siz
 
 
 def test_one_process_takes_every_step_whole_longest_first_and_equals_in_their_order() -> None:
-    assert Part().of(np.array([3, 1, 2, 5, 2])).tolist() == [3, 0, 2, 4, 1]
+    assert RankPart().of(np.array([3, 1, 2, 5, 2])).tolist() == [3, 0, 2, 4, 1]

@@ -24,7 +24,7 @@ from osbert.data.step import Cursor, Step
 from osbert.data.workers import DEATHS, made_by_workers
 from osbert.errors import UserError
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.reading.documents import Reading
+from osbert.reading.documents import DocumentOptions
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 STEPS = 200
@@ -38,7 +38,7 @@ def loader(tmp_path: Path) -> PretrainingLoader:
     tokenizer = Tokenizer([*SPECIALS, *words])
     source = tmp_path / "source.txt"
     source.write_text("\n".join(" ".join(words[start:] + words[:start]) for start in range(26)), encoding="utf-8")
-    settings = BuildSettings(reading=Reading(documents="line"))
+    settings = BuildSettings(reading=DocumentOptions(documents="line"))
     Build.prepare([source], tokenizer=tokenizer, folder=tmp_path / "corpus", settings=settings).run()
     return PretrainingLoader(
         Corpus.open(tmp_path / "corpus"),

@@ -10,7 +10,7 @@ from typing import Any
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.reading.documents import Reading
+from osbert.reading.documents import DocumentOptions
 from osbert.text.tokenizer import Tokenizer
 
 
@@ -19,7 +19,7 @@ def build_corpus(folder: Path, documents: Sequence[str], tokenizer: Tokenizer, *
     folder.mkdir(exist_ok=True)
     source = folder / "source.txt"
     source.write_text("\n".join(documents) + "\n", encoding="utf-8")
-    asked = BuildSettings(reading=Reading(documents="line"), **settings)
+    asked = BuildSettings(reading=DocumentOptions(documents="line"), **settings)
     Build.prepare([source], tokenizer=tokenizer, folder=folder / "corpus", settings=asked).run()
     write_tokenizer(tokenizer, folder / "corpus")
     return folder / "corpus"

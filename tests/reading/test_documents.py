@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from osbert.errors import UserError
 from osbert.reading import documents as readers
 from osbert.reading import encodings as decoding
-from osbert.reading.documents import Chunk, Reading, probe, read_chunks
+from osbert.reading.documents import Chunk, DocumentOptions, probe, read_chunks
 from osbert.reading.inputs import Repairs, find_inputs
 
 
@@ -210,6 +210,6 @@ def test_probe_tells_what_is_wrong_with_every_beginning(write, tmp_path):
     (tmp_path / "b.txt").write_bytes("café ".encode("latin-1") * 20)
     files = [write("fine"), tmp_path / "b.txt", write("{", "c.jsonl")]
     with pytest.raises(UserError) as caught:
-        probe(find_inputs(files), Reading())
+        probe(find_inputs(files), DocumentOptions())
     assert "b.txt: byte 3" in str(caught.value) and "c.jsonl has lines" in str(caught.value)
     assert "a.txt" not in str(caught.value)

@@ -6,7 +6,7 @@ import pytest
 
 from osbert.errors import UserError
 from osbert.reading import encodings as decoding
-from osbert.reading.documents import Reading, read_chunks
+from osbert.reading.documents import DocumentOptions, read_chunks
 from osbert.reading.encodings import guess_encoding
 from osbert.reading.inputs import Repairs
 
@@ -126,4 +126,4 @@ def test_byte_order_marks_are_removed_and_counted(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-9", "hex", ""])
 def test_an_encoding_that_does_not_exist_is_refused(encoding):
     with pytest.raises(UserError, match="no text encoding"):
-        Reading(encoding=encoding)
+        DocumentOptions(encoding=encoding)

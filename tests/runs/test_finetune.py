@@ -26,7 +26,7 @@ from osbert.runs.finetune.finetune import finetune
 from osbert.runs.finetune.result import FinetuneRun, Mistake
 from osbert.tasks.kinds.classify import Classify
 from osbert.text.tokenizer import SPECIALS, Tokenizer
-from osbert.training.interruption import Interruption, Stopped
+from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
 from tiny_runs import WORDS
@@ -212,7 +212,7 @@ def test_a_wish_stops_after_the_step(encoder: Path, table: Path, tmp_path: Path)
         if isinstance(event, Progress) and event.step == 5:
             signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequest):
         finetune("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, wish=wish, **QUICK)
     assert wish.status == 143 and (tmp_path / "run" / "checkpoints" / "step-5").is_dir()
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from osbert.data.batch import Batch, Target
+from osbert.data.batch import Batch, BatchTarget
 from osbert.data.step import Cursor, Step
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.trainer import Trainer, TrainingSettings
@@ -71,8 +71,8 @@ def toy_batch(rng: np.random.Generator, sequences: int, record: int) -> Batch:
     index = np.sort(rng.choice(tokens, size=max(1, tokens // 3), replace=False))
     weights = torch.from_numpy(rng.random(sequences).astype(np.float32)) + 0.1
     ids = torch.from_numpy(rng.integers(32, size=tokens))
-    word = Target(labels=ids[index] % 4, index=torch.from_numpy(index), per_token=True, count=float(len(index)))
-    side = Target(labels=torch.from_numpy(rng.integers(KINDS, size=sequences)), index=torch.arange(sequences),
+    word = BatchTarget(labels=ids[index] % 4, index=torch.from_numpy(index), per_token=True, count=float(len(index)))
+    side = BatchTarget(labels=torch.from_numpy(rng.integers(KINDS, size=sequences)), index=torch.arange(sequences),
                   per_token=False, weights=weights, count=float(weights.sum()))  # fmt: skip
     return Batch(
         ids=ids,
@@ -109,7 +109,7 @@ def merged(batches: list[Batch]) -> Batch:
     for name, first in batches[0].targets.items():
         shift = tokens if first.per_token else sequences
         parts = [batch.targets[name] for batch in batches]
-        targets[name] = Target(
+        targets[name] = BatchTarget(
             labels=torch.cat([part.labels for part in parts]),
             index=torch.cat([part.index + int(shift[place]) for place, part in enumerate(parts)]),
             per_token=first.per_token,

@@ -19,7 +19,7 @@ from osbert.commands.pretrain import pretrain
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.reading.documents import Reading
+from osbert.reading.documents import DocumentOptions
 from osbert.text.train import train
 from osbert.training.tracking import CLOCK, read_lines
 
@@ -77,7 +77,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     texts = [" ".join(" ".join(rng.choices(words, k=rng.randint(3, 9))) + "." for _ in range(8)) for _ in range(40)]
     (folder / "source.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     tokenizer = train(texts, vocabulary=101)  # which two processes cannot share evenly
-    settings = BuildSettings(reading=Reading(documents="line"))
+    settings = BuildSettings(reading=DocumentOptions(documents="line"))
     Build.prepare([folder / "source.txt"], tokenizer=tokenizer, folder=folder / "corpus", settings=settings).run()
     write_tokenizer(tokenizer, folder / "corpus")
     recipe = folder / "tiny.toml"

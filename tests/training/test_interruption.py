@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from osbert.training.interruption import Interruption, Stopped, sigterm_as_exit
+from osbert.training.interruption import Interruption, StopRequest, sigterm_as_exit
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -44,12 +44,12 @@ def test_outside_the_main_thread_nothing_is_caught() -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_work_that_can_be_done_again_is_broken_off(number, status) -> None:
     with Interruption() as wish:
-        with pytest.raises(Stopped), wish.at_once():
+        with pytest.raises(StopRequest), wish.at_once():
             os.kill(os.getpid(), number)
             pytest.fail("went on")
         assert (wish.signal, wish.status) == (number, status)
         os.kill(os.getpid(), signal.SIGTERM)  # outside the block it is a wish again
-        with pytest.raises(Stopped), wish.at_once():
+        with pytest.raises(StopRequest), wish.at_once():
             pytest.fail("began")
 
 

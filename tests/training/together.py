@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import functional
 
 from osbert.commands.pretrain import pretrain
-from osbert.data.batch import Batch, Target, collate
+from osbert.data.batch import Batch, BatchTarget, collate
 from osbert.data.example import Example
 from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
@@ -76,7 +76,7 @@ def make_batch(number: int, *, sequences: int = 1) -> Batch:
     names = ("left", "right") if number % 3 == 0 else ("left",)
     labels = {name: torch.from_numpy(rng.integers(3, size=n)) for name in names}
     targets = {
-        name: Target(labels=label, index=torch.arange(n), per_token=True, count=float(n))
+        name: BatchTarget(labels=label, index=torch.arange(n), per_token=True, count=float(n))
         for name, label in labels.items()
     }
     return replace(batch, targets=targets)

@@ -86,13 +86,13 @@ def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: 
     """Fine-tune one run, and print what it reports; a signal ends it after a checkpoint."""
     from osbert.commands.run_printer import RunPrinter
     from osbert.runs.finetune.finetune import finetune as run
-    from osbert.training.interruption import Interruption, Stopped
+    from osbert.training.interruption import Interruption, StopRequest
 
     wish = Interruption()
     try:
         with RunPrinter() as watch:
             run(tasks, model=model, data=data, out=out, watch=watch, wish=wish, **settings)
-    except Stopped:
+    except StopRequest:
         raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None
 
 

@@ -50,7 +50,7 @@ def pretrain(
     """
     from osbert.runs.pretrain import pretraining
     from osbert.runs.pretrain.budget import since_start
-    from osbert.training.interruption import Interruption, Stopped
+    from osbert.training.interruption import Interruption, StopRequest
 
     name, chosen = recipe_and_settings((recipe, *settings), origin=origin, opening=opening)
     request = pretraining.PretrainRequest(
@@ -65,5 +65,5 @@ def pretrain(
     with Interruption() as wish, TrainingConsole(open_console()) as watch:
         try:
             pretraining.pretrain(request, watch=watch, wish=wish)
-        except Stopped:
+        except StopRequest:
             raise SystemExit(wish.status) from None

@@ -44,8 +44,8 @@ def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
     `--key`, `--no-key` and `--key false`. Of an option that stands there twice the last holds. Raises UserError at a
     word that is no setting.
 
-    >>> from osbert.reading.documents import Reading
-    >>> given(["--documents", "line", "--field=body"], Reading)
+    >>> from osbert.reading.documents import DocumentOptions
+    >>> given(["--documents", "line", "--field=body"], DocumentOptions)
     {'documents': 'line', 'field': 'body'}
     """
     kinds = {path: kind for schema in schemas for path, kind, _ in recipe.fields(schema)}

@@ -18,7 +18,7 @@ import numpy as np
 
 from osbert.corpus.arrays import write_array, write_arrays
 from osbert.corpus.damage import wrong_content
-from osbert.corpus.duplicates import Lines, Thinning, document_hashes, first_occurrences
+from osbert.corpus.duplicates import LineRemoval, Lines, document_hashes, first_occurrences
 from osbert.corpus.encode import PORTION, Portion
 from osbert.corpus.report import make_report
 from osbert.corpus.shards import COUNTS, FORMAT, MANIFEST, Shard, read_manifest
@@ -298,7 +298,7 @@ class Build:
         """Write the final shards without the lines whose `keep` is False; return their entries and the counts (V,)."""
         counts = np.zeros(len(self.tokenizer), np.int64)
         shards: list[dict[str, Any]] = []
-        thinning = Thinning()
+        thinning = LineRemoval()
         place = 0
         for number, lines in enumerate(self._lines()):
             watch(BuildProgress(phase="rewriting", done=number + 1, total=len(self.state.shards)))

@@ -91,7 +91,7 @@ def document_hashes(shards: Iterable[Lines]) -> Iterator[Hashes]:
 
 
 @dataclass
-class Thinning:
+class LineRemoval:
     """Takes lines out of shards, one shard after the other, keeping track of documents that span them."""
 
     documents: int = 0

@@ -10,7 +10,7 @@ from typing import Any
 from osbert.corpus.filters import Filters
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
-from osbert.reading.documents import Reading
+from osbert.reading.documents import DocumentOptions
 from osbert.reading.inputs import Input
 from osbert.recipe import difference
 from osbert.text.words import Words
@@ -22,7 +22,7 @@ STATE = "building.json"
 class BuildSettings:
     """What a corpus is made by; the number of workers is not among it, for it changes nothing."""
 
-    reading: Reading = field(default_factory=Reading)
+    reading: DocumentOptions = field(default_factory=DocumentOptions)
     """How input files become documents."""
     deduplicate: bool = False
     """Drop lines and documents that repeat earlier ones."""

@@ -26,7 +26,7 @@ from osbert.corpus.writer import ShardWriter, lines_folder
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_json, write_sealed
 from osbert.guarded import read_json
-from osbert.reading.documents import Reading, read_input
+from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import segmenter
@@ -46,7 +46,7 @@ class ReadStep:
     """The first step of a task: yields the documents of its inputs. A very long one comes in parts."""
 
     shares: Sequence[Sequence[Input]]
-    reading: Reading
+    reading: DocumentOptions
     folder: Path
 
     def __call__(self, data: Texts | None, rank: int = 0, world_size: int = 1) -> Texts:

@@ -20,7 +20,7 @@ from osbert.data.ragged import Places, ranges, rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class BatchTarget:
     """Labels of one objective: `labels` (M,), int64 classes or float32 numbers; `weights` (M,) or None for 1 each.
 
     `index` (M,): into the N tokens when `per_token`, else into the B sequences.
@@ -50,7 +50,7 @@ class Batch:
     lengths: tuple[int, ...]
     starts: Tensor
     records: Tensor
-    targets: Mapping[str, Target] = field(default_factory=dict)
+    targets: Mapping[str, BatchTarget] = field(default_factory=dict)
     together: bool = False
     whole: bool = False
 
@@ -161,12 +161,12 @@ def _batch(examples: Examples) -> Batch:
     )
 
 
-def _target(targets: Targets) -> Target:
+def _target(targets: Targets) -> BatchTarget:
     """Return targets as tensors: classes as int64 and numbers as float32, the types the losses take."""
     whole = np.issubdtype(targets.labels.dtype, np.integer)
     index = rows(targets.counts)[0] if targets.index is None else targets.index
     weights = None if targets.weights is None else torch.from_numpy(targets.weights.astype(np.float32))
-    return Target(
+    return BatchTarget(
         labels=torch.from_numpy(targets.labels.astype(np.int64 if whole else np.float32, copy=False)),
         index=torch.from_numpy(index),
         per_token=targets.index is not None,
@@ -179,6 +179,6 @@ def _tensor(column: Integers) -> Tensor:
     return torch.from_numpy(column.astype(np.int64, copy=False))
 
 
-def _moved(target: Target, device: torch.device) -> Target:
+def _moved(target: BatchTarget, device: torch.device) -> BatchTarget:
     weights = None if target.weights is None else send(target.weights, device)
     return replace(target, labels=send(target.labels, device), index=send(target.index, device), weights=weights)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.data.batch import Batch, Target
+from osbert.data.batch import Batch, BatchTarget
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import require_regular
@@ -65,9 +65,9 @@ def _batch(arrays: dict[str, np.ndarray], prefix: str) -> Batch:
     return Batch(lengths=lengths, targets={name: _target(own, f"{name}.") for name in sorted(names)}, **columns)
 
 
-def _target(own: dict[str, np.ndarray], prefix: str) -> Target:
+def _target(own: dict[str, np.ndarray], prefix: str) -> BatchTarget:
     columns: dict[str, Any] = {name: _tensor(own, prefix + name) for name in LABELS}
-    return Target(per_token=bool(own[f"{prefix}per_token"]), count=float(own[f"{prefix}count"]), **columns)
+    return BatchTarget(per_token=bool(own[f"{prefix}per_token"]), count=float(own[f"{prefix}count"]), **columns)
 
 
 def _tensor(own: dict[str, np.ndarray], name: str) -> Tensor | None:

@@ -14,7 +14,7 @@ from osbert.data.ragged import Places, begins, ranges
 Item = TypeVar("Item")
 
 
-class Encoded(Protocol):
+class EncodedRecords(Protocol):
     """The sequences of some records, any of which can be asked for."""
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.data.batch import Batch, Target
+from osbert.data.batch import Batch, BatchTarget
 from osbert.data.ragged import Places, begins, ranges
 
 
@@ -53,7 +53,7 @@ def _part(batch: Batch, rows: Places) -> Batch:
     )
 
 
-def _within(target: Target, places: Tensor, count: int) -> Target:
+def _within(target: BatchTarget, places: Tensor, count: int) -> BatchTarget:
     """Return the labels of some of `count` tokens, or sequences, at their new places."""
     moved = torch.full((count,), -1).index_copy_(0, places, torch.arange(len(places)))[target.index]
     kept = moved >= 0

@@ -25,7 +25,7 @@ from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.data.ragged import Places
 from osbert.data.sequences import Sequences
-from osbert.data.step import Cursor, Part, Step
+from osbert.data.step import Cursor, RankPart, Step
 from osbert.data.workers import made_by_workers
 from osbert.errors import UserError
 from osbert.text.document import Document, Documents, sources
@@ -85,7 +85,7 @@ class LoaderSettings:
             raise ValueError(f"held_out is a share from 0 to below 1, not {self.held_out}")
 
 
-class Objective(Protocol):
+class LoaderObjective(Protocol):
     """What the loader asks of an objective."""
 
     @property
@@ -123,7 +123,7 @@ class Draw:
     parts: Sequence[Chosen]
     cursor: Cursor
 
-    def of(self, share: Part) -> list[Chosen]:
+    def of(self, share: RankPart) -> list[Chosen]:
         """Return the sequences that are one process's share; of each pool, the longest come first."""
         numbers = share.of(np.concatenate([pool.sequences.lengths[places] for pool, places in self.parts]))
         found, first = [], 0
@@ -141,7 +141,7 @@ class PretrainingLoader:
     """
 
     def __init__(
-        self, corpus: Corpus, objectives: Mapping[str, Objective], packer: Packer, settings: LoaderSettings
+        self, corpus: Corpus, objectives: Mapping[str, LoaderObjective], packer: Packer, settings: LoaderSettings
     ) -> None:
         """Divide the corpus into training and held-out blocks.
 
@@ -156,11 +156,11 @@ class PretrainingLoader:
         size = min(LARGEST_BLOCK, max(SMALLEST_BLOCK, corpus.tokens // BLOCKS))
         self.blocks_in_pool = max(1, round(settings.pool / size))
         self.training, self.held = self._divide(corpus.blocks(size))
-        self.share = Part()
+        self.share = RankPart()
         self.notices: list[str] = []
         """Messages for the user, such as that a worker died; the caller shows them."""
 
-    def part(self, share: Part) -> PretrainingLoader:
+    def part(self, share: RankPart) -> PretrainingLoader:
         """Return a loader of the same steps, of which it makes only the examples that are one process's share."""
         loader = copy.copy(self)
         loader.share = share

@@ -9,14 +9,14 @@ from typing import Literal
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.pack import SINGLE_SPECIALS, Packer, Run, shares
+from osbert.data.pack import SINGLE_SPECIALS, Packer, PieceRun, shares
 
 Long = Literal["truncate", "head+tail", "window", "error"]
 HEAD = 4
 """One piece in so many of a text cut in the middle is of its beginning: 128 of 510 (Sun et al. 2019, section 5.3.1)."""
 
 
-def lay_out(runs: Sequence[Run], packer: Packer, *, long: Long, overlap: int, record: int) -> list[Example]:
+def lay_out(runs: Sequence[PieceRun], packer: Packer, *, long: Long, overlap: int, record: int) -> list[Example]:
     """Return one text or a pair as sequences: one, or for "window" as many as it takes to read every piece.
 
     Of a pair that is too long the longer text gives way, until both have half of the room. `overlap`: pieces that two
@@ -33,17 +33,17 @@ def lay_out(runs: Sequence[Run], packer: Packer, *, long: Long, overlap: int, re
     return [_laid(runs, packer, record)]
 
 
-def head_and_tail(run: Run, size: int) -> Run:
+def head_and_tail(run: PieceRun, size: int) -> PieceRun:
     """Return the first quarter of `size` pieces and the last of a run, three quarters of them; all of it if it fits."""
     n = len(run.ids)
     if n <= size:
         return run
     head = max(1, size // HEAD)
     kept = np.r_[:head, n - size + head : n]
-    return Run(run.ids[kept], run.words[kept])
+    return PieceRun(run.ids[kept], run.words[kept])
 
 
-def windows(runs: Sequence[Run], sizes: Sequence[int], overlap: int) -> list[tuple[Run, ...]]:
+def windows(runs: Sequence[PieceRun], sizes: Sequence[int], overlap: int) -> list[tuple[PieceRun, ...]]:
     """Return the windows of a text or a pair, of `sizes` pieces each; every piece is in at least one.
 
     The windows of the text that has fewer are spread over those of the other, first with first and last with last.
@@ -53,7 +53,7 @@ def windows(runs: Sequence[Run], sizes: Sequence[int], overlap: int) -> list[tup
     places = [np.linspace(0, len(one) - 1, most).round().astype(int) for one in starts]
     return [
         tuple(
-            Run(run.ids[begin : begin + size], run.words[begin : begin + size])
+            PieceRun(run.ids[begin : begin + size], run.words[begin : begin + size])
             for run, size, begin in zip(runs, sizes, begins)
         )
         for begins in zip(*(np.array(one)[place].tolist() for one, place in zip(starts, places)))
@@ -75,7 +75,7 @@ def _sizes(lengths: Sequence[int], packer: Packer) -> list[int]:
     return [int(size) for size in shares(first, second, packer.length - packer.pair_specials)]
 
 
-def _laid(runs: Sequence[Run], packer: Packer, record: int) -> Example:
+def _laid(runs: Sequence[PieceRun], packer: Packer, record: int) -> Example:
     if len(runs) == 1:
         return packer.single(*runs[0], record=record)
     return packer.pair(*runs, record=record)

@@ -37,14 +37,14 @@ class Pieces(Protocol):
         ...
 
 
-class Run(NamedTuple):
+class PieceRun(NamedTuple):
     """A run of consecutive pieces of a document: `ids` (n,) and `words` (n,)."""
 
     ids: Integers
     words: Booleans
 
     @classmethod
-    def of(cls, ids: Integers, tokenizer: AnyTokenizer) -> Run:
+    def of(cls, ids: Integers, tokenizer: AnyTokenizer) -> PieceRun:
         """Return pieces with their word starts."""
         return cls(ids, ~tokenizer.continuation[ids])
 
@@ -77,20 +77,20 @@ class Packer:
         """Return the place of a pair's second text, the first one having so many pieces."""
         return 1 + first + self.tokenizer.between
 
-    def run(self, text: str) -> Run:
+    def run(self, text: str) -> PieceRun:
         """Return the pieces of a text."""
-        return Run.of(self.tokenizer.encode(text), self.tokenizer)
+        return PieceRun.of(self.tokenizer.encode(text), self.tokenizer)
 
     def single(self, ids: Integers, words: Booleans, *, record: int = 0) -> Example:
         """Return [CLS] ids [SEP]; what does not fit is cut from the end and counted in `truncated`."""
         size = min(len(ids), self.length - SINGLE_SPECIALS)
-        return self._sequence((Run(ids[:size], words[:size]),), truncated=len(ids) - size, record=record)
+        return self._sequence((PieceRun(ids[:size], words[:size]),), truncated=len(ids) - size, record=record)
 
     def pair(self, first: Pieces, second: Pieces, *, record: int = 0) -> Example:
         """Return [CLS] first [SEP] second [SEP]; the longer text is cut from its end, as often as it is the longer."""
         room = self.length - self.pair_specials
         left, right = map(int, shares(np.array(len(first.ids)), np.array(len(second.ids)), room))
-        runs = (Run(first.ids[:left], first.words[:left]), Run(second.ids[:right], second.words[:right]))
+        runs = (PieceRun(first.ids[:left], first.words[:left]), PieceRun(second.ids[:right], second.words[:right]))
         return self._sequence(runs, record=record, truncated=len(first.ids) + len(second.ids) - left - right)
 
     def aims(self, count: int, room: int, rng: np.random.Generator) -> Places:
@@ -118,7 +118,7 @@ class Packer:
             truncated=np.zeros(len(begins), np.int64),
         )
 
-    def _sequence(self, runs: Sequence[Run], *, truncated: int, record: int) -> Example:
+    def _sequence(self, runs: Sequence[PieceRun], *, truncated: int, record: int) -> Example:
         between = self.tokenizer.between
         n = 2 + (len(runs) - 1) * between + sum(len(run.ids) for run in runs)
         ids, segments = np.full(n, self.tokenizer.sep, np.int32), np.zeros(n, np.int8)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from osbert.data.batch import micro_batches
-from osbert.data.encoded import Encoded
+from osbert.data.encoded import EncodedRecords
 from osbert.data.loader import Purpose, seed_of
 from osbert.data.step import Cursor, Step
 
@@ -19,7 +19,7 @@ class RecordLoader:
 
     def __init__(
         self,
-        encoded: Encoded,
+        encoded: EncodedRecords,
         *,
         batch: int,
         micro_tokens: int = 0,

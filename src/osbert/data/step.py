@@ -27,7 +27,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Part:
+class RankPart:
     """What one of several processes takes of every step: process `rank` of `size`. The stream itself is the same."""
 
     rank: int = 0

@@ -22,7 +22,7 @@ DEATHS = 3
 """So many deaths of workers over one step end the run."""
 
 
-class Source(Protocol):
+class StepSource(Protocol):
     """A loader whose work can be parted; it is pickled into each worker."""
 
     def draws(self, cursor: Cursor) -> Iterator[Any]:
@@ -39,7 +39,9 @@ class Source(Protocol):
         ...
 
 
-def made_by_workers(source: Source, cursor: Cursor, *, workers: int, notices: list[str]) -> Generator[Step, None, None]:
+def made_by_workers(
+    source: StepSource, cursor: Cursor, *, workers: int, notices: list[str]
+) -> Generator[Step, None, None]:
     """Yield the steps of `source` from `cursor` on, made by so many processes; close the generator to end them.
 
     A worker that dies is told of in `notices`, and its work is done again by a new one. Raises UserError when several
@@ -69,7 +71,7 @@ def made_by_workers(source: Source, cursor: Cursor, *, workers: int, notices: li
 class _Worker:
     """A process that makes the steps `turn`, `turn` + `workers` and so on, counted from a cursor."""
 
-    def __init__(self, source: Source, cursor: Cursor, *, turn: int, workers: int) -> None:
+    def __init__(self, source: StepSource, cursor: Cursor, *, turn: int, workers: int) -> None:
         # Not forked: this process has threads, and maybe a GPU. What is sent is pickled here and not by the queues of
         # multiprocessing, for which torch would put every tensor into shared memory.
         context = multiprocessing.get_context("spawn")
@@ -102,7 +104,7 @@ class _Worker:
         self.process.join()
 
 
-def _work(connection: Connection, source: Source, cursor: Cursor, turn: int, workers: int) -> None:
+def _work(connection: Connection, source: StepSource, cursor: Cursor, turn: int, workers: int) -> None:
     """Send the steps of one worker, or the error that ends them, until nobody listens any more."""
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the trainer decides when to stop
         signal.signal(number, signal.SIG_IGN)

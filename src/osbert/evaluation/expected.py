@@ -37,7 +37,7 @@ AS_NEW, USELESS = 4, 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class LossRange:
     """A range of losses in nats, within what can be.
 
     `middle`: that of the range before it was cut off at guessing and at the floor, so that it always tells better from
@@ -49,19 +49,19 @@ class Expected:
     middle: float
 
 
-def expected_loss(*, weights: float, tokens: float, corpus_tokens: float, unigram_entropy: float) -> Expected:
+def expected_loss(*, weights: float, tokens: float, corpus_tokens: float, unigram_entropy: float) -> LossRange:
     """Return the held-out masked-LM loss to expect of `weights` in blocks after training on `tokens`.
 
     `corpus_tokens`: the distinct ones among them; `unigram_entropy` in nats.
     """
     if tokens <= 0:
-        return Expected(low=unigram_entropy, high=unigram_entropy, middle=unigram_entropy)
+        return LossRange(low=unigram_entropy, high=unigram_entropy, middle=unigram_entropy)
     worth = worth_as_new(tokens, corpus_tokens)
     share = FLOOR + ((SIZE / weights) ** STEEP + TEXT / worth) ** POWER
     sizes, lengths, _ = zip(*MEASURED)
     off = UNCERTAIN + FAR * (_decades_outside(weights, sizes) + _decades_outside(tokens, lengths))
     low, high = (min(1.0, max(FLOOR, share + sign * off)) * unigram_entropy for sign in (-1, 1))
-    return Expected(low=low, high=high, middle=share * unigram_entropy)
+    return LossRange(low=low, high=high, middle=share * unigram_entropy)
 
 
 def worth_as_new(tokens: float, corpus_tokens: float) -> float:

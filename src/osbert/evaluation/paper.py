@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedTable:
     """A table of the paper: its title, and its figures by row and column."""
 
     title: str
@@ -23,7 +23,7 @@ def _rows(columns: tuple[str, ...], rows: Mapping[str, tuple[float, ...]]) -> di
     return {name: dict(zip(columns, figures, strict=True)) for name, figures in rows.items()}
 
 
-TABLE_1 = Published(
+TABLE_1 = PublishedTable(
     title="Table 1: GLUE, test sets, scored by the evaluation server (section 4.1)",
     figures=_rows(
         ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "average"),
@@ -37,7 +37,7 @@ TABLE_1 = Published(
     ),
 )
 
-TABLE_2 = Published(
+TABLE_2 = PublishedTable(
     title="Table 2: SQuAD 1.1, exact match and F1 (section 4.2); the paper's ensembles are of 7 models",
     figures=_rows(
         ("dev EM", "dev F1"),
@@ -57,13 +57,13 @@ TABLE_2 = Published(
     | _rows(("test EM", "test F1"), {"human": (82.3, 91.2)}),
 )
 
-TABLE_3 = Published(
+TABLE_3 = PublishedTable(
     title="Table 3: SQuAD 2.0, exact match and F1 (section 4.3)",
     figures=_rows(("dev EM", "dev F1", "test EM", "test F1"), {"BERT LARGE": (78.7, 81.9, 80.0, 83.1)})
     | _rows(("test EM", "test F1"), {"human": (86.9, 89.5)}),
 )
 
-TABLE_4 = Published(
+TABLE_4 = PublishedTable(
     title="Table 4: SWAG, accuracy (section 4.4)",
     figures=_rows(("dev", "test"), {"ESIM+ELMo": (59.1, 59.2), "BERT LARGE": (86.6, 86.3)})
     | _rows(("test",), {"OpenAI GPT": (78.0,)})
@@ -71,7 +71,7 @@ TABLE_4 = Published(
     | _rows(("test",), {"human, expert": (85.0,)}),
 )
 
-TABLE_5 = Published(
+TABLE_5 = PublishedTable(
     title="Table 5: pretraining tasks, BERT BASE, development sets (section 5.1)",
     figures=_rows(
         ("MNLI-m", "QNLI", "MRPC", "SST-2", "SQuAD F1"),
@@ -84,7 +84,7 @@ TABLE_5 = Published(
     ),
 )
 
-TABLE_6 = Published(
+TABLE_6 = PublishedTable(
     title="Table 6: size of the model (layers, width, heads), development sets, mean of 5 restarts (section 5.2)",
     figures=_rows(
         ("LM perplexity", "MNLI-m", "MRPC", "SST-2"),
@@ -99,7 +99,7 @@ TABLE_6 = Published(
     ),
 )
 
-TABLE_7 = Published(
+TABLE_7 = PublishedTable(
     title="Table 7: CoNLL-2003, fine-tuned and on features of BERT BASE, F1, mean of 5 restarts (section 5.3)",
     figures=_rows(
         ("dev F1", "test F1"),
@@ -122,7 +122,7 @@ TABLE_7 = Published(
     ),
 )
 
-TABLE_8 = Published(
+TABLE_8 = PublishedTable(
     title="Table 8: masking, MASK/SAME/RND, BERT BASE, development sets (section C.2)",
     figures=_rows(
         ("MNLI-m", "NER fine-tuned", "NER feature-based"),
@@ -137,7 +137,7 @@ TABLE_8 = Published(
     ),
 )
 
-TABLES: Mapping[str, Published] = {
+TABLES: Mapping[str, PublishedTable] = {
     "table1": TABLE_1,
     "table2": TABLE_2,
     "table3": TABLE_3,

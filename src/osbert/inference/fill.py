@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from osbert.data.example import Example
-from osbert.data.pack import Run
+from osbert.data.pack import PieceRun
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.inference.engine import Engine
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -36,7 +36,7 @@ def masked(engine: Engine, text: str) -> Example:
         for number, part in enumerate(text.split(MASK)):
             ids += ([tokenizer.mask] if number else []) + tokenizer.encode(part).tolist()
         pieces = np.array(ids, np.int32)
-    return engine.packer.single(*Run.of(pieces, tokenizer))
+    return engine.packer.single(*PieceRun.of(pieces, tokenizer))
 
 
 def fill(

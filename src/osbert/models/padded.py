@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from osbert.data.batch import Batch, Target
+from osbert.data.batch import Batch, BatchTarget
 from osbert.models.contract import Backbone, Head
 from osbert.models.heads.grouped import SpanHead
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -109,7 +109,7 @@ class Padded(nn.Module):
         """Return the tokens of rows, the longest first, as a flat batch."""
         counts = torch.tensor(lengths, device=ids.device)  # (B,)
         every = torch.arange(sum(lengths), device=ids.device)  # (N,)
-        target = Target(labels=torch.zeros_like(every), index=every, per_token=True)
+        target = BatchTarget(labels=torch.zeros_like(every), index=every, per_token=True)
         return Batch(
             ids=ids[mask].long(),
             positions=(mask.cumsum(dim=1) - 1)[mask],

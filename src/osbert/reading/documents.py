@@ -14,7 +14,7 @@ from typing import Any, Literal
 from osbert.errors import Problems, UserError, nearest, not_json
 from osbert.guarded import parse_json
 from osbert.reading.encodings import GUESSED, Errors, decode_blocks
-from osbert.reading.inputs import Input, OpenInput, Part, Repairs, find_inputs
+from osbert.reading.inputs import Input, InputStream, OpenInput, Repairs, find_inputs
 from osbert.reading.wikipedia import read_articles
 
 CHUNK = 1 << 20
@@ -38,7 +38,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class DocumentOptions:
     """How input files become documents."""
 
     documents: Documents = "blank-line"
@@ -78,12 +78,12 @@ def read_chunks(
     Raises UserError at once for missing or unknown files, and while reading for what cannot be decoded.
     """
     inputs = find_inputs(files)
-    reading = Reading(documents=documents, field=field, encoding=encoding, errors=errors)
+    reading = DocumentOptions(documents=documents, field=field, encoding=encoding, errors=errors)
     counted = Repairs() if repairs is None else repairs
     return (chunk for source in inputs for chunk in read_input(OpenInput(source, repairs=counted), reading))
 
 
-def read_input(source: OpenInput, reading: Reading) -> Iterator[Chunk]:
+def read_input(source: OpenInput, reading: DocumentOptions) -> Iterator[Chunk]:
     """Yield the chunks of one input; the first chunk of each of its parts opens a document."""
     if source.source.path.suffix.lower() == ".parquet":
         from osbert.reading.parquet import read_texts
@@ -100,7 +100,7 @@ def read_input(source: OpenInput, reading: Reading) -> Iterator[Chunk]:
         source.repairs.note(f"{source.source.path}: empty")
 
 
-def probe(inputs: Sequence[Input], reading: Reading, *, most: int = 1000) -> None:
+def probe(inputs: Sequence[Input], reading: DocumentOptions, *, most: int = 1000) -> None:
     """Look at the beginning of the first `most` inputs, so that what is wrong there is told at once and before work."""
     problems = Problems(heading="These inputs cannot be read")
     for source in inputs[:most]:
@@ -121,7 +121,7 @@ def _counting_empty(chunks: Iterator[Chunk], source: OpenInput, name: str) -> It
         source.repairs.note(f"{name}: empty")
 
 
-def _read_part(part: Part, reading: Reading, repairs: Repairs) -> Iterator[Chunk]:
+def _read_part(part: InputStream, reading: DocumentOptions, repairs: Repairs) -> Iterator[Chunk]:
     blocks = decode_blocks(part.stream, encoding=reading.encoding, errors=reading.errors, repairs=repairs)
     if part.kind == "json":
         return _document_chunks(_json_texts(blocks, part.name, reading, repairs), part.name)
@@ -186,7 +186,7 @@ def _cut(text: str) -> int:
     return place if place >= middle else CHUNK
 
 
-def _json_texts(blocks: Iterable[str], name: str, reading: Reading, repairs: Repairs) -> Iterator[str]:
+def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repairs: Repairs) -> Iterator[str]:
     """Yield the text of each JSON line. A bad line stops the reading, once further ones have been looked for."""
     problems = Problems(heading=f"{name} has lines that cannot be used (--errors replace leaves them out)")
     for number, line in enumerate(_lines(blocks), 1):

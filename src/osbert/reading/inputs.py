@@ -61,7 +61,7 @@ class Repairs:
 
 
 @dataclass(frozen=True)
-class Part:
+class InputStream:
     """One text, JSON or dump stream: an input itself, or one file within an archive."""
 
     name: str
@@ -120,13 +120,13 @@ class OpenInput:
         """Return how many of the file's bytes on the disk have been read."""
         return self._file.tell() if self._file is not None and not self._file.closed else 0
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[InputStream]:
         """Yield the streams of the input: one, or one for each known file of an archive."""
         name = str(self.source.path)
         with open(self.source.path, "rb") as self._file:
             yield from self._open(self._file, name, name)
 
-    def _open(self, raw: BinaryIO, name: str, shown: str, depth: int = 0) -> Iterator[Part]:
+    def _open(self, raw: BinaryIO, name: str, shown: str, depth: int = 0) -> Iterator[InputStream]:
         if depth > NESTED:
             raise UserError(f"{shown}: more than {NESTED} archives inside each other. Unpack it first.")
         stream = decompress(raw, name, shown=shown)
@@ -134,12 +134,12 @@ class OpenInput:
         if kind == "tar":
             yield from self._members(stream, shown, depth)
         elif kind in ("text", "json", "wikipedia"):
-            yield Part(shown, cast(Kind, kind), stream)
+            yield InputStream(shown, cast(Kind, kind), stream)
         else:
             self.repairs.skipped += 1
             self.repairs.note(f"{shown}: left out, its ending is not known")
 
-    def _members(self, stream: Stream, shown: str, depth: int) -> Iterator[Part]:
+    def _members(self, stream: Stream, shown: str, depth: int) -> Iterator[InputStream]:
         try:
             with tarfile.open(fileobj=cast(Any, stream), mode="r|", tarinfo=_Header) as archive:
                 yield from self._files(archive, shown, depth)
@@ -151,7 +151,7 @@ class OpenInput:
         while stream.read(BLOCK):  # a checksum at the end of the compressed data has not been compared yet
             pass
 
-    def _files(self, archive: tarfile.TarFile, shown: str, depth: int) -> Iterator[Part]:
+    def _files(self, archive: tarfile.TarFile, shown: str, depth: int) -> Iterator[InputStream]:
         kept: list[tarfile.TarInfo] = vars(archive)["members"]
         while (member := archive.next()) is not None:
             kept.clear()  # the archive would keep a record of every file it has passed

@@ -12,7 +12,7 @@ from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.reading.documents import Reading
+from osbert.reading.documents import DocumentOptions
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 TOKENS = 1_200_000
@@ -49,7 +49,7 @@ def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS) -> 
     with source.open("w", encoding="utf-8") as file:
         for start, end in itertools.pairwise([0, *ends[ends < len(sentences)].tolist(), len(sentences)]):
             file.write(" ".join(sentences[start:end]) + "\n")
-    settings = BuildSettings(reading=Reading(documents="line"))
+    settings = BuildSettings(reading=DocumentOptions(documents="line"))
     corpus = folder / "corpus"
     Build.prepare([source], tokenizer=tokenizer, folder=corpus, settings=settings).run()
     write_tokenizer(tokenizer, corpus)

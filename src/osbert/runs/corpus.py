@@ -18,7 +18,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.lock import claim
-from osbert.reading.documents import Documents, Reading  # noqa: F401 - see CorpusSettings
+from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.text.words import Words
@@ -28,7 +28,7 @@ OF_TASKS = ("tasks", "language", "quality", "near_duplicates", "partition", "tim
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusSettings(Reading):
+class CorpusSettings(DocumentOptions):
     """What a corpus is built by, and on how many processes or machines."""
 
     # The command line looks the types of inherited fields up in this module: Documents and Errors must be here.
@@ -63,7 +63,7 @@ class CorpusSettings(Reading):
         """Return what the content of the corpus follows from."""
         filters = Filters(language=self.language, quality=self.quality, near_duplicates=self.near_duplicates)
         return BuildSettings(
-            reading=Reading(**{field.name: getattr(self, field.name) for field in fields(Reading)}),
+            reading=DocumentOptions(**{field.name: getattr(self, field.name) for field in fields(DocumentOptions)}),
             deduplicate=self.deduplicate,
             words=self.words,
             filters=filters if filters != Filters() else None,

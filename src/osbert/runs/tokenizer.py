@@ -14,7 +14,7 @@ from osbert.files import refuse_foreign
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokenizer
 from osbert.lock import claim
-from osbert.reading.documents import Reading, probe, read_input
+from osbert.reading.documents import DocumentOptions, probe, read_input
 from osbert.reading.encodings import Errors
 from osbert.reading.inputs import OpenInput, Repairs, find_inputs, kind_of
 from osbert.runs.contract import Notice, Watch, ignore
@@ -46,9 +46,9 @@ class FileSettings:
     """Whether bad bytes and bad records stop the reading, or are replaced or left out, and counted."""
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> DocumentOptions:
         """Return how files are read."""
-        return Reading(field=self.field, encoding=self.encoding, errors=self.errors)
+        return DocumentOptions(field=self.field, encoding=self.encoding, errors=self.errors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,9 @@ def _is_file(text: str) -> bool:
     return Path(text).exists() or (not any(map(str.isspace, text)) and kind_of(text) is not None)
 
 
-def _read(files: Sequence[Path | str], out: Path, reading: Reading, repairs: Repairs, watch: Watch) -> Iterator[str]:
+def _read(
+    files: Sequence[Path | str], out: Path, reading: DocumentOptions, repairs: Repairs, watch: Watch
+) -> Iterator[str]:
     """Yield the text of all files, chunk by chunk.
 
     They are opened once before, so that the mistakes in all of them are reported at once.

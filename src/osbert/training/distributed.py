@@ -18,7 +18,7 @@ from typing import NoReturn, TypeVar
 import torch
 from torch import distributed
 
-from osbert.data.step import Part
+from osbert.data.step import RankPart
 from osbert.errors import UserError
 
 T = TypeVar("T")
@@ -41,9 +41,9 @@ class Group:
     size: int = 1
 
     @property
-    def part(self) -> Part:
+    def part(self) -> RankPart:
         """Return what this process takes of every step."""
-        return Part(self.rank, self.size)
+        return RankPart(self.rank, self.size)
 
     def gathered(self, value: T, about: str) -> list[T]:
         """Return each process's value, in the order of ranks. All must call; nothing waits for a GPU.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from osbert.data.batch import Batch, Target
+from osbert.data.batch import Batch, BatchTarget
 from osbert.models.fast.threads import threads_for_batch
 from osbert.training.distributed import Group
 from osbert.training.parallel import Parallel
@@ -103,8 +103,8 @@ class Gradients:
         return filled + [replace(spare, targets=none)] * (census.passes - len(batches))
 
 
-def _no_labels(per_token: bool, kind: torch.dtype) -> Target:
-    return Target(labels=torch.empty(0, dtype=kind), index=torch.empty(0, dtype=torch.int64), per_token=per_token)
+def _no_labels(per_token: bool, kind: torch.dtype) -> BatchTarget:
+    return BatchTarget(labels=torch.empty(0, dtype=kind), index=torch.empty(0, dtype=torch.int64), per_token=per_token)
 
 
 def _seed(*key: int) -> int:

@@ -13,7 +13,7 @@ STATUS = 128
 """What a shell adds to a signal's number for the exit status of what it ended."""
 
 
-class Stopped(Exception):
+class StopRequest(Exception):
     """Work was stopped in good order because of a wish to stop."""
 
 
@@ -41,7 +41,7 @@ def sigterm_as_exit() -> Iterator[None]:
 class Interruption:
     """`with Interruption() as wish:` makes the first signal set `wish.signal`; a second Ctrl-C interrupts at once.
 
-    Inside `with wish.at_once():` a wish raises Stopped: for long work that changes nothing and can be done again.
+    Inside `with wish.at_once():` a wish raises StopRequest: for long work that changes nothing and can be done again.
     Blocks may be nested. Outside the main thread, where signals cannot be caught, it does nothing.
     """
 
@@ -71,9 +71,9 @@ class Interruption:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let a wish raise Stopped inside the block, one that has come before as well."""
+        """Let a wish raise StopRequest inside the block, one that has come before as well."""
         if self.signal is not None:
-            raise Stopped
+            raise StopRequest
         self._patient = False
         try:
             yield
@@ -86,4 +86,4 @@ class Interruption:
         self.signal = signal.Signals(number)
         if not self._patient:
             self._patient = True  # once: what follows from it must not be broken off
-            raise Stopped
+            raise StopRequest

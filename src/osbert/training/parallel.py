@@ -66,7 +66,7 @@ class Alone:
         return tensor
 
 
-class Replicated(Alone):
+class Replication(Alone):
     """Every process has all weights ("ddp"); gradients are summed in buckets while the backward pass goes on.
 
     torch's DistributedDataParallel does the same, but lays its buckets out anew after the first step, which changes the
@@ -125,7 +125,7 @@ class Replicated(Alone):
         self.sent = []  # not after an error: `give_up` must know what has been sent
 
 
-class Sharded:
+class Sharding:
     """Each process keeps an even share of every weight and its moments ("fsdp": torch's fully_shard, FSDP2).
 
     A layer's weights are gathered just before they are needed and dropped after; gradients are summed and dealt out
@@ -178,8 +178,8 @@ def spread(learner: nn.Module, group: Group, kind: Spread, device: torch.device)
     if group.size == 1:
         return Alone()
     if kind == "fsdp":
-        return Sharded(learner, group, device)
-    return Replicated(weight for weight in learner.parameters() if weight.requires_grad)
+        return Sharding(learner, group, device)
+    return Replication(weight for weight in learner.parameters() if weight.requires_grad)
 
 
 def _buckets(weights: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:

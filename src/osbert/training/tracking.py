@@ -102,7 +102,7 @@ class Metrics:
                 os.truncate(self.path, size)
 
 
-class Unwritten:
+class SilentMetrics:
     """Stands for the Metrics of a process that leaves the writing to another."""
 
     def go_back(self, step: int) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from osbert.errors import UserError
-from osbert.inference.vectors.growing import PROGRESS, Growing
+from osbert.inference.vectors.growing import PROGRESS, GrowingFiles
 
 
-def grown(folder: Path) -> Growing:
-    growing = Growing(folder)
+def grown(folder: Path) -> GrowingFiles:
+    growing = GrowingFiles(folder)
     growing.append({"vectors": b"12345678", "lines": b"1"}, {"rows": 1})
     growing.append({"vectors": b"abcdefgh", "lines": b"2"}, {"rows": 2})
     return growing
@@ -27,10 +27,10 @@ def test_they_go_on_after_the_last_whole_part(tmp_path: Path) -> None:
     grown(tmp_path)
     with (tmp_path / "vectors.bin").open("ab") as file:
         file.write(b"half")
-    again = Growing(tmp_path)
+    again = GrowingFiles(tmp_path)
     again.append({"vectors": b"!", "lines": b"3"}, {"rows": 3})
     again.check()
-    assert again.path("vectors").read_bytes() == b"12345678abcdefgh!" and Growing(tmp_path).tally == {"rows": 3}
+    assert again.path("vectors").read_bytes() == b"12345678abcdefgh!" and GrowingFiles(tmp_path).tally == {"rows": 3}
 
 
 @pytest.mark.parametrize("name", ["vectors.bin", "lines.bin", PROGRESS])
@@ -39,9 +39,9 @@ def test_a_bit_that_changed_is_found_when_they_go_on(tmp_path: Path, name: str) 
     for place in range((tmp_path / name).stat().st_size):
         flip(tmp_path / name, place)
         with pytest.raises(UserError, match=rf"{name} is damaged.*Remove {tmp_path} to start again"):
-            Growing(tmp_path)
+            GrowingFiles(tmp_path)
         flip(tmp_path / name, place)
-    Growing(tmp_path).check()
+    GrowingFiles(tmp_path).check()
 
 
 def test_a_bit_that_changed_is_found_at_the_end(tmp_path: Path) -> None:

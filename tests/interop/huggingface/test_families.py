@@ -17,7 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 from safetensors.torch import load_file, save_file
 
-from osbert.data.batch import Batch, Target, collate
+from osbert.data.batch import Batch, BatchTarget, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.interop.folder import open_folder
@@ -128,7 +128,9 @@ def expected(made: Any, kind: str, batch: Batch) -> torch.Tensor:
 
 
 def labelled(batch: Batch, kind: str) -> Batch:
-    everything = Target(labels=torch.zeros(batch.tokens), index=torch.arange(batch.tokens), per_token=True, count=1.0)
+    everything = BatchTarget(
+        labels=torch.zeros(batch.tokens), index=torch.arange(batch.tokens), per_token=True, count=1.0
+    )
     return replace(batch, targets={kind: everything}) if kind == "mlm" else batch
 
 

@@ -21,7 +21,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers.models.roformer import modeling_roformer
 
-from osbert.data.batch import Batch, Target, collate
+from osbert.data.batch import Batch, BatchTarget, collate
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.interop.folder import open_folder
@@ -69,9 +69,9 @@ def flat(columns: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 def labelled(batch: Batch) -> Batch:
     index = torch.tensor([1, 4, batch.lengths[0] + 2])
-    mlm = Target(labels=torch.tensor([7, 3, 11]), index=index, per_token=True, count=3.0)
+    mlm = BatchTarget(labels=torch.tensor([7, 3, 11]), index=index, per_token=True, count=3.0)
     sequences = torch.arange(len(batch.lengths))
-    nsp = Target(labels=sequences % 2, index=sequences, per_token=False, count=float(len(sequences)))
+    nsp = BatchTarget(labels=sequences % 2, index=sequences, per_token=False, count=float(len(sequences)))
     return replace(batch, targets={"mlm": mlm, "nsp": nsp})
 
 

@@ -16,7 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 from family_tokenizers import KINDS, LEARNT, save_roberta
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import Packer, PieceRun
 from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.tasks.kinds.span.windows import Cutter
@@ -74,7 +74,7 @@ def test_ids_are_theirs(ours: FileTokenizer, theirs: Any, text: str) -> None:
 @pytest.mark.parametrize("length", [64, 16])
 def test_sequences_are_theirs(ours: FileTokenizer, theirs: Any, length: int) -> None:
     packer = Packer(tokenizer=ours, length=length)
-    runs = [Run(ids, ~ours.continuation[ids]) for ids in (ours.encode(LEARNT[0]), ours.encode(LEARNT[1]))]
+    runs = [PieceRun(ids, ~ours.continuation[ids]) for ids in (ours.encode(LEARNT[0]), ours.encode(LEARNT[1]))]
     alone, pair = packer.single(*runs[0]), packer.pair(*runs)
     options = {"truncation": True, "max_length": length}
     assert alone.ids.tolist() == theirs(LEARNT[0], **options)["input_ids"]

@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from osbert.data.batch import Target
+from osbert.data.batch import BatchTarget
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead, NumberHead, SequenceHead
 
 
-def labelled(batch, **targets: Target):
+def labelled(batch, **targets: BatchTarget):
     return replace(batch, targets=targets)
 
 
-def per_sequence(labels, index, weights=None) -> Target:
+def per_sequence(labels, index, weights=None) -> BatchTarget:
     labels = torch.tensor(labels)
     weights = None if weights is None else torch.tensor(weights)
     count = float(len(labels)) if weights is None else float(weights.sum())
-    return Target(labels=labels, index=torch.tensor(index), per_token=False, weights=weights, count=count)
+    return BatchTarget(labels=labels, index=torch.tensor(index), per_token=False, weights=weights, count=count)
 
 
 @settings(max_examples=20)

@@ -15,7 +15,7 @@ from osbert.guarded import require_regular
 PROGRESS = "progress.json"
 
 
-class Growing:
+class GrowingFiles:
     """Files `name`.bin in a folder that grow together, with a `tally` such as their number of rows.
 
     They are written by ordinary appends: on a full disk, writing to a memory map would end the process. The hash of

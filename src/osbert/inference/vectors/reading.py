@@ -22,7 +22,7 @@ TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class VectorRow:
     """A row: the line of its text in the file that was embedded, and the text, or both of a pair."""
 
     line: int
@@ -43,7 +43,7 @@ class VectorFile(ABC):
         with _damage_told(self.path):
             yield from self._blocks()
 
-    def rows(self, places: Sequence[int]) -> list[Found]:
+    def rows(self, places: Sequence[int]) -> list[VectorRow]:
         """Return what stands at some places, in the order given."""
         with _damage_told(self.path):
             return self._rows(places)
@@ -52,7 +52,7 @@ class VectorFile(ABC):
     def _blocks(self) -> Iterator[NDArray[np.float32]]: ...
 
     @abstractmethod
-    def _rows(self, places: Sequence[int]) -> list[Found]: ...
+    def _rows(self, places: Sequence[int]) -> list[VectorRow]: ...
 
 
 def open_vectors(path: Path) -> VectorFile:
@@ -108,7 +108,7 @@ class _Arrays(VectorFile):
                 count = min(BLOCK, shape[0] - first)
                 yield np.frombuffer(file.read(count * size), "<f4").reshape(count, *shape[1:])
 
-    def _rows(self, places: Sequence[int]) -> list[Found]:
+    def _rows(self, places: Sequence[int]) -> list[VectorRow]:
         found: dict[int, list[str]] = {place: [] for place in places}
         for name in self.names:
             with self._array(name) as (file, _):
@@ -117,7 +117,7 @@ class _Arrays(VectorFile):
                     start = int(ends[place - 1]) if place else 0
                     file.seek(begin + start)
                     found[place].append(file.read(int(ends[place]) - start).decode("utf-8"))
-        return [Found(line=int(self.lines[place]), texts=tuple(found[place])) for place in places]
+        return [VectorRow(line=int(self.lines[place]), texts=tuple(found[place])) for place in places]
 
     @contextlib.contextmanager
     def _array(self, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...]]]:
@@ -151,7 +151,7 @@ class _Parquet(VectorFile):
                 layers = [column.flatten().to_numpy().reshape(len(batch), -1) for column in batch.columns]
                 yield layers[0] if len(layers) == 1 else np.stack(layers, axis=1)
 
-    def _rows(self, places: Sequence[int]) -> list[Found]:
+    def _rows(self, places: Sequence[int]) -> list[VectorRow]:
         found = {}
         with self._opened() as table:
             for group in sorted({int(np.searchsorted(self.ends, place, side="right")) for place in places}):
@@ -159,5 +159,5 @@ class _Parquet(VectorFile):
                 columns = table.read_row_group(group, columns=["line", *self.names]).to_pydict()
                 for place in (place for place in places if first <= place < self.ends[group]):
                     texts = tuple(columns[name][place - first] for name in self.names)
-                    found[place] = Found(line=columns["line"][place - first], texts=texts)
+                    found[place] = VectorRow(line=columns["line"][place - first], texts=texts)
         return [found[place] for place in places]

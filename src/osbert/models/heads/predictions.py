@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from osbert.data.batch import Batch, Target
+from osbert.data.batch import Batch, BatchTarget
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.cross_entropy import linear_cross_entropy
 from osbert.models.fast.dropout import Dropout
@@ -125,7 +125,7 @@ class NumberHead(SequenceHead):
         return regression_loss(self.outputs(states, batch)[target.index], target)
 
 
-def classification_loss(scores: Tensor, target: Target) -> Loss:
+def classification_loss(scores: Tensor, target: BatchTarget) -> Loss:
     """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right."""
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
     if target.weights is None:
@@ -135,7 +135,7 @@ def classification_loss(scores: Tensor, target: Target) -> Loss:
     return Loss(total=total, count=target.count, hits=hits)
 
 
-def regression_loss(scores: Tensor, target: Target) -> Loss:
+def regression_loss(scores: Tensor, target: BatchTarget) -> Loss:
     """Return the (weighted) sum of squared errors of `scores` (M, 1), taken in float32."""
     errors = (scores.squeeze(-1).float() - target.labels.float()).square()
     total = errors.sum() if target.weights is None else (errors * target.weights).sum()

@@ -15,7 +15,7 @@ from torch.nn import functional
 from osbert.models.fast.dropout import dropout as drop
 from osbert.models.fast.dropped_attention import attend
 from osbert.models.transformer.kernels_cuda import fits, varlen
-from osbert.models.transformer.layout import Layout, Run
+from osbert.models.transformer.layout import EqualLengths, Layout
 
 Kernel = Callable[..., Tensor]
 """(query, key, value: each (N, H, K), layout, *, dropout: a share) -> (N, H, K).
@@ -91,7 +91,7 @@ def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropou
     return kernel(query, key, value, layout, dropout=dropout)
 
 
-def _places(run: Run, device: torch.device) -> Tensor | None:
+def _places(run: EqualLengths, device: torch.device) -> Tensor | None:
     """Return where a run's queries go in a rectangle that is as wide as most of them, or None if they fill it."""
     if len(set(run.queries)) < 2:
         return None

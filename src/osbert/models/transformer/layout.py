@@ -18,7 +18,7 @@ from osbert.models.transformer.positions import rotation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class EqualLengths:
     """`count` neighbouring sequences of `length` = T tokens each.
 
     `visible` (count, 1, T, T), queries in rows: True where q sees k; None where a kernel needs no mask. `queries`: how
@@ -51,7 +51,7 @@ class Layout:
 
     lengths: tuple[int, ...]
     order: Tensor | None
-    runs: tuple[Run, ...]
+    runs: tuple[EqualLengths, ...]
     bounds: Tensor
     causal: bool = False
     turns: Tensor | None = None
@@ -87,10 +87,10 @@ def lay_out(batch: Batch, *, rotary: int = 0) -> Layout:
     runs = []
     start = 0
     for length, group in groupby(batch.lengths):
-        run = Run(count=len(list(group)), length=length)
+        run = EqualLengths(count=len(list(group)), length=length)
         if order is not None:
             ranks = order[start : start + run.tokens].view(run.count, 1, length)
-            run = Run(count=run.count, length=length, visible=ranks[:, :, None, :] <= ranks[:, :, :, None])
+            run = EqualLengths(count=run.count, length=length, visible=ranks[:, :, None, :] <= ranks[:, :, :, None])
         runs.append(run)
         start += run.tokens
     turns = rotation(batch.positions, rotary) if rotary else None

@@ -19,7 +19,7 @@ from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, r
 from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
-from osbert.inference.vectors.growing import Growing
+from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.settings import NAMED, VectorSettings
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
@@ -158,7 +158,7 @@ class _Embedding:
                 rows.refuse_long(embedder)
             write_sealed(self.folder / FACTS, {"facts": facts, "count": rows.count})
         count = before.get("count", rows.count)
-        growing = Growing(self.folder)
+        growing = GrowingFiles(self.folder)
         if growing.tally:
             self._say(f"going on after {growing.tally['rows']:,} of {counted(count, 'text')}")
         tables = rows.table.format.kind != "lines"
@@ -175,7 +175,7 @@ class _Embedding:
         for line in lines:
             self.watch(Notice(line))
 
-    def _follow(self, growing: Growing, rows: TextRows, windows: Windows, count: int) -> None:
+    def _follow(self, growing: GrowingFiles, rows: TextRows, windows: Windows, count: int) -> None:
         """Embed what is not embedded yet, a window at a time."""
         names = rows.columns.texts
         done = growing.tally.get("rows", 0)
@@ -230,7 +230,9 @@ def _refuse_other(before: Mapping[str, Any], facts: Mapping[str, Any], out: Path
         )
 
 
-def _finish(growing: Growing, embedder: Embedder, out: VectorOutput, settings: Mapping[str, Any]) -> tuple[int, ...]:
+def _finish(
+    growing: GrowingFiles, embedder: Embedder, out: VectorOutput, settings: Mapping[str, Any]
+) -> tuple[int, ...]:
     """Write the file from the columns; return the shape of all vectors."""
     growing.check()
     if out.form == ".jsonl":

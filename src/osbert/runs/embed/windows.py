@@ -11,7 +11,7 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.inference.embedder import Embedder
 from osbert.inference.vectors.files import ENDS
-from osbert.inference.vectors.growing import Growing
+from osbert.inference.vectors.growing import GrowingFiles
 from osbert.interop.tensorflow.features import feature_line
 from osbert.reading.table import Row
 
@@ -51,7 +51,7 @@ class Windows:
         if window:
             yield window
 
-    def grow(self, growing: Growing, rows: Sequence[Row], names: Sequence[str]) -> None:
+    def grow(self, growing: GrowingFiles, rows: Sequence[Row], names: Sequence[str]) -> None:
         """Embed the rows' texts in the columns `names`, and add what comes of them to `growing`."""
         texts = {kept: [row.values[name] for row in rows] for kept, name in zip(TEXTS, names)}
         groups = [self.embedder.sequences(own, place) for place, own in enumerate(zip(*texts.values(), strict=True))]
@@ -63,7 +63,7 @@ class Windows:
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
         growing.append(parts, _tally(growing.tally, texts, groups))
 
-    def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, growing: Growing) -> dict[str, bytes]:
+    def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, growing: GrowingFiles) -> dict[str, bytes]:
         """Return the vectors, and of a vector for each token where each text starts and what its pieces are."""
         if self.embedder.settings.pooling != "tokens":
             return {"vectors": values.tobytes()}
@@ -86,7 +86,7 @@ class Windows:
         return "".join(lines).encode()
 
 
-def _texts(texts: Mapping[str, Sequence[str]], growing: Growing) -> dict[str, bytes]:
+def _texts(texts: Mapping[str, Sequence[str]], growing: GrowingFiles) -> dict[str, bytes]:
     """Return columns of texts as their bytes, and where each text ends in all of them."""
     parts: dict[str, bytes] = {}
     for name, column in texts.items():

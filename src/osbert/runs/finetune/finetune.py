@@ -39,7 +39,7 @@ def finetune(
 
     `watch` is called with Notice, TrainingBegin, StepMeans, Progress (each step) and Epoch. A run that was stopped goes
     on when the same call is made again, and ends in the same weights: KeyboardInterrupt writes a checkpoint of the last
-    whole step first. With `wish`, SIGINT and SIGTERM are caught while it trains, and Stopped is raised after the step.
+    whole step first. With `wish`, SIGINT and SIGTERM are caught while it trains; StopRequest is raised after the step.
 
     Raises UserError for what the user can mend: all that is wrong with names, settings and data at once.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.encoded import Encoded, Ready
+from osbert.data.encoded import EncodedRecords, Ready
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.evaluation.score import refuse_long
@@ -75,7 +75,7 @@ class ModelReader:
 
 
 def long_texts(
-    task: Task, packer: Packer, *, training: Encoded, records: Sequence[Record], development: Sequence[Record]
+    task: Task, packer: Packer, *, training: EncodedRecords, records: Sequence[Record], development: Sequence[Record]
 ) -> str:
     """Return in words what becomes of texts that do not fit, a line each for training and development; "" if all fit.
 

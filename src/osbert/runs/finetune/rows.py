@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from osbert import recipe
-from osbert.data.encoded import Encoded, OnDemand, Ready
+from osbert.data.encoded import EncodedRecords, OnDemand, Ready
 from osbert.data.mixed_loader import MixedLoader
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
@@ -73,7 +73,7 @@ class TaskRows:
     packer: Packer
     training: Sequence[Record]
     development: Sequence[Record]
-    encoded: Encoded
+    encoded: EncodedRecords
     fingerprint: str
     remarks: Sequence[str]
 

@@ -27,7 +27,7 @@ from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
 
 
-class Finetuning:
+class FinetuneTrainer:
     """One run: `for event in run()` trains, yielding Progress after a step and Epoch after an epoch; `finish` saves."""
 
     def __init__(

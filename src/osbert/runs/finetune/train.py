@@ -27,13 +27,13 @@ from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.report import finetuning_report
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
-from osbert.runs.finetune.run import Finetuning
+from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.tuning import describe as learning
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
 from osbert.terminal import one_line
 from osbert.training.checkpoint import reason
-from osbert.training.interruption import Interruption, Stopped
+from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RECIPE, RunFolder
 from osbert.training.tracking import Metrics
@@ -76,11 +76,11 @@ def train(
 ) -> Epoch:
     """Fine-tune to the end, write the run folder, and return the best epoch.
 
-    Raises Stopped after a checkpoint if a signal is caught by `wish`. KeyboardInterrupt passes on, after a checkpoint
-    of the last whole step where there can be one.
+    Raises StopRequest after a checkpoint if `wish` catches a signal. KeyboardInterrupt passes on, after a checkpoint of
+    the last whole step where there can be one.
     """
     # Made before anything is written: what cannot be leaves no folder behind.
-    run = Finetuning(model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out)
+    run = FinetuneTrainer(model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out)
     with writing(out):
         folder = opened(plan, rows, out)
         write_remarks(rows.remarks, out, watch)
@@ -132,7 +132,7 @@ def write_remarks(remarked: Iterable[str], out: Path, watch: Watch = ignore) -> 
 
 
 def complete(
-    run: Finetuning, plan: FinetunePlan, folder: RunFolder, watch: Watch, wish: Interruption | None = None
+    run: FinetuneTrainer, plan: FinetunePlan, folder: RunFolder, watch: Watch, wish: Interruption | None = None
 ) -> None:
     """Train to the end and write the model and the report; that it is finished is noted last."""
     for text in (learning(run.learner.backbone), run.rows.truncation, run.prepare()):
@@ -164,8 +164,8 @@ def close(outcome: TaskOutcome, folder: RunFolder, plan: FinetunePlan, ended: Ma
     folder.finish({**ended, "best": outcome.scores(ended["best"]), **calibration})
 
 
-def follow(run: Finetuning, watch: Watch, wish: Interruption | None) -> None:
-    """Train, reporting each step and each epoch. Raises Stopped after a checkpoint if a signal is caught by `wish`."""
+def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> None:
+    """Train, reporting each step and each epoch. Raises StopRequest after a checkpoint if `wish` catches a signal."""
     trainer = run.trainer
     metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory)
     metrics.go_back(trainer.step)
@@ -186,7 +186,7 @@ def follow(run: Finetuning, watch: Watch, wish: Interruption | None) -> None:
                 ):  # after the last step too: later code does not check for the signal
                     trainer.save()
                     watch(Notice(f"stopped after step {trainer.step:,}; the same command goes on from there"))
-                    raise Stopped
+                    raise StopRequest
         except KeyboardInterrupt:
             if trainer.whole and trainer.step == noted > 0 and not (wish and wish.signal):
                 trainer.save()

@@ -16,7 +16,7 @@ import numpy as np
 
 from osbert.data.batch import Batch
 from osbert.data.step import Cursor
-from osbert.evaluation.expected import Expected, expected_loss
+from osbert.evaluation.expected import LossRange, expected_loss
 from osbert.evaluation.speed import training_flops
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner, StepSize, matrix_weights
@@ -103,7 +103,7 @@ class SizeEstimate:
     epochs: float
     memory: float
     disk: float
-    loss: Expected
+    loss: LossRange
 
 
 def sized(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:

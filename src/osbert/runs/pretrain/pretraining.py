@@ -17,7 +17,7 @@ from osbert.runs.pretrain.budget import time_taken, within_minutes
 from osbert.runs.pretrain.run import PretrainingRun
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.training.distributed import joined
-from osbert.training.interruption import Interruption, Stopped
+from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import NAME, read_lines
 
@@ -66,7 +66,7 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     """Pretrain to the end, from where the folder's run stands; the same request goes on with a run that was stopped.
 
     `watch` gets Notice, TrainingStart, Progress after each step, and Measurement; in a group that torchrun started, in
-    the first process alone. Raises UserError for what the user can mend, and Stopped when a `wish`, entered by the
+    the first process alone. Raises UserError for what the user can mend, and StopRequest when a `wish`, entered by the
     caller, has ended the run in good order. KeyboardInterrupt passes through: the last step is saved before, if it had
     come to its end.
     """
@@ -78,14 +78,14 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
                 plan = group.each(request.plan)
                 fresh = group.first(partial(_hold, request.out, held))
                 plan = within_minutes(plan, request.out, watch, group)
-        except Stopped:
+        except StopRequest:
             watch(Notice("Stopped before the first step."))
             raise
         complete = PretrainingRun(plan, request.out, watch, wish, group).complete()
         if fresh and (remark := time_taken(plan, request.out)):
             watch(Notice(remark))
     if not complete:
-        raise Stopped
+        raise StopRequest
     return EncoderRun(request.out)
 
 

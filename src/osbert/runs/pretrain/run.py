@@ -30,11 +30,11 @@ from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
 from osbert.training.checkpoint import reason
 from osbert.training.distributed import ALONE, Group
-from osbert.training.interruption import Interruption, Stopped
+from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone
 from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import BEFORE, HELD_OUT, Metrics, Unwritten
+from osbert.training.tracking import BEFORE, HELD_OUT, Metrics, SilentMetrics
 from osbert.training.trainer import Trainer
 
 INPUTS = ("corpus", "tokenizer", "origin")
@@ -84,7 +84,7 @@ class PretrainingRun:
         if self.group.first(self._begin):
             return True
         trainer = self._trainer()
-        metrics: Metrics | Unwritten = Unwritten()
+        metrics: Metrics | SilentMetrics = SilentMetrics()
         if not self.group.rank:
             metrics = Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory)
         if trainer.resume():
@@ -185,7 +185,7 @@ class PretrainingRun:
             for remark in self.plan.remarks:
                 self._say(remark)
 
-    def _loop(self, trainer: Trainer, metrics: Metrics | Unwritten) -> None:
+    def _loop(self, trainer: Trainer, metrics: Metrics | SilentMetrics) -> None:
         held_out, before = self.loader.held_out(), self._held_out_before()
         steps = trainer.settings.steps
         self.watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=steps))
@@ -203,7 +203,7 @@ class PretrainingRun:
             trainer.save()
         self._pass_on(trainer)
 
-    def _steps(self, trainer: Trainer, metrics: Metrics | Unwritten, evaluate: Callable[[], None]) -> None:
+    def _steps(self, trainer: Trainer, metrics: Metrics | SilentMetrics, evaluate: Callable[[], None]) -> None:
         """Take the steps that are left, or as many as come before a wish to stop."""
         every = trainer.settings.evaluate_every
         if OWED in trainer.memory:
@@ -223,7 +223,7 @@ class PretrainingRun:
                 break
 
     def _evaluate(
-        self, trainer: Trainer, metrics: Metrics | Unwritten, held_out: Sequence[Batch], before: Sequence[Batch]
+        self, trainer: Trainer, metrics: Metrics | SilentMetrics, held_out: Sequence[Batch], before: Sequence[Batch]
     ) -> None:
         """Measure on the held-out text, and on that of the run which this one goes on from.
 
@@ -235,7 +235,7 @@ class PretrainingRun:
             with self.wish.at_once() if self.group.size == 1 else contextlib.nullcontext():
                 means = trainer.evaluate(held_out) if self.loader.held else None
                 means_before = trainer.evaluate(before[self.group.rank :: self.group.size]) if before else None
-        except Stopped:
+        except StopRequest:
             return
         self.settled = -1
         lines = [
@@ -289,7 +289,7 @@ class PretrainingRun:
             f"The same command goes on from step {last:,}."
         )
 
-    def _finish(self, trainer: Trainer, metrics: Metrics | Unwritten) -> None:
+    def _finish(self, trainer: Trainer, metrics: Metrics | SilentMetrics) -> None:
         if not trainer.sound:
             if self.group.rank:
                 raise SystemExit(1)
@@ -297,7 +297,7 @@ class PretrainingRun:
         weights = tensors.weights(self.learner, trainer.parallel)
         self.group.first(lambda: self._write(trainer, metrics, weights))
 
-    def _write(self, trainer: Trainer, metrics: Metrics | Unwritten, weights: Mapping[str, Tensor]) -> None:
+    def _write(self, trainer: Trainer, metrics: Metrics | SilentMetrics, weights: Mapping[str, Tensor]) -> None:
         """Write the model of these weights and the report, and tell of them."""
         learner = self.learner
         if not isinstance(trainer.parallel, Alone):  # then each process has but a share of every weight

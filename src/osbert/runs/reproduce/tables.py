@@ -14,7 +14,7 @@ import numpy as np
 
 from osbert import recipe
 from osbert.errors import Problems, UserError
-from osbert.evaluation.paper import TABLES, Published
+from osbert.evaluation.paper import TABLES, PublishedTable
 from osbert.runs.reproduce.data import TableColumn
 
 WIDTH, HEADS = "model.width", "model.heads"
@@ -58,7 +58,7 @@ class PaperTable:
     """The row in which all seeds' runs answer together, where there is one."""
 
     @property
-    def published(self) -> Published:
+    def published(self) -> PublishedTable:
         """Return the figures of the paper."""
         return TABLES[self.name]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example
-from osbert.data.pack import Packer, Run
+from osbert.data.pack import Packer, PieceRun
 from osbert.data.windows import spread
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Encoding
@@ -51,11 +51,11 @@ class Cutter:
         """Return the most pieces of a question that are read."""
         return min(self.question, (self.packer.length - self.packer.pair_specials) // 2)
 
-    def question_pieces(self, text: str) -> tuple[Run, int]:
+    def question_pieces(self, text: str) -> tuple[PieceRun, int]:
         """Return the question's pieces, and how many do not fit."""
         ids = self.packer.tokenizer.encode(text)
         size = min(len(ids), self.most)
-        return Run.of(ids[:size], self.packer.tokenizer), len(ids) - size
+        return PieceRun.of(ids[:size], self.packer.tokenizer), len(ids) - size
 
     def windows(self, question: str, paragraph: str, *, record: int) -> Iterator[tuple[int, QuestionWindow]]:
         """Yield the windows, each with the number of the paragraph's piece that it begins with.
@@ -64,11 +64,11 @@ class Cutter:
         """
         asked, truncated = self.question_pieces(question)
         pieces = encoding(self.packer.tokenizer, paragraph)
-        run = Run.of(pieces.ids, self.packer.tokenizer)
+        run = PieceRun.of(pieces.ids, self.packer.tokenizer)
         bounds = spread(len(pieces), self.packer.length - self.packer.pair_specials - len(asked.ids), self.stride)
         owners = owned(len(pieces), bounds)
         for number, (begin, end) in enumerate(bounds):
-            example = self.packer.pair(asked, Run(run.ids[begin:end], run.words[begin:end]), record=record)
+            example = self.packer.pair(asked, PieceRun(run.ids[begin:end], run.words[begin:end]), record=record)
             yield (
                 begin,
                 QuestionWindow(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.pack import SINGLE_SPECIALS, Packer, Run
+from osbert.data.pack import SINGLE_SPECIALS, Packer, PieceRun
 from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError, nearest
 from osbert.files import file_stamp
@@ -340,7 +340,7 @@ class Tag(Task):
         free = Chain.free(len(self.labels))
         return free.legal(self.labels, lambda before, tag: follows(before, tag, self.scheme)) if self.legal else free
 
-    def _targets(self, record: TaggedText, run: Run, parts: Sequence[TextWindow]) -> Iterator[Target | None]:
+    def _targets(self, record: TaggedText, run: PieceRun, parts: Sequence[TextWindow]) -> Iterator[Target | None]:
         """Yield the labels of the tokens that count in each window, None where there are none."""
         known = {label: place for place, label in enumerate(self.labels)}
         tags = write_tags(record.label, len(record.words), self.scheme)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.pack import Run
+from osbert.data.pack import PieceRun
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence
 from osbert.reading.tagged.schemes import EntitySpan
@@ -101,7 +101,7 @@ def numbered(records: Sequence[TaggedText]) -> list[TaggedText]:
     return [dataclasses.replace(record, number=number) for number, record in enumerate(records)]
 
 
-def cut_words(passage: TaggedText, tokenizer: AnyTokenizer) -> Run:
+def cut_words(passage: TaggedText, tokenizer: AnyTokenizer) -> PieceRun:
     """Return the pieces of a passage's words, each cut by itself; a word of which BERT leaves nothing is [UNK]."""
     (text,) = passage.texts
     encoded = tokenizer.encode_words(text, passage.words)
@@ -110,4 +110,4 @@ def cut_words(passage: TaggedText, tokenizer: AnyTokenizer) -> Run:
     counts = np.array([max(len(one) // tokenizer.id_type.itemsize, 1) for one in encoded], np.int64)
     words: NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
     words[np.cumsum(counts) - counts] = True
-    return Run(ids, words)
+    return PieceRun(ids, words)
