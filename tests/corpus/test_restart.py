@@ -22,7 +22,8 @@ from osbert.reading.documents import DocumentOptions
 if __name__ == "__main__":
     build.PORTION, readers.CHUNK = 3000, 700
     tokenizer = pickle.loads(Path(sys.argv[1]).read_bytes())
-    settings = BuildSettings(reading=DocumentOptions(errors="replace"), shard_tokens=3000, deduplicate=sys.argv[4] == "yes")
+    reading = DocumentOptions(errors="replace")
+    settings = BuildSettings(reading=reading, shard_tokens=3000, deduplicate=sys.argv[4] == "yes")
     work = build.Build.prepare([Path(sys.argv[2])], tokenizer=tokenizer, folder=Path(sys.argv[3]), settings=settings)
     work.run(workers=int(sys.argv[5]))
 """

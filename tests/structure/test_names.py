@@ -41,5 +41,5 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 
 def test_no_class_is_a_participle() -> None:
-    participles = {name for name in classes() if name.endswith("ed") and name != "Speed" or name in IRREGULAR}
+    participles = {name for name in classes() if (name.endswith("ed") and name != "Speed") or name in IRREGULAR}
     assert participles == set(NOUNS)
