@@ -50,21 +50,26 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
         if not trust:
             raise UserError(
                 f"'{name}' is code outside osbert, and a file that names it does not get it imported. If you trust the "
-                "author of the file and of that code, give --trust (in Python: trust=True)."
+                "author of the file and of that code, give --trust (in Python: trust=True).",
+                code="untrusted-code",
             )
         path = name
     elif name in (known := _modules(folder)):
         path = known[name]
     else:
         raise UserError(
-            f"There is no '{name}' in {folder} (there are: {', '.join(sorted(known))}).{nearest(name, known)}"
+            f"There is no '{name}' in {folder} (there are: {', '.join(sorted(known))}).{nearest(name, known)}",
+            code="unknown-component",
         )
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as error:
         if error.name is None or not path.startswith(error.name):
             raise
-        raise UserError(f"Cannot import '{path}': no module named '{error.name}'. Is it on PYTHONPATH?") from error
+        raise UserError(
+            f"Cannot import '{path}': no module named '{error.name}'. Is it on PYTHONPATH?",
+            code="component-not-importable",
+        ) from error
     found = [
         value
         for key, value in vars(module).items()
@@ -74,5 +79,7 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
         and not key.startswith("_")
     ]
     if len(found) != 1:
-        raise UserError(f"{path} must define exactly one public {base.__name__}; it defines {len(found)}.")
+        raise UserError(
+            f"{path} must define exactly one public {base.__name__}; it defines {len(found)}.", code="invalid-component"
+        )
     return found[0]

@@ -8,7 +8,21 @@ from json import JSONDecodeError
 
 
 class UserError(Exception):
-    """Something the user can mend. The command line prints its text without a traceback and exits with 1."""
+    """Something the user can mend. The command line prints its text without a traceback and exits with 1.
+
+    `code`: the kind of the error, a name that stays the same when the wording changes (docs/errors.md lists them).
+    `codes`: the kinds of all the problems that the text lists, `code` first.
+
+    >>> error = UserError("reviews.csv: no such file.", code="missing-file")
+    >>> error.code, str(error)
+    ('missing-file', 'reviews.csv: no such file.')
+    """
+
+    def __init__(self, message: str, *, code: str = "refused", codes: Iterable[str] = ()) -> None:
+        """Say what is wrong, where, and what to do. `refused` is the code of components that give none."""
+        super().__init__(message)
+        self.code = code
+        self.codes = (code, *dict.fromkeys(other for other in codes if other != code))
 
 
 class UnknownSetting(UserError):
@@ -18,7 +32,7 @@ class UnknownSetting(UserError):
         """Name it, and the nearest of those that are `known`."""
         self.name = name
         self.known = tuple(known)
-        super().__init__(f"Unknown setting --{name}.{nearest(name, self.known)}")
+        super().__init__(f"Unknown setting --{name}.{nearest(name, self.known)}", code="unknown-setting")
 
 
 class Problems:
@@ -32,18 +46,21 @@ class Problems:
         self.heading = heading
         self.shown = shown
         self.messages: list[str] = []
+        self.codes: dict[str, None] = {}
         self.count = 0
 
-    def add(self, message: str) -> None:
-        """Note one problem; the message says what, where (file, line, value) and what to do."""
+    def add(self, message: str, *, code: str = "refused") -> None:
+        """Note one problem; the message says what, where (file, line, value) and what to do, `code` of which kind."""
         self.count += 1
+        self.codes[code] = None
         if len(self.messages) < self.shown:
             self.messages.append(message)
 
     def add_from(self, name: str, error: UserError) -> None:
         """Note the problems of one of several things, by its name."""
         told = str(error).replace("\n", "\n  ")
-        self.add(f"{name}: {told}")
+        self.add(f"{name}: {told}", code=error.code)
+        self.codes |= dict.fromkeys(error.codes)
 
     def stop_if_any(self) -> None:
         """Raise a UserError that lists what was noted, if anything was."""
@@ -52,7 +69,8 @@ class Problems:
         lines = [f"{self.heading}:", *(f"  - {message}" for message in self.messages)]
         if self.count > len(self.messages):
             lines.append(f"  ... and {self.count - len(self.messages):,} more")
-        raise UserError("\n".join(lines))
+        first, *others = self.codes
+        raise UserError("\n".join(lines), code=first, codes=others)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -147,18 +147,23 @@ def hidden(path: Path, ending: str) -> Path:
 def require_file(out: Path, inputs: Iterable[Path] = ()) -> None:
     """Raise UserError if an output file is a folder, or one of the files that the command reads."""
     if out.is_dir():
-        raise UserError(f"{out} is a folder, but the output is a file. Give another --out.")
+        raise UserError(f"{out} is a folder, but the output is a file. Give another --out.", code="output-is-folder")
     for path in inputs:
         if path.is_file() and out.is_file() and out.samefile(path):
-            raise UserError(f"{out} would replace {path}, an input of this command. Give another --out.")
+            raise UserError(
+                f"{out} would replace {path}, an input of this command. Give another --out.", code="output-is-input"
+            )
 
 
 def require_free(folder: Path) -> None:
     """Raise UserError if an output folder exists and is not empty, or is the current folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"{folder} is there already: name another folder, or remove it.")
+        raise UserError(f"{folder} is there already: name another folder, or remove it.", code="output-exists")
     if folder.exists() and folder.samefile(Path.cwd()):
-        raise UserError(f"{folder} is the current folder, which cannot be replaced: name a new one.")
+        raise UserError(
+            f"{folder} is the current folder, which cannot be replaced: name a new one.",
+            code="output-is-current-folder",
+        )
 
 
 def foreign(folder: Path, ours: Sequence[str] = ()) -> list[str]:
@@ -179,11 +184,12 @@ def foreign(folder: Path, ours: Sequence[str] = ()) -> list[str]:
 def refuse_foreign(folder: Path, what: str, ours: Sequence[str] = ()) -> None:
     """Raise UserError if an output folder holds other files than `ours`; `what` is the name of the output."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file, but the output is a folder. Give another --out.")
+        raise UserError(f"{folder} is a file, but the output is a folder. Give another --out.", code="output-is-file")
     if found := foreign(folder, ours):
         listed = ", ".join(found[:5]) + (f" and {len(found) - 5:,} more" if len(found) > 5 else "")
         raise UserError(
-            f"{folder} already holds {listed}, which does not belong to {what}. Give another --out, or an empty one."
+            f"{folder} already holds {listed}, which does not belong to {what}. Give another --out, or an empty one.",
+            code="output-holds-something-else",
         )
 
 
@@ -276,7 +282,10 @@ def require_utf8(path: Path) -> None:
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{path}: weights cannot be read from a folder whose name is not UTF-8: rename it.") from error
+        raise UserError(
+            f"{path}: weights cannot be read from a folder whose name is not UTF-8: rename it.",
+            code="file-name-not-utf8",
+        ) from error
 
 
 def share(path: Path) -> None:

@@ -64,7 +64,8 @@ def require_regular(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UserError(
-            f"{path} is a pipe, a socket or a device, not a regular file. Remove it, or copy the folder again."
+            f"{path} is a pipe, a socket or a device, not a regular file. Remove it, or copy the folder again.",
+            code="not-a-regular-file",
         )
 
 
@@ -77,7 +78,10 @@ def read_bytes(path: Path, *, most: int = LARGEST) -> bytes:
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise UserError(f"{path} has {path.stat().st_size:,} bytes; such a file has at most {most:,}. Is it damaged?")
+        raise UserError(
+            f"{path} has {path.stat().st_size:,} bytes; such a file has at most {most:,}. Is it damaged?",
+            code="too-large",
+        )
     return content
 
 
@@ -154,7 +158,9 @@ def native(what: object) -> Iterator[None]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        raise UserError(f"{what}: the library that reads it failed ({error}). The file is damaged.") from error
+        raise UserError(
+            f"{what}: the library that reads it failed ({error}). The file is damaged.", code="damaged-file"
+        ) from error
 
 
 def _allowed(text: str) -> int:

@@ -110,7 +110,8 @@ def _take(handle: int, output: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike lockf, it excludes other threads as well
     except (BlockingIOError, PermissionError):
         raise UserError(
-            f"{output} is in use: {_holder(handle)} is writing it. Wait for it to end, or choose another output."
+            f"{output} is in use: {_holder(handle)} is writing it. Wait for it to end, or choose another output.",
+            code="output-in-use",
         ) from None
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):

@@ -50,18 +50,22 @@ def read(name_or_path: str | Path) -> Table:
             text = guarded.read_bytes(path, most=4 * guarded.RECIPE).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{path}: not a recipe: it is not text in UTF-8 ({error.reason} at byte {error.start})"
+                f"{path}: not a recipe: it is not text in UTF-8 ({error.reason} at byte {error.start})",
+                code="invalid-recipe",
             ) from error
     elif str(name_or_path) in packaged():
         text = (importlib.resources.files("osbert.recipes") / f"{name_or_path}.toml").read_text(encoding="utf-8")
     else:
         known = packaged()
         hint = nearest(str(name_or_path), known)
-        raise UserError(f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(known)}.{hint}")
+        raise UserError(
+            f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(known)}.{hint}",
+            code="unknown-recipe",
+        )
     try:
         return guarded.parse_toml(text)
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{name_or_path}: not valid TOML: {error}") from error
+        raise UserError(f"{name_or_path}: not valid TOML: {error}", code="invalid-recipe") from error
 
 
 def build(schema: type[Settings], table: Mapping[str, Any], *, where: str) -> Settings:
@@ -97,7 +101,7 @@ def words(tokens: Iterable[str] | Mapping[str, Any]) -> Mapping[str, Any]:
     while waiting:
         token = waiting.pop(0)
         if not token.startswith("--"):
-            raise UserError(f"'{token}' is not a setting: settings look like --steps 1000.")
+            raise UserError(f"'{token}' is not a setting: settings look like --steps 1000.", code="not-a-setting")
         name, equals, value = token[2:].partition("=")
         name = name.replace("-", "_")
         named.pop(name, None)  # the last one holds, under whichever of its names
@@ -213,7 +217,7 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
     values = {}
     for key, value in table.items():
         if key not in known:
-            problems.add(f"unknown setting '{prefix}{key}'.{nearest(key, known)}")
+            problems.add(f"unknown setting '{prefix}{key}'.{nearest(key, known)}", code="unknown-setting")
         else:
             values[key] = _coerce(value, hints[key], f"{prefix}{key}", problems)
     for name, field in known.items():
@@ -221,20 +225,20 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
             if dataclasses.is_dataclass(hints[name]):
                 values[name] = _build(typing.cast(type, hints[name]), {}, f"{prefix}{name}.", problems)
             else:
-                problems.add(f"'{prefix}{name}' is missing")
+                problems.add(f"'{prefix}{name}' is missing", code="missing-setting")
     if problems.count > noted:
         return None
     try:
         return schema(**values)
     except ValueError as error:
-        problems.add(f"{prefix.rstrip('.') or 'the recipe'}: {error}")
+        problems.add(f"{prefix.rstrip('.') or 'the recipe'}: {error}", code="invalid-setting")
         return None
 
 
 def _nested(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     """Return a table as the dataclass `kind`, or as a mapping whose values are checked."""
     if not isinstance(value, Mapping):
-        problems.add(f"'{name}' must be a table, not {value!r}")
+        problems.add(f"'{name}' must be a table, not {value!r}", code="invalid-value")
         return None
     if dataclasses.is_dataclass(kind):
         return _build(typing.cast(type, kind), value, f"{name}.", problems)
@@ -252,7 +256,8 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
         if any(value == argument and type(value) is type(argument) for argument in arguments):
             return value
         problems.add(
-            f"'{name}' must be one of {', '.join(map(repr, arguments))}, not {value!r}.{nearest(value, arguments)}"
+            f"'{name}' must be one of {', '.join(map(repr, arguments))}, not {value!r}.{nearest(value, arguments)}",
+            code="invalid-value",
         )
     elif origin in (Union, types.UnionType):
         return (
@@ -263,13 +268,13 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         if -LARGEST_NUMBER <= value <= LARGEST_NUMBER:  # NaN is not
             return float(value)
-        problems.add(f"'{name}' must be a finite number, not {value!r:.40}")
+        problems.add(f"'{name}' must be a finite number, not {value!r:.40}", code="invalid-value")
     elif kind in (int, bool, str) and type(value) is kind:
         return value
     elif kind is Path and isinstance(value, str | Path):
         return Path(value)
     else:
-        problems.add(f"'{name}' must be {_name(kind)}, not {value!r}")
+        problems.add(f"'{name}' must be {_name(kind)}, not {value!r}", code="invalid-value")
     return None
 
 
@@ -281,10 +286,11 @@ def _resolved(settings: Iterable[str] | Mapping[str, Any], schema: type) -> Iter
         shown = name.replace("_", "-")
         if negated and (value is not ALONE or known[key] is not bool):
             raise UserError(
-                f"--{shown} cannot be: only settings that are true or false have a --no- form, without a value."
+                f"--{shown} cannot be: only settings that are true or false have a --no- form, without a value.",
+                code="invalid-value",
             )
         if value is ALONE and known[key] is not bool:
-            raise UserError(f"--{shown} needs a value ({_name(known[key])}).")
+            raise UserError(f"--{shown} needs a value ({_name(known[key])}).", code="missing-value")
         yield key, not negated if value is ALONE else _parse(value, known[key]) if isinstance(value, Word) else value
 
 
@@ -297,7 +303,10 @@ def _resolve(name: str, known: Mapping[str, Any]) -> tuple[str, bool]:
         if len(matches) == 1:
             return matches[0], negated
         if matches:
-            raise UserError(f"--{name} could be {' or '.join(f'--{match}' for match in matches)}: give the full name.")
+            raise UserError(
+                f"--{name} could be {' or '.join(f'--{match}' for match in matches)}: give the full name.",
+                code="ambiguous-setting",
+            )
     leaves = {key.rpartition(".")[2]: key for key in known}
     raise UnknownSetting(name, [*known, *leaves])
 

@@ -53,7 +53,9 @@ def bench(
     from osbert.runs.pretrain.benchmark import measure_speed
 
     if json is not None and json.is_dir():
-        raise UserError(f"{json}: this is a folder, and a file is to be written. Give another --json.")
+        raise UserError(
+            f"{json}: this is a folder, and a file is to be written. Give another --json.", code="output-is-folder"
+        )
     name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
     with nullcontext() if json is None else claim(json) as place:
         figures = measure_speed(name, chosen, corpus=corpus, seconds=seconds, opening=opening)

@@ -60,7 +60,7 @@ def convert(
     for note in converted.notes:
         print(note)
     if converted.problems:
-        raise UserError(f"{count(converted.problems)} above.")
+        raise UserError(f"{count(converted.problems)} above.", code="not-convertible")
 
 
 def print_events(event: Any) -> None:

@@ -98,9 +98,12 @@ def show(
     console = open_console()
     for name, value in (("masks", masks), ("sample", sample or 0)):
         if value < 0:
-            raise UserError(f"--{name} must be 0 or more, not {value}.")
+            raise UserError(f"--{name} must be 0 or more, not {value}.", code="invalid-value")
     if masks and (verify or sample is not None):
-        raise UserError("--masks shows masked sequences alone: leave out --sample and --verify, or --masks.")
+        raise UserError(
+            "--masks shows masked sequences alone: leave out --sample and --verify, or --masks.",
+            code="options-exclude-each-other",
+        )
     if masks:
         from osbert.runs.pretrain.masks import sample_masks  # loads torch
 
@@ -111,7 +114,9 @@ def show(
             console.print(part, soft_wrap=isinstance(part, Text))
         return
     if settings or recipe != RECIPE:
-        raise UserError("Recipes and settings say how text is masked: give --masks 5 with them.")
+        raise UserError(
+            "Recipes and settings say how text is masked: give --masks 5 with them.", code="options-exclude-each-other"
+        )
     corpus = Corpus.open(folder)
     if verify:
         corpus.verify()
@@ -127,7 +132,8 @@ def _show_sample(corpus: Corpus, count: int, console: Console) -> None:
     tokenizer = read_tokenizer(corpus.folder)
     if tokenizer.fingerprint != corpus.fingerprint:
         raise UserError(
-            f"{corpus.folder}: the tokenizer in it is not the one the corpus was built with; build it again."
+            f"{corpus.folder}: the tokenizer in it is not the one the corpus was built with; build it again.",
+            code="mismatched-tokenizer",
         )
     for line in sample_text(corpus, tokenizer, count):
         console.print(line, soft_wrap=True)

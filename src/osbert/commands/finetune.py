@@ -71,7 +71,7 @@ def finetune(
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """
     if task == "multi":
-        raise UserError(SEVERAL)
+        raise UserError(SEVERAL, code="replaced-option")
     more = tuple(itertools.takewhile(lambda word: not word.startswith("-"), settings))
     call = {"from_scratch": from_scratch, "opening.trust": opening.trust, "opening.verify": opening.verify}
     words = settings[len(more) :]

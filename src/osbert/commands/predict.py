@@ -54,12 +54,18 @@ def predict(
     from osbert.runs.predict.writers import PredictionOutput
 
     if bool(texts) == (file is not None):
-        raise UserError('Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.')
+        raise UserError(
+            'Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.',
+            code="missing-option",
+        )
     if file is None:
         if options or out or spreadsheet_safe:
-            raise UserError("--out and how to read a file (--text, ...) go with --file, not with a single text.")
+            raise UserError(
+                "--out and how to read a file (--text, ...) go with --file, not with a single text.",
+                code="options-exclude-each-other",
+            )
         if not any(text.strip() for text in texts):
-            raise UserError("The text is empty: there is nothing to predict for it.")
+            raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
         print_prediction(run, texts, opening)
         return
     output = PredictionOutput(path=out, stream=sys.stdout, spreadsheet_safe=spreadsheet_safe)

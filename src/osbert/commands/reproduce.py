@@ -100,13 +100,15 @@ def split_settings(words: Sequence[str]) -> tuple[dict[str, str | None], dict[st
     while waiting:
         name, equals, value = waiting.pop(0).partition("=")
         if not name.startswith("--"):
-            raise UserError(f"'{name}' is not a setting: settings look like --steps 1000.")
+            raise UserError(f"'{name}' is not a setting: settings look like --steps 1000.", code="not-a-setting")
         once = name == "--finetuning"
         follows = bool(waiting) and (once or not waiting[0].startswith("--"))
         given = value if equals else waiting.pop(0) if follows else None
         if once:
             new = shlex.join(word.replace("--", "--finetuning.", 1) for word in shlex.split(given or ""))
-            raise UserError(f"--finetuning takes one setting at a time: {new or '--finetuning.epochs 3'}")
+            raise UserError(
+                f"--finetuning takes one setting at a time: {new or '--finetuning.epochs 3'}", code="replaced-option"
+            )
         part, _, own = name[2:].replace("-", "_").partition(".")
         if part == "finetuning":
             finetuning[own] = given

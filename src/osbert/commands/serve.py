@@ -66,14 +66,16 @@ def serve(
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f'osbert serve needs {", ".join(missing)}: pip install "osbert[serve]"')
+        raise UserError(f'osbert serve needs {", ".join(missing)}: pip install "osbert[serve]"', code="missing-library")
     from osbert.server.keys import read_keys
     from osbert.server.run import Address, run
 
     chosen = limits or ServerLimits()
     chosen.check()
     if workers < 1 or threads < 0:
-        raise UserError(f"--workers {workers} --threads {threads}: at least 1 worker, and 0 threads or more.")
+        raise UserError(
+            f"--workers {workers} --threads {threads}: at least 1 worker, and 0 threads or more.", code="invalid-value"
+        )
     address = Address(
         host=host, port=port, names=tuple(host_names or ()), origins=tuple(cors or ()), keys=read_keys(keys)
     )
@@ -87,7 +89,7 @@ def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) ->
     from osbert.server.wire import Orders
 
     if not runs:
-        raise UserError("Give one run or more: osbert serve RUN")
+        raise UserError("Give one run or more: osbert serve RUN", code="missing-option")
     return Orders(
         runs=named([served(run) for run in runs]),
         device=device,

@@ -185,7 +185,8 @@ def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meant: Mappi
         if paths and ("=" in word or kinds[paths[0]] is not bool):
             raise UserError(
                 f"{word.partition('=')[0]} cannot be: only settings that are true or false have a --no- form, without "
-                "a value."
+                "a value.",
+                code="invalid-value",
             )
 
 
@@ -197,9 +198,11 @@ def _refusal(error: cyclopts.CycloptsError, meant: Mapping[str, list[str]], sche
         if word.startswith("--"):
             return UnknownSetting(_unspelt(word), meant)
     elif isinstance(error, cyclopts.MissingArgumentError) and (word := error.keyword or ""):
-        return UserError(f"{word} needs a value ({kinds[meant[_unspelt(word)][0]]}).")
+        return UserError(f"{word} needs a value ({kinds[meant[_unspelt(word)][0]]}).", code="missing-value")
     elif isinstance(error, cyclopts.CoercionError) and error.token and (word := error.token.keyword or ""):
-        return UserError(f"{word} must be {kinds[meant[_unspelt(word)][0]]}, not '{error.token.value}'.")
+        return UserError(
+            f"{word} must be {kinds[meant[_unspelt(word)][0]]}, not '{error.token.value}'.", code="invalid-value"
+        )
     else:
         word = (error.unused_tokens or [str(error)])[0]
-    return UserError(f"'{word}' is not a setting: settings look like --steps 1000.")
+    return UserError(f"'{word}' is not a setting: settings look like --steps 1000.", code="not-a-setting")

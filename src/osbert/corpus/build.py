@@ -122,7 +122,7 @@ class Build:
                 self._verify()
                 self._encode(workers, watch, began)
             if not self.state.shards:
-                raise UserError(self._no_text())
+                raise UserError(self._no_text(), code="no-data")
             self.report = self._finish(watch, began)
             self._remove_temporary()
         return self.report
@@ -291,7 +291,7 @@ class Build:
             for folder, files in ((self._shards / entry["name"], "files"), (lines, "line_files")):
                 for name, written in entry[files].items():
                     if wrong := wrong_content(folder / name, written["sha256"]):
-                        problems.add(wrong)
+                        problems.add(wrong, code="damaged-file")
         problems.stop_if_any()
 
     def _without_duplicates(self, keep: np.ndarray, watch: Watcher) -> tuple[list[dict[str, Any]], np.ndarray]:
@@ -344,7 +344,8 @@ class Build:
                 raise
             raise UserError(
                 f"{self.folder}: the disk is full. {len(self.state.shards)} finished shards are kept: make room and "
-                "give the same command again."
+                "give the same command again.",
+                code="not-written",
             ) from error
 
 

@@ -21,7 +21,10 @@ def files(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[Path, Map
     for shard in manifest["shards"]:
         for name, written in shard["files"].items():
             if not (leads_below(shard["name"]) and leads_below(name)):
-                raise UserError(f"{folder}: the manifest names {shard['name']!r:.80} and {name!r:.80}: {ADVICE}.")
+                raise UserError(
+                    f"{folder}: the manifest names {shard['name']!r:.80} and {name!r:.80}: {ADVICE}.",
+                    code="damaged-file",
+                )
             yield folder / shard["name"] / name, written
     yield folder / "counts.npy", manifest["counts"]
 

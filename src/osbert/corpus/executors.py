@@ -73,18 +73,21 @@ class TaskPlan:
     def check(self) -> None:
         """Raise UserError when a library is missing, or what the executor needs to know."""
         if self.tasks < 0:
-            raise UserError(f"--tasks must be 1 or more, not {self.tasks}.")
+            raise UserError(f"--tasks must be 1 or more, not {self.tasks}.", code="invalid-value")
         if self.executor == "slurm" and not self.partition:
-            raise UserError("--executor slurm needs --partition, the Slurm partition to run in.")
+            raise UserError("--executor slurm needs --partition, the Slurm partition to run in.", code="missing-option")
         if self.executor == "slurm" and self.tasks > ARRAY:
-            raise UserError(f"--tasks must be at most {ARRAY:,} with Slurm, the longest array that it takes.")
+            raise UserError(
+                f"--tasks must be at most {ARRAY:,} with Slurm, the longest array that it takes.", code="invalid-value"
+            )
         for library in ("datatrove", "xxhash", *(["ray"] if self.executor == "ray" else [])):
             try:
                 __import__(library)
             except ImportError as error:
                 extra = "ray" if library == "ray" else "scale"
                 raise UserError(
-                    f'--executor {self.executor} needs the library {library}: pip install "osbert[{extra}]"'
+                    f'--executor {self.executor} needs the library {library}: pip install "osbert[{extra}]"',
+                    code="missing-library",
                 ) from error
 
 
@@ -104,7 +107,8 @@ def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progre
     """
     if build.state.shards:
         raise UserError(
-            f"{build.folder}: this corpus was begun without --executor; go on without it, or remove the folder."
+            f"{build.folder}: this corpus was begun without --executor; go on without it, or remove the folder.",
+            code="begun-with-other-settings",
         )
     tasks = plan.tasks or min(len(build.inputs), MOST_TASKS)
     folder = tasks_folder(build, tasks)
@@ -137,7 +141,8 @@ def _refuse_running(path: Path) -> None:
     except OSError as error:
         raise UserError(
             f"squeue cannot be asked whether the Slurm jobs {jobs} have ended ({error.strerror}). When they have, "
-            f"remove {path} and give the same command again."
+            f"remove {path} and give the same command again.",
+            code="slurm-unavailable",
         ) from error
     if found.stdout.strip():  # of jobs that have ended long ago it says nothing, or that it does not know them
         raise PendingTasks
@@ -252,7 +257,7 @@ def _run_here(executor: Any, workers: int, *, together: int, finished: Callable[
             process.terminate()
             process.join()
     if failures:
-        raise UserError("\n".join(dict.fromkeys(failures)))
+        raise UserError("\n".join(dict.fromkeys(failures)), code="child-failed")
 
 
 def _killed(rank: int, exitcode: int | None) -> str:

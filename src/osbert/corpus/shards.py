@@ -87,10 +87,11 @@ class Corpus:
             corpus = cls(folder, manifest)
             for path, written in damage.files(folder, manifest):
                 if wrong := damage.wrong_size(path, written["bytes"]):
-                    problems.add(wrong)
+                    problems.add(wrong, code="damaged-file")
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{folder / MANIFEST}: not whole ({error!r}); the corpus is damaged, build it again."
+                f"{folder / MANIFEST}: not whole ({error!r}); the corpus is damaged, build it again.",
+                code="damaged-file",
             ) from None
         problems.stop_if_any()
         return corpus
@@ -106,7 +107,7 @@ class Corpus:
         problems = Problems(heading=f"{self.folder}: {damage.ADVICE}")
         for path, written in files:
             if wrong := damage.wrong_content(path, written["sha256"]):
-                problems.add(wrong)
+                problems.add(wrong, code="damaged-file")
         problems.stop_if_any()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -197,7 +198,7 @@ class Corpus:
         for name, written in shard["files"].items():
             path = self.folder / shard["name"] / name
             if (missing or path.exists()) and (wrong := damage.wrong_size(path, written["bytes"])):
-                problems.add(wrong)
+                problems.add(wrong, code="damaged-file")
         problems.stop_if_any()
 
     def _refuse_pieces(self, number: int, begin: int, ids: NDArray[np.integer]) -> None:
@@ -205,7 +206,8 @@ class Corpus:
         path = self.folder / self.manifest["shards"][number]["name"] / "ids.npy"
         raise UserError(
             f"{path}: piece {int(ids[place]):,} at place {begin + place:,}, but the vocabulary has {self.vocabulary:,} "
-            f"pieces: {damage.ADVICE}."
+            f"pieces: {damage.ADVICE}.",
+            code="mismatched-tokenizer",
         )
 
 
@@ -215,11 +217,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         begun = (folder / "building.json").is_file()
         hint = "its build was not finished: give the same command again" if begun else "`osbert corpus build` makes one"
-        raise UserError(f"{folder}: no corpus here ({MANIFEST} is missing); {hint}.")
+        raise UserError(f"{folder}: no corpus here ({MANIFEST} is missing); {hint}.", code="missing-file")
     try:
         manifest: dict[str, Any] = read_json(path)
     except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); the corpus is damaged, build it again.") from error
+        raise UserError(
+            f"{path}: not JSON ({error}); the corpus is damaged, build it again.", code="wrong-format"
+        ) from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise UserError(f"{path}: not a corpus of format {FORMAT}; build it again with this version.")
+        raise UserError(
+            f"{path}: not a corpus of format {FORMAT}; build it again with this version.", code="not-a-model"
+        )
     return manifest

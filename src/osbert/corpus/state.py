@@ -78,7 +78,9 @@ class BuildState:
             table = read_sealed(path)
             return cls(**{**table, "position": Position(**table["position"])})
         except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path}: damaged ({error}); remove {folder} and build again.") from error
+            raise UserError(
+                f"{path}: damaged ({error}); remove {folder} and build again.", code="damaged-file"
+            ) from error
 
 
 def identity(inputs: Sequence[Input], settings: BuildSettings, fingerprint: str) -> dict[str, Any]:
@@ -111,7 +113,8 @@ def refuse_other(
         listed = "\n".join(f"  - {line}" for line in lines)
         raise UserError(
             f"{folder} holds a corpus that was asked for in another way:\n{listed}\n"
-            "Choose another folder, or remove this one to build it anew."
+            "Choose another folder, or remove this one to build it anew.",
+            code="begun-with-other-settings",
         )
 
 

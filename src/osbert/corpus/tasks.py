@@ -203,10 +203,13 @@ def _note(folder: Path) -> dict[str, Any]:
         return read_sealed(folder / NOTE)
     except ValueError as error:
         raise UserError(
-            f"{folder / NOTE} is damaged ({error}); remove {folder} and give the same command again."
+            f"{folder / NOTE} is damaged ({error}); remove {folder} and give the same command again.",
+            code="damaged-file",
         ) from error
     except OSError as error:
-        raise UserError(f"{folder}: the task is not finished; give the same command again.") from error
+        raise UserError(
+            f"{folder}: the task is not finished; give the same command again.", code="damaged-file"
+        ) from error
 
 
 def _move(source: Path, target: Path) -> None:
@@ -215,7 +218,9 @@ def _move(source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)
     elif not target.is_dir():
-        raise UserError(f"{source}: the shard is gone; remove {source.parent} and give the same command again.")
+        raise UserError(
+            f"{source}: the shard is gone; remove {source.parent} and give the same command again.", code="missing-file"
+        )
 
 
 def _add(repairs: Repairs, more: dict[str, Any]) -> None:

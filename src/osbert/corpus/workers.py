@@ -53,7 +53,8 @@ def encode_in_order(
             child.kill()
         raise UserError(
             "A worker process was ended from outside, most often for want of memory. Finished shards are kept: "
-            f"give the same command again with fewer --workers (now {workers})."
+            f"give the same command again with fewer --workers (now {workers}).",
+            code="out-of-memory",
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -48,7 +48,9 @@ def read_batches(path: Path) -> list[Batch]:
         count = len({name.partition(".")[0] for name in arrays})
         return [_batch(arrays, f"{number}.") for number in range(count)]
     except Exception as error:  # numpy and zipfile raise many kinds, all of which mean the same
-        raise UserError(f"{path}: no file of batches, or a damaged one ({error}). Remove it.") from error
+        raise UserError(
+            f"{path}: no file of batches, or a damaged one ({error}). Remove it.", code="missing-file"
+        ) from error
 
 
 def _arrays(prefix: str, owner: object, names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -190,7 +190,8 @@ class PretrainingLoader:
                 raise UserError(
                     f"No sequence can be made of the corpus in {self.corpus.folder} for "
                     f"{' and '.join(self.objectives)}: its documents are too short. Build it with another --documents, "
-                    "or choose other objectives."
+                    "or choose other objectives.",
+                    code="too-little-data",
                 )
             first = place.index
             while first < len(places):
@@ -316,7 +317,8 @@ class PretrainingLoader:
         if sources(self._gather(kept, 1)[0]) < self.fewest:
             raise UserError(
                 f"The corpus in {self.corpus.folder} ({self.corpus.tokens:,} tokens) is too small to keep a share of "
-                f"{self.settings.held_out} out of it and train on the rest. Set held_out = 0, or use more text."
+                f"{self.settings.held_out} out of it and train on the rest. Set held_out = 0, or use more text.",
+                code="too-little-data",
             )
         return kept, [block for block in blocks if block in out]
 
@@ -329,7 +331,8 @@ class PretrainingLoader:
         raise UserError(
             f"The corpus in {self.corpus.folder} holds {self.corpus.documents:,} document(s) with "
             f"{self.corpus.tokens:,} tokens; {' and '.join(names)} needs {self.fewest} documents or more. "
-            f"Set objectives = [{wanted}], or build the corpus with another --documents (file, blank-line or line)."
+            f"Set objectives = [{wanted}], or build the corpus with another --documents (file, blank-line or line).",
+            code="too-little-data",
         )
 
     def _rng(self, purpose: Purpose, *key: int) -> np.random.Generator:

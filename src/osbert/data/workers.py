@@ -57,7 +57,8 @@ def made_by_workers(
                 if deaths == DEATHS:
                     raise UserError(
                         f"Processes of the loader died {DEATHS} times over one step, as they do when memory is short. "
-                        "Use fewer (data.workers), or none with data.workers = 0."
+                        "Use fewer (data.workers), or none with data.workers = 0.",
+                        code="out-of-memory",
                     )
                 crew[turn].end()
                 crew[turn] = _Worker(source, cursor, turn=0, workers=workers)

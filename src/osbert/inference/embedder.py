@@ -44,9 +44,12 @@ def vector_settings(options: EmbeddingOptions, engine: Engine) -> VectorSettings
     )  # fmt: skip
     problems = Problems(heading="These vectors cannot be made")
     for problem in settings.problems():
-        problems.add(problem)
+        problems.add(problem, code="invalid-value")
     if not SHORTEST <= length <= longest:
-        problems.add(f"--length must be from {SHORTEST} to {longest:,}, the most that the model reads: not {length}.")
+        problems.add(
+            f"--length must be from {SHORTEST} to {longest:,}, the most that the model reads: not {length}.",
+            code="invalid-value",
+        )
     problems.stop_if_any()
     return settings
 
@@ -113,11 +116,14 @@ class Embedder:
         and at more than two texts.
         """
         if len(texts) > 2:
-            raise UserError(f"A text or a pair can be embedded, not {len(texts)} texts at once.")
+            raise UserError(
+                f"A text or a pair can be embedded, not {len(texts)} texts at once.", code="wrong-number-of-texts"
+            )
         if len(texts) == 2 and self.engine.backend.architecture.segments == 1:
             raise UserError(
                 f"The model in {self.engine.folder} was trained without a second segment (segments = 1): it reads no "
-                "pairs."
+                "pairs.",
+                code="unsupported-model",
             )
         runs = [self.packer.run(text) for text in texts]
         long, overlap = self.settings.long, self.settings.overlap
@@ -149,10 +155,14 @@ class Embedder:
         if not self.engine.backend.pooler:
             raise UserError(
                 f"{self.engine.folder} has no pooler (it was trained without one): take --pooling mean, cls, max or "
-                "tokens."
+                "tokens.",
+                code="unsupported-model",
             )
         if self.layers.joined != "alone" or self.layers.numbers[0] not in (-1, self.engine.backend.architecture.layers):
-            raise UserError("The pooler stands on the last layer; other layers cannot be chosen with it.")
+            raise UserError(
+                "The pooler stands on the last layer; other layers cannot be chosen with it.",
+                code="options-exclude-each-other",
+            )
 
     def _joined(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the layers (n, layers, D) as they are asked for."""
@@ -166,7 +176,8 @@ class Embedder:
         if not np.isfinite(values).all():
             raise UserError(
                 f"The model in {self.engine.folder} gives vectors with infinite or undefined numbers. Its weights are "
-                "damaged, or its training has failed; nothing of them was written."
+                "damaged, or its training has failed; nothing of them was written.",
+                code="not-finite",
             )
         return values
 

@@ -62,7 +62,10 @@ class Engine:
         """Return torch's model. Raises UserError where onnxruntime computes."""
         if isinstance(self.backend, TorchBackend):
             return self.backend.learner
-        raise UserError(f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.")
+        raise UserError(
+            f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.",
+            code="not-exportable",
+        )
 
     def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each text, or pair of texts, or as many texts as it reads together.
@@ -100,7 +103,8 @@ class Engine:
             raise UserError(
                 f"{self.folder} holds an encoder without a task: it can embed texts (osbert embed), and it can be "
                 f"fine-tuned (osbert finetune classify --model {self.folder} ...), but not predict. Where others' "
-                "files hold a classifier, osbert convert makes a run of them."
+                "files hold a classifier, osbert convert makes a run of them.",
+                code="not-a-model",
             )
         return self.task
 
@@ -171,7 +175,8 @@ class Engine:
         if not all(np.isfinite(row).all() for row in found):
             raise UserError(
                 f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
-                "training has failed. Copy it again, or train it again."
+                "training has failed. Copy it again, or train it again.",
+                code="damaged-file",
             )
         return found
 
@@ -194,7 +199,7 @@ def _refuse_cut(groups: Sequence[Sequence[Example]], length: int) -> None:
     problems = Problems(heading='These texts are too long (long="error")')
     for place, group in enumerate(groups):
         if cut := sum(example.truncated for example in group):
-            problems.add(f"texts[{place}]: {cut:,} pieces more than fit into {length} tokens.")
+            problems.add(f"texts[{place}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
     problems.stop_if_any()
 
 
@@ -227,7 +232,10 @@ def _masks(folder: Folder) -> MaskedLanguageHead | None:
 def _exported(folder: Folder, device: str) -> OnnxBackend:
     """Return what computes an exported folder. Raises UserError when its files are not of one export."""
     if device not in ("auto", "cpu"):
-        raise UserError(f"{folder} is exported: it runs on the CPU, not on '{device}'. Take the run for that.")
+        raise UserError(
+            f"{folder} is exported: it runs on the CPU, not on '{device}'. Take the run for that.",
+            code="unavailable-device",
+        )
     backend = OnnxBackend(folder.path / ONNX, folder.architecture)
     backend.check(folder.task, folder.tokenizer)
     return backend

@@ -24,7 +24,8 @@ def nearest_rows(
     for block in blocks:
         if block.shape[1:] != wanted.shape:
             raise UserError(
-                f"The file's vectors are {block.shape[1:]}, that of the text is {wanted.shape}: is it damaged?"
+                f"The file's vectors are {block.shape[1:]}, that of the text is {wanted.shape}: is it damaged?",
+                code="damaged-file",
             )
         places = np.concatenate([places, np.arange(first, first + len(block))])
         # einsum sums each row by itself; the products of a BLAS round by where in the block a row stands.

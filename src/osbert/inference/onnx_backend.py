@@ -41,13 +41,18 @@ class OnnxBackend:
         sizes = {name: getattr(self.architecture, name) for name in READ}
         for name, size in self.opened.sizes.items():
             if sizes.get(name) != size:
-                problems.add(f"config.json tells of {name} {sizes.get(name)}, but the model in {ONNX} has {size}.")
+                problems.add(
+                    f"config.json tells of {name} {sizes.get(name)}, but the model in {ONNX} has {size}.",
+                    code="damaged-file",
+                )
         if self.opened.tokenizer not in ("", tokenizer.fingerprint):
-            problems.add(f"The tokenizer is another one than that with which {ONNX} was exported.")
+            problems.add(
+                f"The tokenizer is another one than that with which {ONNX} was exported.", code="mismatched-tokenizer"
+            )
         if task and not self._scores:
-            problems.add(f"{ONNX} has no scores, but the folder is a run of {task.name}.")
+            problems.add(f"{ONNX} has no scores, but the folder is a run of {task.name}.", code="damaged-file")
         if problems.count:
-            problems.add("Export the run again: osbert export RUN --to onnx.")
+            problems.add("Export the run again: osbert export RUN --to onnx.", code="damaged-file")
         problems.stop_if_any()
 
     def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
@@ -71,7 +76,10 @@ class OnnxBackend:
     ) -> list[Vectors]:
         """Return the pooled states of each example. Raises UserError at a layer other than the last."""
         if set(layers) != {self.architecture.layers}:
-            raise UserError(f"{self.path.parent} is exported and has its last layer alone: take --layers -1.")
+            raise UserError(
+                f"{self.path.parent} is exported and has its last layer alone: take --layers -1.",
+                code="unsupported-model",
+            )
         found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
         for part, (states,) in self._run([POOLER if pooling == "pooler" else STATES], examples, tokens):
             for row, place in enumerate(part.places):
@@ -93,7 +101,8 @@ class OnnxBackend:
             except Exception as error:  # of many classes with no other parent
                 raise UserError(
                     f"{self.path}: onnxruntime cannot run it: {reason(error)}. Are config.json and the tokenizer "
-                    "beside it of the same export? If so, is there memory enough?"
+                    "beside it of the same export? If so, is there memory enough?",
+                    code="damaged-file",
                 ) from error
             yield part, found
 

@@ -69,7 +69,8 @@ def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
         raise UserError(
             RunFolder(path).unended
             or f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a "
-            f"TensorFlow checkpoint such as {google.PREFIX}.index."
+            f"TensorFlow checkpoint such as {google.PREFIX}.index.",
+            code="not-convertible",
         )
     return open_folder(path, opening)
 
@@ -82,7 +83,7 @@ def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
     asked = asked or TaskHint()
     where, own = str(source), source.task
     if own and asked != TaskHint():
-        raise UserError(f"{source.name} is a run of the task {own.name}: {TOLD}.")
+        raise UserError(f"{source.name} is a run of the task {own.name}: {TOLD}.", code="not-convertible")
     found = FolderTask(task=own) if own else task_of(source.config, source.tensors, asked, where=where)
     tensors = _ordered(source.tensors, found.order)
     heads: dict[str, Head] = {found.task.name: found.task.head(source.backbone)} if found.task else {}
@@ -110,7 +111,7 @@ def write_model_as(model: ModelParts, folder: Path, form: Form) -> None:
     """Write a model in a form. Raises UserError when the form has no such model; nothing is then written."""
     closed = closed_to_others(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
-        raise UserError(closed)
+        raise UserError(closed, code="not-convertible")
     published = model.task.published() if model.task else {}
     config, tensors = laid_out(model.learner, pooler=model.source.has_pooler, **published)
     if model.task and form != "osbert":

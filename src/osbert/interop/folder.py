@@ -111,13 +111,17 @@ class Folder:
             return path
         if list(folder.glob("*.ckpt*.index")):
             raise UserError(
-                f"{folder} holds a TensorFlow checkpoint: osbert convert {folder} NEW --to osbert makes a run of it."
+                f"{folder} holds a TensorFlow checkpoint: osbert convert {folder} NEW --to osbert makes a run of it.",
+                code="not-a-model",
             )
         if not folder.exists():
-            raise UserError(f"{folder} is not there.")
+            raise UserError(f"{folder} is not there.", code="missing-file")
         if unended := RunFolder(folder).unended:
-            raise UserError(unended)
-        raise UserError(f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.")
+            raise UserError(unended, code="unfinished-run")
+        raise UserError(
+            f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.",
+            code="not-a-model",
+        )
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
@@ -139,7 +143,8 @@ class Folder:
         if len(tokenizer) > known:
             raise UserError(
                 f"{self}: the tokenizer has {len(tokenizer):,} pieces, but the model knows {known:,}. They are not of "
-                "one training."
+                "one training.",
+                code="mismatched-tokenizer",
             )
         return tokenizer
 

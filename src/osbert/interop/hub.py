@@ -133,16 +133,18 @@ class _Repository:
         name, at, revision = model.partition("@")
         form = "A model of the hub is NAME or OWNER/NAME, with @REVISION or without"
         if not is_name(model):
-            raise UserError(f"{model} is not there, and cannot be the name of a model. {form}.")
+            raise UserError(f"{model} is not there, and cannot be the name of a model. {form}.", code="missing-file")
         if at and not _REVISION.fullmatch(revision):
             raise UserError(
-                f"{model}: '{revision}' cannot be a revision, which is a branch, a tag or a commit. {form}."
+                f"{model}: '{revision}' cannot be a revision, which is a branch, a tag or a commit. {form}.",
+                code="invalid-value",
             )
         parent = name.partition("/")[0]
         if "/" in name and not at and Path(parent).is_dir():
             raise UserError(
                 f"{model} is not there: the folder {parent} has no {name.partition('/')[2]}. For the model of that "
-                f"name on the hub, give its revision: {name}@main"
+                f"name on the hub, give its revision: {name}@main",
+                code="missing-file",
             )
         return cls(name, revision or "main")
 
@@ -160,7 +162,11 @@ class _Repository:
         if COMMIT.fullmatch(self.revision) and not self._lacks(self.revision):
             return self._location(self.revision)
         if constants.HF_HUB_OFFLINE:
-            return self._cached(UserError(f"{self._title} is not in the cache, and HF_HUB_OFFLINE is set.{self._also}"))
+            return self._cached(
+                UserError(
+                    f"{self._title} is not in the cache, and HF_HUB_OFFLINE is set.{self._also}", code="not-downloaded"
+                )
+            )
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
         try:
@@ -265,7 +271,8 @@ class _Repository:
         if (free := shutil.disk_usage(place).free) < size:
             raise UserError(
                 f"{self._title} needs {megabytes(size)}, but the disk of the cache {self.cache.parent} has "
-                f"{megabytes(free)} left. Free some, or set HF_HOME to a folder on another disk."
+                f"{megabytes(free)} left. Free some, or set HF_HOME to a folder on another disk.",
+                code="not-written",
             )
 
     @property

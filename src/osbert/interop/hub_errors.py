@@ -37,20 +37,25 @@ def explain(error: Exception, failure: Failure) -> UserError:
 
     error, hub = _cause(error), constants.ENDPOINT
     if isinstance(error, errors.HfHubHTTPError) and error.response is not None:
-        return UserError(_answered(error, failure, hub))
+        text, code = _answered(error, failure, hub)
+        return UserError(text, code=code)
     if isinstance(error, OSError) and (disk_full(error) or (error.errno and error.filename)):
-        return UserError(_unwritten(error, failure))
+        return UserError(_unwritten(error, failure), code="not-written")
     if isinstance(error, ValueError | TypeError | LookupError | AttributeError | errors.FileMetadataError):
         return UserError(
             f"{failure.what}: {hub} does not answer as a Hugging Face hub does ({_first_line(error)}). Is HF_ENDPOINT "
-            "the address of a hub, and does no proxy or login page of the network answer in its place?"
+            "the address of a hub, and does no proxy or login page of the network answer in its place?",
+            code="not-downloaded",
         )
     if "Consistency check" in str(error):
-        return UserError(f"{failure.what} has not come whole from {hub}. Give the command again.")
+        return UserError(
+            f"{failure.what} has not come whole from {hub}. Give the command again.", code="not-downloaded"
+        )
     return UserError(
         f"{failure.what} cannot be fetched: {hub} cannot be reached ({_first_line(error)}). Check the network, and "
         f"HF_ENDPOINT and the proxy if they are set ({_HELP}). The files that are whole are kept: the same command "
-        f"goes on after them.{failure.also}"
+        f"goes on after them.{failure.also}",
+        code="not-downloaded",
     )
 
 
@@ -63,20 +68,22 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:,.0f} MB"
 
 
-def _answered(error: Exception, failure: Failure, hub: str) -> str:
-    """Return what an answer of the hub means that is not the one hoped for."""
+def _answered(error: Exception, failure: Failure, hub: str) -> tuple[str, str]:
+    """Return what an answer of the hub means that is not the one hoped for, and the code of the error."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
     name = failure.name
     if isinstance(error, GatedRepoError):
         return (
             f"{name} is gated: its owner lets in only those who have accepted its terms. Open {hub}/{name}, accept "
-            f"them, make a token at {hub}/settings/tokens, and set HF_TOKEN to it."
+            f"them, make a token at {hub}/settings/tokens, and set HF_TOKEN to it.",
+            "not-permitted",
         )
     if isinstance(error, RevisionNotFoundError):
         return (
             f"{name} is at {hub}, but has no revision '{failure.revision}': give a branch, a tag or a whole commit of "
-            f"40 digits, as listed at {hub}/{name}/commits/main."
+            f"40 digits, as listed at {hub}/{name}/commits/main.",
+            "unknown-model",
         )
     assert isinstance(error, HfHubHTTPError)
     status = error.response.status_code
@@ -84,16 +91,20 @@ def _answered(error: Exception, failure: Failure, hub: str) -> str:
     if isinstance(error, RepositoryNotFoundError) or status == 404 or (status == 401 and not refused):
         return (
             f"{name} is not at {hub}: check the spelling. If it is private, set HF_TOKEN to a token that may read it."
-            f"{failure.also}"
+            f"{failure.also}",
+            "unknown-model",
         )
     if status in (401, 403):
         return (
             f"{failure.what}: {hub} refuses the token (status {status}). Set HF_TOKEN to a valid one that may read the "
-            "model, or unset it for a public model."
+            "model, or unset it for a public model.",
+            "not-permitted",
         )
     if status == 429:
-        return f"{failure.what}: {hub} has had too many requests (status 429). Wait some minutes, or set HF_TOKEN."
-    return f"{failure.what}: {hub} answers with status {status}. Try again later; is HF_ENDPOINT right?"
+        text = f"{failure.what}: {hub} has had too many requests (status 429). Wait some minutes, or set HF_TOKEN."
+    else:
+        text = f"{failure.what}: {hub} answers with status {status}. Try again later; is HF_ENDPOINT right?"
+    return text, "not-downloaded"
 
 
 def _unwritten(error: OSError, failure: Failure) -> str:

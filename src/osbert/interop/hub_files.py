@@ -35,15 +35,16 @@ def chosen_files(files: Collection[str], *, where: str) -> list[str]:
     ['config.json', 'vocab.txt', 'model.safetensors']
     """
     if CONFIG not in files:
-        raise UserError(f"{where} is no model that osbert reads: it has no {CONFIG}.")
+        raise UserError(f"{where} is no model that osbert reads: it has no {CONFIG}.", code="not-a-model")
     if not any(name in files for name in _VOCABULARIES):
-        raise UserError(f"{where} has no tokenizer: none of {', '.join(_VOCABULARIES)}.")
+        raise UserError(f"{where} has no tokenizer: none of {', '.join(_VOCABULARIES)}.", code="unusable-tokenizer")
     weights = next((found for stem, ending in _WEIGHTS if (found := _weights(files, stem, ending))), [])
     if not weights:
         foreign = ", ".join(sorted(name for name in files if _ELSEWHERE.search(name))[:5])
         raise UserError(
             f"{where} has no weights that osbert reads: neither model.safetensors nor pytorch_model.bin, whole or in "
-            f"shards{f' (it has {foreign})' if foreign else ''}."
+            f"shards{f' (it has {foreign})' if foreign else ''}.",
+            code="not-a-model",
         )
     others = sorted(name for name in files if name not in NAMES and _OTHERS.fullmatch(name))
     return [*(name for name in NAMES if name in files), *others, *weights]

@@ -45,7 +45,8 @@ class Opening:
         for name in RunFolder(folder).changed(among):
             problems.add(
                 f"{folder / name}{_wrong(folder / name)}. Copy it again from an undamaged copy. If you have changed it "
-                "on purpose, give --no-verify (in Python: verify=False)."
+                "on purpose, give --no-verify (in Python: verify=False).",
+                code="damaged-file",
             )
         problems.stop_if_any()
 

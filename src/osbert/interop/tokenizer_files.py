@@ -40,7 +40,8 @@ def damage_told(path: Path | str) -> Iterator[None]:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(
             f"{path}: a file of the tokenizer is damaged: it has other values than such a file has "
-            f"({reason}). Copy or download it again."
+            f"({reason}). Copy or download it again.",
+            code="unusable-tokenizer",
         ) from error
 
 
@@ -68,7 +69,7 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
         ours = "tokenizer.json" if path.suffix == ".json" else "vocab.txt"
         files = {ours: path, "tokenizer_config.json": path.parent / "tokenizer_config.json"}
     else:
-        raise UserError(f"{path}: there is no such folder or file; a tokenizer was expected here.")
+        raise UserError(f"{path}: there is no such folder or file; a tokenizer was expected here.", code="missing-file")
     flags: dict[str, bool | None] = {}
     if "tokenizer.json" in files and files["tokenizer.json"].is_file():
         with damage_told(files["tokenizer.json"]):
@@ -78,13 +79,16 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
     else:
         inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "nothing"
         raise UserError(
-            f"{path}: neither tokenizer.json nor vocab.txt is in this folder (it has {inside}). {_INSTEAD}."
+            f"{path}: neither tokenizer.json nor vocab.txt is in this folder (it has {inside}). {_INSTEAD}.",
+            code="unusable-tokenizer",
         )
     if files["tokenizer_config.json"].is_file():
         config = read_object(files["tokenizer_config.json"])
         flags |= {ours: config[theirs] for ours, theirs in _FLAGS.items() if config.get(theirs) is not None}
     if wrong := [f"{_FLAGS[name]} is {flag!r}" for name, flag in flags.items() if flag not in (None, True, False)]:
-        raise UserError(f"{path}: the tokenizer's {' and '.join(wrong)}, where true or false is wanted.")
+        raise UserError(
+            f"{path}: the tokenizer's {' and '.join(wrong)}, where true or false is wanted.", code="unusable-tokenizer"
+        )
     lowercase = flags.get("lowercase")
     try:
         return Tokenizer(
@@ -94,7 +98,7 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
             cjk=flags.get("handle_chinese_chars") is not False,
         )
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}", code=error.code) from error
 
 
 WRITTEN = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -137,9 +141,14 @@ def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]
         ("cleaning of control characters", normalizer.get("clean_text", True), True),
     ):
         if found != wanted:
-            raise UserError(f"{path}: the {part} is {found}, where BERT has {wanted}. {_INSTEAD}.")
+            raise UserError(
+                f"{path}: the {part} is {found}, where BERT has {wanted}. {_INSTEAD}.", code="unusable-tokenizer"
+            )
     if not isinstance(vocabulary, dict):
-        raise UserError(f"{path}: the model has no vocabulary of pieces and ids. The file is damaged or incomplete.")
+        raise UserError(
+            f"{path}: the model has no vocabulary of pieces and ids. The file is damaged or incomplete.",
+            code="unusable-tokenizer",
+        )
     ids = dict(vocabulary)
     ids |= {added["content"]: added["id"] for added in content.get("added_tokens") or ()}
     return _in_order(ids, path), {ours: normalizer.get(ours) for ours in _FLAGS}
@@ -149,7 +158,10 @@ def _in_order(ids: dict[str, int], path: Path) -> list[str]:
     pieces = sorted(ids, key=ids.__getitem__)
     for expected, piece in enumerate(pieces):
         if ids[piece] != expected:
-            raise UserError(f"{path}: the ids have a gap or a double at {expected} (next is {piece!r}, {ids[piece]}).")
+            raise UserError(
+                f"{path}: the ids have a gap or a double at {expected} (next is {piece!r}, {ids[piece]}).",
+                code="unusable-tokenizer",
+            )
     return pieces
 
 
@@ -157,16 +169,19 @@ def _read_vocabulary(path: Path) -> list[str]:
     try:
         content = read_bytes(path, most=LARGEST_VOCABULARY)
         if (count := content.count(b"\n")) > PIECES:
-            raise UserError(f"{path} has {count:,} lines; a vocabulary has at most {PIECES:,} pieces, one a line.")
+            raise UserError(
+                f"{path} has {count:,} lines; a vocabulary has at most {PIECES:,} pieces, one a line.", code="too-large"
+            )
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path}: not UTF-8 at byte {error.start:,}. A vocabulary has a piece a line, in UTF-8."
+            f"{path}: not UTF-8 at byte {error.start:,}. A vocabulary has a piece a line, in UTF-8.",
+            code="wrong-encoding",
         ) from None
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
-        raise UserError(f"{path}: the file is empty. A vocabulary has a piece a line.")
+        raise UserError(f"{path}: the file is empty. A vocabulary has a piece a line.", code="unusable-tokenizer")
     return [line.strip() or line for line in lines]
 
 
@@ -179,9 +194,11 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         content = read_json(path)
     except ValueError as error:
-        raise UserError(f"{path}: not JSON in UTF-8 ({error}). The file is damaged or incomplete.") from None
+        raise UserError(
+            f"{path}: not JSON in UTF-8 ({error}). The file is damaged or incomplete.", code="wrong-format"
+        ) from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: a JSON object was expected, not {type(content).__name__}.")
+        raise UserError(f"{path}: a JSON object was expected, not {type(content).__name__}.", code="wrong-format")
     return content
 
 

@@ -59,7 +59,8 @@ def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
             except (KeyError, RuntimeError) as error:
                 raise UserError(
                     f"{folder / TUNED}: the change of {changed} does not fit the model that it belongs to ({error}). "
-                    "Copy it again."
+                    "Copy it again.",
+                    code="damaged-file",
                 ) from error
         elif not name.endswith(DOWN):
             whole[name] = tensor
@@ -96,20 +97,28 @@ def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
 def _base(folder: Path, above: tuple[Path, ...]) -> dict[str, Tensor]:
     facts = read_json(folder / BASE)
     if not all(isinstance(facts.get(name), str) for name in ("path", "fingerprint")):
-        raise UserError(f"{folder / BASE} does not tell path and fingerprint of the model tuned on. Copy it again.")
+        raise UserError(
+            f"{folder / BASE} does not tell path and fingerprint of the model tuned on. Copy it again.",
+            code="damaged-file",
+        )
     path = Path(facts["path"])
     if not path.is_dir():
         raise UserError(
             f"{folder} holds only what was tuned; the model that it belongs to, {path}, is not there. Put it back, or "
-            f'write where it is now as "path" in {folder / BASE}.'
+            f'write where it is now as "path" in {folder / BASE}.',
+            code="missing-file",
         )
     above = (*above, folder.resolve())
     if path.resolve() in above or len(above) > DEEPEST:
-        raise UserError(f"{folder / BASE} names {path}, which stands on {folder} itself or on too many others.")
+        raise UserError(
+            f"{folder / BASE} names {path}, which stands on {folder} itself or on too many others.",
+            code="mismatched-base",
+        )
     tensors = read_whole(path, above)  # the fingerprint covers more than the hashes would
     if fingerprint(tensors) != facts["fingerprint"]:
         raise UserError(
             f"{path} holds another model than the one that {folder} was tuned on. Put that one back, or write where it "
-            f'is now as "path" in {folder / BASE}.'
+            f'is now as "path" in {folder / BASE}.',
+            code="mismatched-base",
         )
     return {names.plain(name): tensor for name, tensor in tensors.items()}

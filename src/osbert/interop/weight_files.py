@@ -32,11 +32,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = guarded.read_json(path, most=LARGEST_CONFIG)
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Is {path.parent} a model's folder?") from error
+        raise UserError(f"{path} is missing. Is {path.parent} a model's folder?", code="missing-file") from error
     except ValueError as error:
-        raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.") from error
+        raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.", code="wrong-format") from error
     if not isinstance(value, dict):
-        raise UserError(f"{path}: expected a JSON object, found {type(value).__name__}.")
+        raise UserError(f"{path}: expected a JSON object, found {type(value).__name__}.", code="wrong-format")
     return value
 
 
@@ -55,7 +55,9 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             return _read_shards(index)
     foreign = [name for name in FOREIGN if (folder / name).is_file()]
     found = f" ({foreign[0]} is another framework's.)" if foreign else ""
-    raise UserError(f"{folder} holds no weights: neither {SAFE} nor {PICKLED}, whole or in shards.{found}")
+    raise UserError(
+        f"{folder} holds no weights: neither {SAFE} nor {PICKLED}, whole or in shards.{found}", code="not-a-model"
+    )
 
 
 def read_file(path: Path) -> dict[str, Tensor]:
@@ -77,7 +79,7 @@ def require_finite(files: Mapping[Path, Iterable[tuple[str, Tensor]]]) -> None:
     for path, tensors in files.items():
         for name, tensor in tensors:
             if fault := _fault(tensor):
-                problems.add(f"{path}: {name}, {fault}")
+                problems.add(f"{path}: {name}, {fault}", code="not-finite")
     problems.stop_if_any()
 
 
@@ -125,7 +127,9 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         except (OSError, MemoryError, UserError):
             raise
         except Exception as error:  # what damage makes of a header has no one class
-            raise UserError(f"{path}: not a readable safetensors file: {error}. Copy or download it again.") from error
+            raise UserError(
+                f"{path}: not a readable safetensors file: {error}. Copy or download it again.", code="damaged-file"
+            ) from error
     try:
         check_pickle(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -135,16 +139,17 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"{path}: cannot be read as weights alone: {reason}. It is damaged or holds code; "
-            f"copy it again, or convert it to {SAFE} where it is trusted."
+            f"copy it again, or convert it to {SAFE} where it is trusted.",
+            code="damaged-file",
         ) from error
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
     ):
-        raise UserError(f"{path}: expected a dictionary of tensors.")
+        raise UserError(f"{path}: expected a dictionary of tensors.", code="damaged-file")
     try:
         check_tensors(state, path.stat().st_size)
     except ValueError as error:
-        raise UserError(f"{path}: {error}. It is damaged: copy or download it again.") from error
+        raise UserError(f"{path}: {error}. It is damaged: copy or download it again.", code="damaged-file") from error
     return dict(state)
 
 
@@ -170,25 +175,32 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 def _read_shards(index: Path) -> dict[str, Tensor]:
     shards = read_json(index).get("weight_map")
     if not isinstance(shards, dict):
-        raise UserError(f"{index}: has no weight_map that says which file holds which tensor.")
+        raise UserError(f"{index}: has no weight_map that says which file holds which tensor.", code="damaged-file")
     problems = Problems(heading=f"{index} names files that cannot be", shown=5)
     for tensor, name in shards.items():
         if not isinstance(name, str) or not name or Path(name).name != name:
-            problems.add(f"{tensor} is said to be in {name!r}, which is no file's name.")
+            problems.add(f"{tensor} is said to be in {name!r}, which is no file's name.", code="damaged-file")
     problems.stop_if_any()
     names = sorted(set(shards.values()))
     if len(names) > MOST_SHARDS:
-        raise UserError(f"{index} names {len(names):,} files; weights are in at most {MOST_SHARDS:,}.")
+        raise UserError(
+            f"{index} names {len(names):,} files; weights are in at most {MOST_SHARDS:,}.", code="too-large"
+        )
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
         shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5:,} others" if len(missing) > 5 else "")
-        raise UserError(f"{index.parent} lacks {shown}, named in {index.name}. Copy or download them.")
+        raise UserError(
+            f"{index.parent} lacks {shown}, named in {index.name}. Copy or download them.", code="missing-file"
+        )
     files = {index.parent / name: _tensors(index.parent / name) for name in names}
     require_finite({path: held.items() for path, held in files.items()})
     tensors = {name: tensor for held in files.values() for name, tensor in held.items()}
     absent = sorted(set(shards) - set(tensors))
     if absent:
-        raise UserError(f"{index} promises {len(absent)} tensors that its files do not hold, first {absent[0]}.")
+        raise UserError(
+            f"{index} promises {len(absent)} tensors that its files do not hold, first {absent[0]}.",
+            code="damaged-file",
+        )
     return tensors
 
 
@@ -197,7 +209,9 @@ def _check_size(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb") as file:
         if (length := int.from_bytes(file.read(8), "little")) > LARGEST_HEADER and length + 8 <= size:
-            raise UserError(f"{path}: its header has {length:,} bytes; one has at most {LARGEST_HEADER:,}.")
+            raise UserError(
+                f"{path}: its header has {length:,} bytes; one has at most {LARGEST_HEADER:,}.", code="too-large"
+            )
         header = file.read(length) if length + 8 <= size else b""
     try:
         tensors = guarded.parse_json(header.decode())
@@ -206,10 +220,12 @@ def _check_size(path: Path) -> None:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: the file is cut short, or no safetensors file: its {size:,} bytes hold no whole header. "
-            "Copy or download it again."
+            "Copy or download it again.",
+            code="damaged-file",
         ) from error
     if size < promised:
         raise UserError(
             f"{path}: the file is cut short: its header promises {promised:,} bytes, there are {size:,}. "
-            "Copy or download it again."
+            "Copy or download it again.",
+            code="damaged-file",
         )

@@ -205,7 +205,8 @@ def find_family(name: str) -> type[Backbone]:
     family: type[Backbone] = components.find("models.families", name, base=Backbone)
     if family.settings.family != name:
         raise UserError(
-            f"models/families/{name}.py: its settings have the family '{family.settings.family}'. Write '{name}'."
+            f"models/families/{name}.py: its settings have the family '{family.settings.family}'. Write '{name}'.",
+            code="invalid-component",
         )
     return family
 

@@ -37,7 +37,10 @@ class Header:
         """Raise UserError with `advice` if a column that the user named, "" for none, is not there."""
         if name and name not in self.columns:
             given = f" (--{option})" if option else ""
-            raise UserError(f"{self.listed}; there is no '{name}'{given}.{nearest(name, self.columns)}{advice}")
+            raise UserError(
+                f"{self.listed}; there is no '{name}'{given}.{nearest(name, self.columns)}{advice}",
+                code="unknown-column",
+            )
 
     def first(self, usual: Sequence[str], *, but: Sequence[str] = ()) -> str:
         """Return the column that has the first of the usual names there are, in small letters; "" if none has."""
@@ -45,7 +48,7 @@ class Header:
 
     def missing(self, names: str, advice: str) -> UserError:
         """Return the error that no column has one of the usual names."""
-        return UserError(f"{self.listed}; none is called {names}{advice}")
+        return UserError(f"{self.listed}; none is called {names}{advice}", code="unknown-column")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,10 @@ def choose(
     if missing := [name for name, found in (("text", text), ("label", label or not labelled)) if not found]:
         raise header.missing(" or ".join(missing), _advice(columns, missing))
     if len({text, pair, label} - {""}) < len([name for name in (text, pair, label) if name]):
-        raise UserError(f"{listed}; text, pair and label must be different columns (--text, --pair, --label).")
+        raise UserError(
+            f"{listed}; text, pair and label must be different columns (--text, --pair, --label).",
+            code="unknown-column",
+        )
     return TextColumns(text=text, pair=pair, label=label)
 
 
@@ -109,7 +115,10 @@ def _label(columns: Sequence[str], asked: TextColumns, listed: str, numbers: boo
         if len(found) == 1:
             return found[0]
         if found and labelled:
-            raise UserError(f"{listed}; the label could be {' or '.join(map(repr, found))}: give --label NAME.")
+            raise UserError(
+                f"{listed}; the label could be {' or '.join(map(repr, found))}: give --label NAME.",
+                code="ambiguous-column",
+            )
     return ""
 
 
@@ -124,7 +133,9 @@ def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[
     if not found and len(by_name) == 1:
         found = list(by_name.values())
     if len(found) > 1:
-        raise UserError(f"{listed}; the text could be {' or '.join(map(repr, found))}: give --text NAME.")
+        raise UserError(
+            f"{listed}; the text could be {' or '.join(map(repr, found))}: give --text NAME.", code="ambiguous-column"
+        )
     return (found[0] if found else ""), pair
 
 

@@ -68,7 +68,8 @@ class Stream(io.RawIOBase):
     def _damaged(self, error: Exception) -> UserError:
         return UserError(
             f"{self.name}: cannot be read after byte {self.offset:,} of its content ({error}). "
-            "The file is damaged or incomplete: fetch or compress it again, or leave it out."
+            "The file is damaged or incomplete: fetch or compress it again, or leave it out.",
+            code="damaged-file",
         )
 
 
@@ -253,7 +254,9 @@ def decompress(raw: BinaryIO, name: str, *, shown: str) -> Stream:
     """Return the decompressed content of an open file, by the endings of `name`; `shown` is its name in messages."""
     endings = split_compressions(name)[1]
     if len(endings) > NESTED:
-        raise UserError(f"{shown}: more than {NESTED} compressions inside each other. Unpack it first.")
+        raise UserError(
+            f"{shown}: more than {NESTED} compressions inside each other. Unpack it first.", code="too-large"
+        )
     for ending in endings:
         raw = cast(BinaryIO, COMPRESSIONS[ending](raw))
     return Stream(raw, name=shown)

@@ -32,7 +32,7 @@ def parse(
         try:
             yield start, _cells(line, delimiter, source)
         except ValueError as error:
-            problems.add(f"{name}, line {start}: {error}")
+            problems.add(f"{name}, line {start}: {error}", code="unusable-row")
 
 
 class _Source:

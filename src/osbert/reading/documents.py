@@ -58,7 +58,7 @@ class DocumentOptions:
             "x".encode(self.encoding)  # refuses codecs that are not of text
         except LookupError as error:
             hint = nearest(self.encoding, (*GUESSED, "utf-8", "utf-16", "latin-1"))
-            raise UserError(f"There is no text encoding '{self.encoding}'.{hint}") from error
+            raise UserError(f"There is no text encoding '{self.encoding}'.{hint}", code="invalid-value") from error
 
 
 def read_chunks(
@@ -107,7 +107,7 @@ def probe(inputs: Sequence[Input], reading: DocumentOptions, *, most: int = 1000
         try:
             next(read_input(OpenInput(source, repairs=Repairs()), reading), None)
         except UserError as error:
-            problems.add(str(error))
+            problems.add(str(error), code=error.code)
     problems.stop_if_any()
 
 
@@ -197,7 +197,7 @@ def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repa
                 repairs.records += 1
                 repairs.note(f"{name}, line {number:,}: left out, {error}")
                 continue
-            problems.add(f"line {number:,}: {error}")
+            problems.add(f"line {number:,}: {error}", code="unusable-row")
             if problems.count >= problems.shown:
                 break
             continue

@@ -51,7 +51,7 @@ def decode_blocks(stream: Stream, *, encoding: str, errors: Errors, repairs: Rep
     while True:
         data = stream.read(BLOCK)
         if first and (what := foreign(data, Path(stream.name))):
-            raise UserError(f"{stream.name} is no text but {what}.")
+            raise UserError(f"{stream.name} is no text but {what}.", code="wrong-encoding")
         if first and encoding.lower().replace("-", "") in ("utf8", "ascii"):
             refuse_other_unicode(data, stream.name)
         waiting = decoder.getstate()[0]
@@ -147,7 +147,10 @@ def refuse_other_unicode(data: bytes, name: str) -> None:
     marked = sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))
     if marked or sample.count(0) * 10 > len(sample):
         guess = guess_encoding(sample)
-        raise UserError(f"{name}: not UTF-8 from byte 0 (line 1) on. It looks like {guess}: give --encoding {guess}.")
+        raise UserError(
+            f"{name}: not UTF-8 from byte 0 (line 1) on. It looks like {guess}: give --encoding {guess}.",
+            code="wrong-encoding",
+        )
 
 
 def _undecodable(name: str, data: bytes, error: UnicodeDecodeError, offset: int, lines: int) -> UserError:
@@ -164,7 +167,7 @@ def _undecodable(name: str, data: bytes, error: UnicodeDecodeError, offset: int,
     else:
         advice = f"It looks like {guess}: give --encoding {guess}; or --errors replace puts U+FFFD and counts"
     place = f"{name}: byte {offset + error.start:,} (line {line:,})"
-    return UserError(f"{place} is not {error.encoding}: {bad} ({error.reason}). {advice}.")
+    return UserError(f"{place} is not {error.encoding}: {bad} ({error.reason}). {advice}.", code="wrong-encoding")
 
 
 def _count_replaced(text: str, data: bytes, name: str, repairs: Repairs) -> None:

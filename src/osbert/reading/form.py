@@ -107,7 +107,7 @@ class _Lines(io.TextIOWrapper):
         start = file.peek(LONGEST)
         try:
             if what := foreign(start[:LONGEST], path):
-                raise UserError(f"{path} is no text but {what}.")
+                raise UserError(f"{path} is no text but {what}.", code="wrong-encoding")
             if encoding in ("utf-8", "utf-8-sig"):
                 refuse_other_unicode(start, str(path))
         except UserError:
@@ -123,7 +123,8 @@ class _Lines(io.TextIOWrapper):
         if len(line) > LONGEST_LINE:
             raise UserError(
                 f"{self.path}, line {self.number}: it has more than {LONGEST_LINE:,} characters. Is it a table, with "
-                "line ends? Cut the text into shorter ones."
+                "line ends? Cut the text into shorter ones.",
+                code="too-large",
             )
         if not line:
             raise StopIteration
@@ -136,17 +137,18 @@ def find_format(path: Path, reading: TableReading) -> Format:
     Raises UserError when it is absent, empty, not text in its encoding, or a JSON array instead of JSON lines.
     """
     if not path.is_file():
-        raise UserError(f"{path}: no such file.")
+        raise UserError(f"{path}: no such file.", code="missing-file")
     if path.suffix.lower() == ".parquet":
         return Format(kind="parquet", encoding="", columns=read_columns(path))
     encoding = find_encoding(path, reading.encoding)
     lines = _sample(path, encoding)
     if not lines:
-        raise UserError(f"{path} is empty.")
+        raise UserError(f"{path} is empty.", code="no-data")
     if _ends_in_carriage_returns(lines):
         raise UserError(
             f"{path}: its lines end in carriage returns alone, as on very old computers. Convert it: "
-            f"tr '\\r' '\\n' < {path.name} > converted{plain_suffix(path)}"
+            f"tr '\\r' '\\n' < {path.name} > converted{plain_suffix(path)}",
+            code="wrong-format",
         )
     suffix = plain_suffix(path)
     if suffix in (".jsonl", ".ndjson", ".json") or (suffix not in SUFFIXES and lines[0].lstrip().startswith("{")):
@@ -180,7 +182,7 @@ def find_encoding(path: Path, asked: str = "") -> str:
             "".encode(asked)  # codecs know others too, such as hex, which make no text
             return codecs.lookup(asked).name
     except LookupError as error:
-        raise UserError(f"There is no encoding called '{asked}'.") from error
+        raise UserError(f"There is no encoding called '{asked}'.", code="invalid-value") from error
     with open_packed(path) as file:
         start = file.read(4)
     return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
@@ -189,7 +191,10 @@ def find_encoding(path: Path, asked: str = "") -> str:
 def decoding_error(path: Path, encoding: str) -> UserError:
     """Return the error that says where a file stops being text in `encoding`, and which encoding is likely."""
     if _unmarked(path, encoding):
-        return UserError(f"{path} does not begin as {encoding} text does, with a mark. Give the file's --encoding.")
+        return UserError(
+            f"{path} does not begin as {encoding} text does, with a mark. Give the file's --encoding.",
+            code="wrong-encoding",
+        )
     decoder = codecs.getincrementaldecoder(encoding)()
     line, offset = 1, 0
     with open_packed(path) as file:
@@ -201,12 +206,17 @@ def decoding_error(path: Path, encoding: str) -> UserError:
                 place = f"{path}, line {line}: byte {offset + error.start:,} (0x{wrong:02x}) is not {encoding}."
                 likely = guess_encoding(chunk + file.read(_SAMPLE_BYTES))
                 if likely in (None, codecs.lookup(encoding).name):
-                    return UserError(f"{place} Mend that place, or give the file's --encoding, or save it as UTF-8.")
+                    return UserError(
+                        f"{place} Mend that place, or give the file's --encoding, or save it as UTF-8.",
+                        code="wrong-encoding",
+                    )
                 advice = f"The file may be in {likely}: give --encoding {likely}, or save it as UTF-8."
-                return UserError(f"{place} {advice}")
+                return UserError(f"{place} {advice}", code="wrong-encoding")
             line += 1
             offset += len(chunk)
-    return UserError(f"{path}: the file ends in the middle of a character; it is not whole {encoding} text.")
+    return UserError(
+        f"{path}: the file ends in the middle of a character; it is not whole {encoding} text.", code="wrong-encoding"
+    )
 
 
 def _unmarked(path: Path, encoding: str) -> bool:
@@ -241,7 +251,8 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
     keys: dict[str, None] = {}
     if lines[0].lstrip().startswith("["):
         raise UserError(
-            f"{path} is a JSON array; osbert reads JSON lines, one object a line. Convert it: jq -c '.[]' {path.name}"
+            f"{path} is a JSON array; osbert reads JSON lines, one object a line. Convert it: jq -c '.[]' {path.name}",
+            code="wrong-format",
         )
     for line in lines:
         try:
@@ -251,7 +262,10 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
         if isinstance(value, dict):
             keys |= dict.fromkeys(value)
     if not keys:
-        raise UserError(f"{path}: no line of its beginning is a JSON object such as {{'text': ..., 'label': ...}}.")
+        raise UserError(
+            f"{path}: no line of its beginning is a JSON object such as {{'text': ..., 'label': ...}}.",
+            code="wrong-format",
+        )
     return tuple(keys)
 
 
@@ -270,7 +284,9 @@ def _delimited(path: Path, lines: Sequence[str], reading: TableReading, encoding
     columns = tuple(name or f"column {place + 1}" for place, name in enumerate(names))
     repeated = [name for name, count in Counter(columns).items() if count > 1]
     if repeated:
-        raise UserError(f"{path}: the header names the column '{repeated[0]}' twice: {', '.join(columns)}.")
+        raise UserError(
+            f"{path}: the header names the column '{repeated[0]}' twice: {', '.join(columns)}.", code="duplicate-name"
+        )
     return Format(
         kind="delimited",
         encoding=encoding,

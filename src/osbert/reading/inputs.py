@@ -83,17 +83,17 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
             told = problems.count
             inside = _walk(path, without, problems)
             if not inside and problems.count == told:
-                problems.add(f"{path}: the folder holds no file with a known ending ({KNOWN})")
+                problems.add(f"{path}: the folder holds no file with a known ending ({KNOWN})", code="wrong-format")
             found += [_input(inner) for inner in inside if _readable(inner, problems)]
         elif not path.exists():
-            problems.add(f"{path}: there is no such file")
+            problems.add(f"{path}: there is no such file", code="missing-file")
         elif kind_of(path.name) is None:
-            problems.add(f"{path}: its ending is not a known one ({KNOWN}); rename or convert it")
+            problems.add(f"{path}: its ending is not a known one ({KNOWN}); rename or convert it", code="wrong-format")
         elif _readable(path, problems):
             found.append(_input(path))
     problems.stop_if_any()
     if not found:
-        raise UserError("No input files were given.")
+        raise UserError("No input files were given.", code="missing-file")
     return found
 
 
@@ -128,7 +128,9 @@ class OpenInput:
 
     def _open(self, raw: BinaryIO, name: str, shown: str, depth: int = 0) -> Iterator[InputStream]:
         if depth > NESTED:
-            raise UserError(f"{shown}: more than {NESTED} archives inside each other. Unpack it first.")
+            raise UserError(
+                f"{shown}: more than {NESTED} archives inside each other. Unpack it first.", code="too-large"
+            )
         stream = decompress(raw, name, shown=shown)
         kind = kind_of(name)
         if kind == "tar":
@@ -146,7 +148,8 @@ class OpenInput:
         except tarfile.TarError as error:
             raise UserError(
                 f"{shown}: not a tar archive that can be read to its end ({error}), after byte {stream.offset:,}. "
-                "It is damaged or incomplete: fetch or pack it again, or leave it out."
+                "It is damaged or incomplete: fetch or pack it again, or leave it out.",
+                code="damaged-file",
             ) from error
         while stream.read(BLOCK):  # a checksum at the end of the compressed data has not been compared yet
             pass
@@ -182,7 +185,7 @@ def _walk(folder: Path, without: Path | None, problems: Problems) -> list[Path]:
     """
 
     def tell(error: OSError) -> None:
-        problems.add(f"{error.filename}: the folder cannot be read ({error.strerror})")
+        problems.add(f"{error.filename}: the folder cannot be read ({error.strerror})", code="not-readable")
 
     visited = {_identity(without)} if without is not None and without.is_dir() else set()
     visited.discard(_identity(folder))
@@ -205,9 +208,9 @@ def _identity(folder: Path | str) -> tuple[int, int]:
 
 def _readable(path: Path, problems: Problems) -> bool:
     if not path.is_file():
-        problems.add(f"{path}: not a regular file")
+        problems.add(f"{path}: not a regular file", code="not-a-regular-file")
     elif not os.access(path, os.R_OK):
-        problems.add(f"{path}: no permission to read it")
+        problems.add(f"{path}: no permission to read it", code="not-readable")
     else:
         return True
     return False

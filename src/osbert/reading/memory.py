@@ -68,7 +68,7 @@ def _origin(data: Data, split: str) -> Origin:
     form = Format(kind="rows", encoding="", columns=columns)
     table = MemoryTable(objects=objects, split=split, format=form)
     if not objects:
-        raise UserError(f"{table.called[0].upper()}{table.called[1:]} is empty.")
+        raise UserError(f"{table.called[0].upper()}{table.called[1:]} is empty.", code="no-data")
     return table
 
 
@@ -83,14 +83,14 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
     else:
         rows = data
     if isinstance(rows, bytes) or not isinstance(rows, Iterable):
-        raise UserError(f"The data cannot be read from {type(data).__name__}. {GIVE}.")
+        raise UserError(f"The data cannot be read from {type(data).__name__}. {GIVE}.", code="unusable-row")
     problems = Problems(heading="The data cannot be used")
     found = []
     for number, value in enumerate(rows, 1):
         row = _object(value)
         if row is None:
             place = f"{split}, row {number}" if split else f"row {number}"
-            problems.add(f"{place}: {repr(value)[:40]} is no row. {GIVE}.")
+            problems.add(f"{place}: {repr(value)[:40]} is no row. {GIVE}.", code="unusable-row")
         else:
             found.append(row)
     problems.stop_if_any()

@@ -46,7 +46,8 @@ def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
                 bad = [(row + place, name) for name, column in zip(names, batch.columns) for place in _bad(column)]
                 number, name = min(bad)
                 raise UserError(
-                    f"{path}, row {number + 1:,}: the value in the column '{name}' is not UTF-8 ({error.reason})."
+                    f"{path}, row {number + 1:,}: the value in the column '{name}' is not UTF-8 ({error.reason}).",
+                    code="wrong-encoding",
                 ) from error
             row += len(batch)
 
@@ -57,13 +58,15 @@ def _opened(path: Path) -> Iterator[Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise UserError(f'{path}: reading Parquet needs pyarrow: pip install "osbert[parquet]"') from error
+        raise UserError(
+            f'{path}: reading Parquet needs pyarrow: pip install "osbert[parquet]"', code="missing-library"
+        ) from error
     try:
         # Nothing is read ahead: pyarrow would take the columns' parts of a row group whole.
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as table:
             yield table
     except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a Parquet file that can be read ({error}).") from error
+        raise UserError(f"{path}: not a Parquet file that can be read ({error}).", code="wrong-format") from error
 
 
 def _bad(column: Any) -> list[int]:
@@ -86,7 +89,8 @@ def _values(column: Any, row: int, name: str, errors: Errors, repairs: Repairs) 
         if errors != "replace":
             raise UserError(
                 f"{name}, row {row + bad[0] + 1:,}: the text is not UTF-8 ({error.reason}). --errors replace puts "
-                "U+FFFD and counts."
+                "U+FFFD and counts.",
+                code="wrong-encoding",
             ) from error
         repairs.replaced += len(bad)
         repairs.note(f"{name}, row {row + bad[0] + 1:,}: undecodable bytes replaced")
@@ -99,10 +103,14 @@ def _values(column: Any, row: int, name: str, errors: Errors, repairs: Repairs) 
 def _check_column(name: str, field: str, kinds: dict[str, str]) -> None:
     if field not in kinds:
         raise UserError(
-            f"{name}: no column '{field}'; it has {', '.join(kinds)} (--field names another).{nearest(field, kinds)}"
+            f"{name}: no column '{field}'; it has {', '.join(kinds)} (--field names another).{nearest(field, kinds)}",
+            code="unknown-column",
         )
     if kinds[field] not in ("string", "large_string", "string_view"):
-        raise UserError(f"{name}: column '{field}' holds {kinds[field]}, not texts (--field names another).")
+        raise UserError(
+            f"{name}: column '{field}' holds {kinds[field]}, not texts (--field names another).",
+            code="wrong-column-type",
+        )
 
 
 def _texts(columns: Iterator[Any], name: str, errors: Errors, repairs: Repairs) -> Iterator[str]:
@@ -115,7 +123,7 @@ def _texts(columns: Iterator[Any], name: str, errors: Errors, repairs: Repairs) 
                 repairs.records += 1
                 repairs.note(f"{name}, row {row:,}: left out, no text")
             elif text is None:
-                problems.add(f"row {row:,}: no text")
+                problems.add(f"row {row:,}: no text", code="empty-text")
             elif not problems.count:
                 yield text
         if problems.count >= problems.shown:

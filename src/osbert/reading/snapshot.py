@@ -30,7 +30,7 @@ class Snapshot:
         except FileNotFoundError:
             same = False
         if not same:
-            raise UserError(f"{self.name} changed while it was read. Give the command again.")
+            raise UserError(f"{self.name} changed while it was read. Give the command again.", code="file-changed")
         self._stamp = stamp
 
     def require_rows(self, found: int, count: int) -> None:
@@ -38,5 +38,6 @@ class Snapshot:
         if found != count:
             raise UserError(
                 f"{self.name} changed while it was read: it had {count:,} rows, and then {found:,}. "
-                "Give the command again."
+                "Give the command again.",
+                code="file-changed",
             )

@@ -46,7 +46,9 @@ def find_splits(
     if not found:
         wanted = _either([f"{called[0]}.*" for called in names.values()])
         listed = _listed(tables) or f"no tables{_others(path)}"
-        raise UserError(f"{path} has no file called {wanted} ({', '.join(SUFFIXES)}); it has {listed}.")
+        raise UserError(
+            f"{path} has no file called {wanted} ({', '.join(SUFFIXES)}); it has {listed}.", code="missing-split"
+        )
     return found
 
 
@@ -86,7 +88,9 @@ def find_words(path: Path, names: Names) -> dict[str, Path]:
         found |= _only(path, split, _with_word(files, words))
     if not found:
         listed = _listed(files) or "no files at all"
-        raise UserError(f"{path} has no file with {_either([*names])} in its name; it has {listed}.")
+        raise UserError(
+            f"{path} has no file with {_either([*names])} in its name; it has {listed}.", code="missing-split"
+        )
     return found
 
 
@@ -102,11 +106,16 @@ def named_splits(given: Mapping[str, Found], names: Names = USUAL) -> dict[str, 
     for split, called in names.items():
         keys = [key for key in given if key.lower() in (split, *called)]
         if len(keys) > 1:
-            raise UserError(f"The data has several parts for {split}: {', '.join(keys)}. Give one.")
+            raise UserError(
+                f"The data has several parts for {split}: {', '.join(keys)}. Give one.", code="unusable-row"
+            )
         if keys:
             found[split] = given[keys[0]]
     if not found:
-        raise UserError(f"The data has no part called {_either([*names])}; it has {', '.join(given) or 'none at all'}.")
+        raise UserError(
+            f"The data has no part called {_either([*names])}; it has {', '.join(given) or 'none at all'}.",
+            code="unusable-row",
+        )
     return found
 
 
@@ -126,7 +135,7 @@ def _stem(file: Path) -> str:
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such file or folder.")
+        raise UserError(f"{folder}: no such file or folder.", code="missing-file")
     return sorted(file for file in folder.iterdir() if file.is_file())
 
 
@@ -141,13 +150,15 @@ def _with_word(files: Sequence[Path], words: Sequence[str]) -> list[Path]:
 def _refuse_parts(path: Path, parts: Sequence[Path]) -> None:
     if parts:
         name = PART.sub("", plain_name(parts[0]))
-        raise UserError(f"{path} has {name} in parts: {_listed(parts)}. Join them to one file, {name}.*.")
+        raise UserError(
+            f"{path} has {name} in parts: {_listed(parts)}. Join them to one file, {name}.*.", code="missing-split"
+        )
 
 
 def _only(path: Path, split: str, files: Sequence[Path], *, advice: str = "") -> dict[str, Path]:
     """Return the file of a split, if it has one; raises UserError, with `advice`, where it has several."""
     if len(files) > 1:
-        raise UserError(f"{path} has several files for {split}: {_listed(files)}.{advice}")
+        raise UserError(f"{path} has several files for {split}: {_listed(files)}.{advice}", code="missing-split")
     return {split: files[0]} if files else {}
 
 

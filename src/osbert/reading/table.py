@@ -140,7 +140,8 @@ class Table:
             else:
                 problems.add(
                     f"{self.path}, line {line}: {len(cells)} cells, but there are {len(form.columns)} columns "
-                    f"({', '.join(form.columns)}). {_remedy(form, len(cells))}"
+                    f"({', '.join(form.columns)}). {_remedy(form, len(cells))}",
+                    code="unusable-row",
                 )
 
     def _objects(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
@@ -150,12 +151,17 @@ class Table:
             try:
                 value = parse_json(line, unique_keys=True)
             except JSONDecodeError as error:
-                problems.add(f"{self.path}, line {number}: not JSON ({not_json(error)} at character {error.colno}).")
+                problems.add(
+                    f"{self.path}, line {number}: not JSON ({not_json(error)} at character {error.colno}).",
+                    code="wrong-format",
+                )
                 continue
             if isinstance(value, dict):
                 yield row_of(value, number)
             else:
-                problems.add(f"{self.path}, line {number}: {line.strip()[:40]!r} is not an object {{...}}.")
+                problems.add(
+                    f"{self.path}, line {number}: {line.strip()[:40]!r} is not an object {{...}}.", code="wrong-format"
+                )
 
     def _lines(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
@@ -163,7 +169,8 @@ class Table:
             if "\r" in text:
                 problems.add(
                     f"{self.path}, line {number}: it holds a carriage return, at character {text.index(chr(13)) + 1}. "
-                    "If that is a line end, convert the file: tr '\\r' '\\n'; if not, make it a space."
+                    "If that is a line end, convert the file: tr '\\r' '\\n'; if not, make it a space.",
+                    code="unusable-row",
                 )
             else:
                 yield Row(line=number, values={"text": text}, blank=not text.strip())

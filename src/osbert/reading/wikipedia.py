@@ -64,7 +64,8 @@ def read_articles(blocks: Iterable[str], name: str) -> Iterator[str]:
         line, column = error.position
         raise UserError(
             f"{name}: line {line:,}, column {column + 1:,} is not well-formed XML ({error.msg.partition(':')[0]}), "
-            f"{pages.place()}. The dump is damaged or incomplete: fetch it again, or leave it out."
+            f"{pages.place()}. The dump is damaged or incomplete: fetch it again, or leave it out.",
+            code="wrong-format",
         ) from error
 
 
@@ -87,7 +88,10 @@ class _Pages:
             if self.root is None:
                 self.root = element
                 if tag != "mediawiki":
-                    raise UserError(f"{self.name}: no Wikipedia dump: its first element is <{tag}>, not <mediawiki>.")
+                    raise UserError(
+                        f"{self.name}: no Wikipedia dump: its first element is <{tag}>, not <mediawiki>.",
+                        code="wrong-format",
+                    )
             elif event == "end" and tag == "namespace":
                 if element.get("key") != ARTICLES and element.text:
                     self.namespaces.add(element.text.lower())
@@ -104,7 +108,9 @@ class _Pages:
         """Count what was read since the last page; UserError when no page can be so long."""
         self.waiting += characters
         if self.waiting > LONGEST_PAGE:
-            raise UserError(f"{self.name}: a page of more than {LONGEST_PAGE:,} characters, {self.place()}.")
+            raise UserError(
+                f"{self.name}: a page of more than {LONGEST_PAGE:,} characters, {self.place()}.", code="too-large"
+            )
 
     def place(self) -> str:
         """Return in words how far the dump was read."""

@@ -33,7 +33,8 @@ def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS) -> 
     if not FEWEST <= vocabulary <= MOST:
         raise UserError(
             f"model.vocabulary is {vocabulary:,}, but made-up words need one from {FEWEST} to {MOST:,}. Leave it at 0, "
-            "or give a --corpus."
+            "or give a --corpus.",
+            code="invalid-value",
         )
     letters = itertools.islice(itertools.product(SIGNS, repeat=4), vocabulary - len(SPECIALS) - 1)
     words = np.array(["".join(four) for four in letters])

@@ -73,17 +73,23 @@ class CorpusSettings(DocumentOptions):
     def plan(self) -> TaskPlan | None:
         """Return how the build is spread, None without an executor; UserError for what does not go together."""
         if self.workers is not None and self.workers < 1:
-            raise UserError(f"--workers must be 1 or more, not {self.workers}.")
+            raise UserError(f"--workers must be 1 or more, not {self.workers}.", code="invalid-value")
         if not 0 < self.shard_tokens < 2**32 - 2**26:  # places within a shard are kept in 32 bits
-            raise UserError(f"--shard-tokens must be from 1 to {2**32 - 2**26:,}, not {self.shard_tokens:,}.")
+            raise UserError(
+                f"--shard-tokens must be from 1 to {2**32 - 2**26:,}, not {self.shard_tokens:,}.", code="invalid-value"
+            )
         if self.executor is None:
             if any(getattr(self, name) for name in OF_TASKS):
                 raise UserError(
-                    "--tasks, --language, --quality, --near-duplicates, --partition and --time need --executor."
+                    "--tasks, --language, --quality, --near-duplicates, --partition and --time need --executor.",
+                    code="options-exclude-each-other",
                 )
             return None
         if self.executor != "slurm" and (self.partition or self.time):
-            raise UserError(f"--partition and --time are Slurm's: leave them out with --executor {self.executor}.")
+            raise UserError(
+                f"--partition and --time are Slurm's: leave them out with --executor {self.executor}.",
+                code="options-exclude-each-other",
+            )
         workers = self.workers or (_cores() if self.executor == "local" else 0)
         limit = {"time": self.time} if self.time else {}
         plan = TaskPlan(executor=self.executor, tasks=self.tasks, workers=workers, partition=self.partition, **limit)
@@ -108,7 +114,9 @@ def build_corpus(
     settings = settings or CorpusSettings()
     plan = settings.plan()
     if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: this is a file, and a folder is to be written. Give another --out.")
+        raise UserError(
+            f"{out}: this is a file, and a folder is to be written. Give another --out.", code="output-is-file"
+        )
     cutter = read_tokenizer(tokenizer, opening)
     with claim(out):
         work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings.build_settings())

@@ -53,9 +53,9 @@ def find_neighbours(
     columns = opened.settings["columns"]
     if len(texts) != len(columns):
         kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one text"
-        raise UserError(f"{vectors} holds vectors of {kind} after the file, not {len(texts)}.")
+        raise UserError(f"{vectors} holds vectors of {kind} after the file, not {len(texts)}.", code="damaged-file")
     if count < 1:
-        raise UserError(f"--count must be at least 1, not {count}.")
+        raise UserError(f"--count must be at least 1, not {count}.", code="invalid-value")
     made = _settings(opened.settings, vectors)
     source = _source(model or Path(opened.settings["model"]), vectors, opening)
     weights = source.fingerprint  # before `load`, which frees the memory of the weights
@@ -75,13 +75,16 @@ def _settings(settings: Mapping[str, Any], vectors: Path) -> VectorSettings:
     try:
         return VectorSettings(**settings["vectors"])
     except TypeError as error:
-        raise UserError(f"{vectors} was made with settings that this osbert does not know ({error}).") from error
+        raise UserError(
+            f"{vectors} was made with settings that this osbert does not know ({error}).", code="invalid-value"
+        ) from error
 
 
 def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:
     if not folder.is_dir():
         raise UserError(
-            f"{vectors} was made with the model in {folder}, which is not there. Say where: --model FOLDER."
+            f"{vectors} was made with the model in {folder}, which is not there. Say where: --model FOLDER.",
+            code="missing-file",
         )
     return open_folder(folder, opening)
 
@@ -91,7 +94,9 @@ def _check(embedder: Embedder, weights: str, settings: Mapping[str, Any], vector
     made, folder = embedder.settings, embedder.engine.folder
     if made.pooling == "tokens" or len(embedder.shape) > 1:
         what = "a vector for each token" if made.pooling == "tokens" else f"the layers {made.layers} side by side"
-        raise UserError(f"{vectors} holds {what}: make one with a single vector a text.")
+        raise UserError(f"{vectors} holds {what}: make one with a single vector a text.", code="wrong-format")
     tokenizer = embedder.engine.tokenizer.fingerprint
     if (weights, tokenizer) != (settings["weights"], settings["tokenizer"]):
-        raise UserError(f"{vectors} was made with another model than the one that is now in {folder}.")
+        raise UserError(
+            f"{vectors} was made with another model than the one that is now in {folder}.", code="mismatched-base"
+        )

@@ -41,7 +41,7 @@ def submit(
     what cannot be made with the reason.
     """
     if out.suffix.lower() != ".zip":
-        raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.")
+        raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.", code="unknown-output-format")
     require_file(out)
     found = find_runs(runs, opening)
 
@@ -58,15 +58,15 @@ def submit(
         except MissingFile as error:
             missing.append(f"  {wanted.file}: {error}")
         except UserError as error:
-            problems.add(f"{wanted.file}: {error}")
+            problems.add(f"{wanted.file}: {error}", code=error.code)
     problems.stop_if_any()
     if not rows:
-        raise UserError("\n".join(["Not one of the server's files can be made:", *missing]))
+        raise UserError("\n".join(["Not one of the server's files can be made:", *missing]), code="missing-file")
     if missing and not partial:
         summary = (
             f"{len(missing)} of the server's {len(SUBMISSION)} files cannot be made. Nothing was written; --partial"
         )
-        raise UserError("\n".join([f"{summary} writes the others:", *missing]))
+        raise UserError("\n".join([f"{summary} writes the others:", *missing]), code="missing-file")
     with claim(out) as place:
         possible = [one for one in SUBMISSION if one.file in rows]
         pages: dict[str, str] = {}
@@ -98,17 +98,20 @@ def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
     Raises UserError when there is none, or when two are of one task.
     """
     if not runs.is_dir():
-        raise UserError(f"{runs}: no such folder.")
+        raise UserError(f"{runs}: no such folder.", code="missing-file")
     found: dict[str, GlueRun] = {}
     for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
         task = read_task(folder, opening) if RunFolder(folder).finished else None
         if task is None:
             continue
         if task.name in found:
-            raise UserError(f"{found[task.name].folder} and {folder} are both runs of {task.name}: leave one of them.")
+            raise UserError(
+                f"{found[task.name].folder} and {folder} are both runs of {task.name}: leave one of them.",
+                code="duplicate-name",
+            )
         found[task.name] = GlueRun(folder=folder, task=task)
     if not found:
-        raise UserError(f"{runs} holds no finished run of osbert finetune.")
+        raise UserError(f"{runs} holds no finished run of osbert finetune.", code="not-a-model")
     return found
 
 
@@ -148,7 +151,9 @@ def every_row(task: Task, path: Origin, problems: Problems) -> Iterator[Record]:
     """Yield the records of a file, whose numbers are what the server knows them by; a column of labels is not read."""
     for number, (row, record) in enumerate(task.source.inputs(path).rows(problems)):
         if record is None:
-            problems.add(f"{path}, line {row.line}: the text is empty. The server wants every row: write it.")
+            problems.add(
+                f"{path}, line {row.line}: the text is empty. The server wants every row: write it.", code="empty-text"
+            )
         else:
             yield dataclasses.replace(record, number=number)
 

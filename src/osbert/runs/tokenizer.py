@@ -136,7 +136,10 @@ def extend_tokenizer(
     with claim(out):
         _check_out(out)
         if out.resolve() in (folder.resolve(), folder.resolve().parent if folder.is_file() else None):
-            raise UserError(f"{out} holds the vocabulary to extend, which stays as it is. Give another --out.")
+            raise UserError(
+                f"{out} holds the vocabulary to extend, which stays as it is. Give another --out.",
+                code="output-holds-something-else",
+            )
         old = read_tokenizer(folder, opening)
         counter = WordCounter(lowercase=old.lowercase, strip_accents=old.strip_accents)
         repairs = _count(counter, texts, out, settings, watch)
@@ -158,7 +161,8 @@ def _check_out(out: Path) -> None:
     for name, what in OTHERS.items():
         if (out / name).is_file():
             raise UserError(
-                f"{out}: {name} says that this folder is {what}, which has its tokenizer. Give another --out."
+                f"{out}: {name} says that this folder is {what}, which has its tokenizer. Give another --out.",
+                code="output-holds-something-else",
             )
     refuse_foreign(out, "a tokenizer", WRITTEN)
 
@@ -183,7 +187,7 @@ def _told_apart(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
     rest = iter(texts)
     first = next(rest, None)
     if first is None:
-        raise UserError("There is no text to learn a vocabulary from: the list is empty.")
+        raise UserError("There is no text to learn a vocabulary from: the list is empty.", code="no-data")
     everything = itertools.chain([first], rest)
     if isinstance(first, Path) or _is_file(first):
         return list(everything), ()

@@ -65,7 +65,8 @@ class Room:
             if files - needed < FEWEST:
                 raise UserError(
                     f"The limit on open files is {files}, but the server needs at least {needed + FEWEST}: raise it "
-                    "with ulimit -n."
+                    "with ulimit -n.",
+                    code="too-few-open-files",
                 )
         self.metrics = metrics
         self.open: set[Connection] = set()

@@ -40,7 +40,10 @@ class Hosts:
         for name in self.names:
             host, port = _split(name)
             if name != "*" and not _is_address(_bare(name)) and (port or not host):
-                raise UserError(f"--host-names {name}: give a name such as models.example.org, without http and port.")
+                raise UserError(
+                    f"--host-names {name}: give a name such as models.example.org, without http and port.",
+                    code="invalid-value",
+                )
 
     def check(self, host: str | None, origin: str | None) -> None:
         """Raise Refusal: 421 if Host names another server, 403 if Origin is the page of another site.

@@ -42,16 +42,20 @@ def read_keys(path: Path | None) -> Keys:
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the keys cannot be read: {error}.") from error
+        raise UserError(f"{path}: the keys cannot be read: {error}.", code="not-readable") from error
     keys = {number: line for number, line in enumerate(lines, 1) if line and not line.startswith("#")}
     if not keys:
-        raise UserError(f"{path} holds no key: write one a line, of {SHORTEST} characters or more.")
+        raise UserError(f"{path} holds no key: write one a line, of {SHORTEST} characters or more.", code="no-data")
     short = [str(number) for number, key in keys.items() if len(key) < SHORTEST]
     if short:
-        raise UserError(f"{path}, line {', '.join(short)}: a key has at least {SHORTEST} characters.")
+        raise UserError(
+            f"{path}, line {', '.join(short)}: a key has at least {SHORTEST} characters.", code="invalid-key"
+        )
     foreign = [str(number) for number, key in keys.items() if not (key.isascii() and key.isprintable())]
     if foreign:  # clients disagree on the bytes that they send for such characters, so that it would never open
-        raise UserError(f"{path}, line {', '.join(foreign)}: a key has the characters of ASCII alone.")
+        raise UserError(
+            f"{path}, line {', '.join(foreign)}: a key has the characters of ASCII alone.", code="invalid-key"
+        )
     return Keys(keys.values())
 
 

@@ -42,10 +42,10 @@ class ServerLimits:
         problems = Problems(heading="The server cannot be started with these limits")
         for name in ("queue", "body", "texts", "characters", "connections", "batch_tokens"):
             if getattr(self, name) < 1:
-                problems.add(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1")
+                problems.add(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1", code="invalid-value")
         for name in ("deadline", "idle", "patience"):
             if not 0 < (seconds := getattr(self, name)) < 1e6:
-                problems.add(f"--{name} {seconds:g}: a number of seconds above 0")
+                problems.add(f"--{name} {seconds:g}: a number of seconds above 0", code="invalid-value")
         if not 0 <= self.wait <= 10_000:
-            problems.add(f"--wait {self.wait:g}: from 0 to 10000 milliseconds")
+            problems.add(f"--wait {self.wait:g}: from 0 to 10000 milliseconds", code="invalid-value")
         problems.stop_if_any()

@@ -51,11 +51,14 @@ def named(runs: Sequence[str]) -> list[ModelFolder]:
         folder = Path(path if equals else given)
         name = name if equals else folder.resolve().name
         if not folder.is_dir():
-            problems.add(f"{folder}: there is no such folder.")
+            problems.add(f"{folder}: there is no such folder.", code="missing-file")
         elif not name:
-            problems.add(f"{given}: the name is empty. Write NAME=PATH, or the path alone.")
+            problems.add(f"{given}: the name is empty. Write NAME=PATH, or the path alone.", code="duplicate-name")
         elif name in found:
-            problems.add(f"{found[name].folder} and {folder} are both called {name}. Write NAME=PATH for one of them.")
+            problems.add(
+                f"{found[name].folder} and {folder} are both called {name}. Write NAME=PATH for one of them.",
+                code="duplicate-name",
+            )
         found.setdefault(name, ModelFolder(name, folder))
     problems.stop_if_any()
     return list(found.values())
@@ -116,7 +119,8 @@ def _edge(engine: Engine, *, masks: bool) -> Edge:
     if engine.task.edge is None:
         raise UserError(
             f"{engine.folder}: a task of the kind {engine.task.name} cannot be served: its class declares no edge "
-            "(docs/add-a-task.md)."
+            "(docs/add-a-task.md).",
+            code="unknown-component",
         )
     return engine.task.edge
 

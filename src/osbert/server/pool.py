@@ -224,7 +224,7 @@ class WorkerPool:
             else:
                 continue
             if not first.done():
-                first.set_exception(UserError(problem))
+                first.set_exception(UserError(problem, code="child-failed"))
                 return
             failures += 1
             if failures >= DEATHS or model:

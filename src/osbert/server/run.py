@@ -153,7 +153,7 @@ def listening(address: Address) -> Iterator[socket.socket]:
     before these are loaded wait. Raises UserError when the address cannot be had.
     """
     if not 0 <= address.port < 1 << 16:  # the system would take another one
-        raise UserError(f"--port {address.port}: a port is a number from 0 to 65535.")
+        raise UserError(f"--port {address.port}: a port is a number from 0 to 65535.", code="invalid-value")
     try:
         family, kind, _, _, place = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -173,7 +173,9 @@ def listening(address: Address) -> Iterator[socket.socket]:
 
 def _unheard(address: Address, error: OSError) -> UserError:
     why = error.strerror or str(error)
-    return UserError(f"The server cannot listen at {address.host}, port {address.port}: {why}.")
+    return UserError(
+        f"The server cannot listen at {address.host}, port {address.port}: {why}.", code="address-unavailable"
+    )
 
 
 def _is_local(door: socket.socket) -> bool:

@@ -88,7 +88,7 @@ class Source:
         files = self.files()
         found = files.get(split, files.get("all"))
         if found is None or (is_test(split) and "all" in files):
-            raise UserError(f"{self.called} has no file for {split}; it has {', '.join(files)}.")
+            raise UserError(f"{self.called} has no file for {split}; it has {', '.join(files)}.", code="missing-split")
         return found
 
     def shared(self, split: str) -> bool:
@@ -118,7 +118,9 @@ class Source:
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file of plain input; it needs no labels. Raises UserError when it cannot be read as such."""
-        raise UserError(f"The task {self.task.name} reads no files, only texts given one by one.")
+        raise UserError(
+            f"The task {self.task.name} reads no files, only texts given one by one.", code="wrong-number-of-texts"
+        )
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file, a folder or tables, of which `given` says how to read them.
@@ -128,7 +130,9 @@ class Source:
         known = [field.name for field in dataclasses.fields(self.task)]
         for name in given:
             if name not in known:
-                raise UserError(f"The task {self.task.name} has no use for --{name}.")
+                raise UserError(
+                    f"The task {self.task.name} has no use for --{name}.", code="options-exclude-each-other"
+                )
         several = {name: (value,) for name, value in given.items() if self._is_one_of_several(name, value)}
         path = str(data) if isinstance(data, Path) else ""
         task = dataclasses.replace(self.task, data=path, **{**given, **several})

@@ -46,19 +46,20 @@ def load(
             records[split] = _read(task, split, problems, training="train" in splits)
         except UserError as error:
             if str(error) not in problems.messages:  # one file may be read for both
-                problems.add(str(error))
+                problems.add(str(error), code=error.code)
     if fit and records.get("train"):
         try:
             task = task.source.passed_on(task.fitted(records["train"]))
         except UserError as error:
-            problems.add(str(error))
+            problems.add(str(error), code=error.code)
     for split, found in records.items():
         if found:
             task.check(found, problems)
         elif not problems.count:
             problems.add(
                 f"the {split} rows: there are none. Put rows into that file. Without a file for development, a "
-                "share of the training rows is held out (--held-out), if a label has two rows or more."
+                "share of the training rows is held out (--held-out), if a label has two rows or more.",
+                code="no-data",
             )
     problems.stop_if_any()
     return task, records
@@ -79,7 +80,8 @@ def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
     for record in records:
         if record.label is None:
             problems.add(
-                f"{record.place}: there is no label to compare a prediction with. Write it, or leave the record out."
+                f"{record.place}: there is no label to compare a prediction with. Write it, or leave the record out.",
+                code="missing-label",
             )
 
 

@@ -22,7 +22,7 @@ def extended(tokenizer: Tokenizer, words: Mapping[str, int], *, pieces: int, min
     Raises UserError when no word would save anything.
     """
     if pieces < 1 or minimum < 1:
-        raise UserError(f"pieces and minimum must be 1 or more, not {pieces} and {minimum}.")
+        raise UserError(f"pieces and minimum must be 1 or more, not {pieces} and {minimum}.", code="invalid-value")
     cut = WordPiece(tokenizer.vocabulary, unknown=tokenizer.unknown).cut
     known = set(tokenizer.vocabulary)
     savings: dict[str, int] = {}
@@ -36,7 +36,8 @@ def extended(tokenizer: Tokenizer, words: Mapping[str, int], *, pieces: int, min
     if not chosen:
         raise UserError(
             f"The texts have no word that occurs {minimum:,} times or more and is cut to pieces by this vocabulary: "
-            "there is nothing to add. Give more text, or a lower minimum."
+            "there is nothing to add. Give more text, or a lower minimum.",
+            code="no-data",
         )
     return Tokenizer(
         [*tokenizer.vocabulary, *chosen],

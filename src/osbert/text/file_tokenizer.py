@@ -51,7 +51,7 @@ class FileTokenizer:
         except UserError:
             raise
         except Exception as error:  # the library raises nothing more special
-            raise UserError(f"the tokenizers library cannot read it: {error}") from error
+            raise UserError(f"the tokenizers library cannot read it: {error}", code="unusable-tokenizer") from error
         self._library.no_padding()
         self._library.no_truncation()
         ids = self._library.get_vocab(with_added_tokens=True)
@@ -142,7 +142,9 @@ class FileTokenizer:
         except UserError:
             raise
         except Exception as error:  # the library raises nothing more special
-            raise UserError(f"the tokenizers library cannot cut {text[:40]!r} into pieces: {error}") from error
+            raise UserError(
+                f"the tokenizers library cannot cut {text[:40]!r} into pieces: {error}", code="unusable-tokenizer"
+            ) from error
 
     def _special_ids(self) -> list[int]:
         problems = Problems(heading="It cannot be used")
@@ -150,7 +152,7 @@ class FileTokenizer:
         for name in NAMES:
             index = self._library.token_to_id(self.specials[name])
             if index is None:
-                problems.add(f"the special piece {self.specials[name]} ({name}) is missing")
+                problems.add(f"the special piece {self.specials[name]} ({name}) is missing", code="unusable-tokenizer")
             found.append(-1 if index is None else index)
         problems.stop_if_any()
         return found
@@ -165,7 +167,8 @@ class FileTokenizer:
             shown, cls, sep = " ".join(self.tokens(pair.ids)), self.specials["cls"], self.specials["sep"]
             raise UserError(
                 f"a pair of texts becomes {shown}, where an encoder has {cls} a {sep} b {sep}. It is no encoder's "
-                "tokenizer, or its post_processor is missing."
+                "tokenizer, or its post_processor is missing.",
+                code="missing-file",
             )
         return between, pair.type_ids[-2]
 

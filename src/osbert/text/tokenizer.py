@@ -271,11 +271,16 @@ def _checked_ids(vocabulary: Sequence[str]) -> dict[str, int]:
     problems = Problems(heading=f"A vocabulary of {len(vocabulary):,} pieces cannot be used")
     for special in SPECIALS:
         if special not in ids:
-            problems.add(f"the special piece {special} is missing: add it as a line of its own")
+            problems.add(
+                f"the special piece {special} is missing: add it as a line of its own", code="unusable-tokenizer"
+            )
     if len(ids) < len(vocabulary):
         for piece, count in Counter(vocabulary).items():
             if count > 1:
-                problems.add(f"the piece {piece!r} stands {count} times, lastly as id {ids[piece]}: keep one")
+                problems.add(
+                    f"the piece {piece!r} stands {count} times, lastly as id {ids[piece]}: keep one",
+                    code="unusable-tokenizer",
+                )
     problems.stop_if_any()
     return ids
 

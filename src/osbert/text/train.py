@@ -109,7 +109,7 @@ def learn(words: Mapping[str, int], *, vocabulary: int = 30522, alphabet: int = 
     check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
     room = vocabulary - len(SPECIALS)
     if not words:
-        raise UserError("There is no text to learn a vocabulary from: the input has no words.")
+        raise UserError("There is no text to learn a vocabulary from: the input has no words.", code="no-data")
     characters = choose_characters(words, room=max(1, room * 3 // 4), alphabet=alphabet, minimum=minimum)
     known = set(characters)
     usable = {word: count for word, count in words.items() if len(word) > 1 and known.issuperset(word)}
@@ -120,11 +120,12 @@ def check_settings(*, vocabulary: int, alphabet: int, minimum: int) -> None:
     """Raise UserError when there is no room for pieces beside the special ones, or a setting is below 1."""
     if vocabulary <= len(SPECIALS):
         raise UserError(
-            f"A vocabulary of {vocabulary} has no room for pieces beside {', '.join(SPECIALS)}: ask for more."
+            f"A vocabulary of {vocabulary} has no room for pieces beside {', '.join(SPECIALS)}: ask for more.",
+            code="invalid-value",
         )
     for name, value in (("alphabet", alphabet), ("minimum", minimum)):
         if value < 1:
-            raise UserError(f"{name} must be 1 or more, not {value}.")
+            raise UserError(f"{name} must be 1 or more, not {value}.", code="invalid-value")
 
 
 def choose_characters(words: Mapping[str, int], *, room: int, alphabet: int, minimum: int) -> dict[str, bool]:

@@ -42,11 +42,12 @@ def segmenter(words: Words) -> Segmenter | None:
 def check_words(words: Words, tokenizer: Tokenizer) -> None:
     """Raise UserError, before any work, when such words cannot be found with this tokenizer or installation."""
     if words not in get_args(Words):
-        raise UserError(f"words must be one of {', '.join(get_args(Words))}, not '{words}'.")
+        raise UserError(f"words must be one of {', '.join(get_args(Words))}, not '{words}'.", code="invalid-value")
     if segmenter(words) is not None and not tokenizer.cjk:
         raise UserError(
             f"words '{words}' need a tokenizer in which each Chinese character is a piece; this one does not set them "
-            "apart (tokenize_chinese_chars is false). Take another tokenizer, or the words 'characters'."
+            "apart (tokenize_chinese_chars is false). Take another tokenizer, or the words 'characters'.",
+            code="unusable-tokenizer",
         )
 
 
@@ -84,7 +85,8 @@ def _rjieba() -> Segmenter:
         raise UserError(
             "words 'rjieba' need the library rjieba, which cuts Chinese text into words: "
             "pip install 'osbert[chinese]'. Or segment the text before, a space between words, and take the words "
-            "'segmented'."
+            "'segmented'.",
+            code="missing-library",
         ) from None
     cut: Segmenter = rjieba.cut
     return cut

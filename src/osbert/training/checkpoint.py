@@ -115,7 +115,9 @@ class Checkpoints:
             damages.append(f"The checkpoint {path} is damaged ({damage}); it is now {aside.name}.")
         if damages:
             advice = f"To start over from nothing, remove {self.folder}."
-            raise UserError("\n".join([*damages, f"No checkpoint is left that can be used. {advice}"]))
+            raise UserError(
+                "\n".join([*damages, f"No checkpoint is left that can be used. {advice}"]), code="damaged-file"
+            )
         return None, []
 
     def read(self, step: int) -> Checkpoint:

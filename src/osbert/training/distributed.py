@@ -61,7 +61,8 @@ class Group:
             told = ", ".join(f"process {rank} {subject}" for rank, subject in enumerate(subjects))
             raise UserError(
                 f"The processes of this run have come out of step: at one moment they exchange {told}. Were all "
-                "started with the same command and the same version? The same command goes on from the last checkpoint."
+                "started with the same command and version? The same command goes on from the last checkpoint.",
+                code="process-lost",
             )
         return [value for _, value in words]
 
@@ -110,7 +111,7 @@ class Group:
         """
         if self.rank:
             raise SystemExit(1)
-        raise UserError(message)
+        raise UserError(message, code="process-lost")
 
     def _exchanged(self, data: bytes, room: int) -> list[bytes]:
         """Return the first `room` bytes that each process has to say, its size before them."""
@@ -143,7 +144,7 @@ def joined() -> Iterator[Group]:
     try:
         distributed.init_process_group(backend, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
-        raise UserError(f"The other processes of this run cannot be reached: {error}") from error
+        raise UserError(f"The other processes of this run cannot be reached: {error}", code="process-lost") from error
     try:
         yield Group(distributed.get_rank(), distributed.get_world_size())
     except RuntimeError as error:
@@ -166,5 +167,6 @@ def lost() -> UserError:
     """Return the error to raise when the others have gone or do not answer."""
     return UserError(
         "Another process of this run has ended or does not answer; what it said comes first. The same command goes on "
-        "from the last checkpoint."
+        "from the last checkpoint.",
+        code="process-lost",
     )

@@ -78,7 +78,8 @@ def needed(what: str, advice: str) -> Iterator[None]:
             raise
         raise UserError(
             f"Memory does not suffice for {what} ({told(error)}). {advice} The same command goes on from the last "
-            "checkpoint."
+            "checkpoint.",
+            code="out-of-memory",
         ) from error
 
 

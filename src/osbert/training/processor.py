@@ -70,7 +70,9 @@ def choose(device: str = "auto", precision: Precision = "auto") -> Processor:
         what = str(error).strip().splitlines()[0].rstrip(".")
         if device.startswith("cuda") and not torch.cuda.is_available():
             what = f"there is no GPU that torch can use ({what})"
-        raise UserError(f"device '{device}' cannot be used: {what}. Use cpu, cuda, cuda:N or auto.") from error
+        raise UserError(
+            f"device '{device}' cannot be used: {what}. Use cpu, cuda, cuda:N or auto.", code="unavailable-device"
+        ) from error
     if precision == "auto":
         precision = "bf16" if has_bf16(place) else "fp32"
     return Processor(device=place, precision=precision)

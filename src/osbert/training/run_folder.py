@@ -67,7 +67,8 @@ class RunFolder:
         except ValueError as error:
             raise UserError(
                 f"{path} is damaged ({error}). It says what the run was begun with: put it back from a copy of the "
-                "folder, or choose another folder for --out."
+                "folder, or choose another folder for --out.",
+                code="damaged-file",
             ) from error
         return facts
 
@@ -212,7 +213,8 @@ class RunFolder:
             raise UserError(
                 f"{self.folder} holds a run with other settings:\n"
                 + "\n".join(f"  {line}" for line in lines)
-                + "\nGive the settings it was begun with to go on with it, or choose another folder for --out."
+                + "\nGive the settings it was begun with to go on with it, or choose another folder for --out.",
+                code="begun-with-other-settings",
             )
         return changes
 

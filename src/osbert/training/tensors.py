@@ -26,7 +26,10 @@ def put_weights(learner: nn.Module, parallel: Parallel, tensors: Mapping[str, Te
     given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if given != shapes:
         other = sorted(name for name in {*shapes, *given} if shapes.get(name) != given.get(name))
-        raise UserError(f"The checkpoint is of another model: {', '.join(other[:5])} differ ({len(other)} tensors).")
+        raise UserError(
+            f"The checkpoint is of another model: {', '.join(other[:5])} differ ({len(other)} tensors).",
+            code="damaged-file",
+        )
     with torch.no_grad():
         for name, tensor in tensors.items():
             own[name].copy_(parallel.own(tensor, own[name]))

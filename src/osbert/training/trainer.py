@@ -291,7 +291,8 @@ class Trainer:
             raise UserError(
                 f"Memory ran out in process {self.group.rank} ({told}). Give --data.micro_tokens "
                 f"{max(1, shortage.half)} or less: the gradients are the same, to rounding. With it the same command "
-                "goes on from the last checkpoint."
+                "goes on from the last checkpoint.",
+                code="out-of-memory",
             )
         return shortage
 

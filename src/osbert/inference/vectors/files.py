@@ -139,5 +139,7 @@ def parquet_library(path: Path) -> Any:
         import pyarrow
         import pyarrow.parquet  # noqa: F401 - for its place in pyarrow
     except ImportError as error:
-        raise UserError(f'{path}: Parquet needs pyarrow: pip install "osbert[parquet]"') from error
+        raise UserError(
+            f'{path}: Parquet needs pyarrow: pip install "osbert[parquet]"', code="missing-library"
+        ) from error
     return pyarrow

@@ -67,12 +67,14 @@ class GrowingFiles:
         try:
             return read_sealed(path) if path.is_file() else {}
         except ValueError as error:
-            raise UserError(f"{path} is damaged ({error}). {self._again}") from error
+            raise UserError(f"{path} is damaged ({error}). {self._again}", code="damaged-file") from error
 
     def _refuse_others(self, hashes: Mapping[str, str]) -> None:
         for name, hashed in self._hashes.items():
             if hashed.hexdigest() != hashes[name]:
-                raise UserError(f"{self.path(name)} is damaged: its content has changed. {self._again}")
+                raise UserError(
+                    f"{self.path(name)} is damaged: its content has changed. {self._again}", code="damaged-file"
+                )
 
     @property
     def _again(self) -> str:
@@ -81,7 +83,10 @@ class GrowingFiles:
     def _cut(self, path: Path, size: int) -> None:
         there = path.stat().st_size if path.is_file() else 0
         if there < size:
-            raise UserError(f"{path} has {there:,} bytes, but {size:,} were written: it is damaged. {self._again}")
+            raise UserError(
+                f"{path} has {there:,} bytes, but {size:,} were written: it is damaged. {self._again}",
+                code="damaged-file",
+            )
         os.truncate(path, size)
 
 

@@ -58,9 +58,12 @@ class VectorFile(ABC):
 def open_vectors(path: Path) -> VectorFile:
     """Open a file of vectors. Raises UserError when it is none, or does not say how it was made."""
     if not path.is_file():
-        raise UserError(f"{path}: no such file.")
+        raise UserError(f"{path}: no such file.", code="missing-file")
     if path.suffix not in SUFFIXES:
-        raise UserError(f"{path}: vectors are read from {', '.join(SUFFIXES)}, as osbert embed writes them.")
+        raise UserError(
+            f"{path}: vectors are read from {', '.join(SUFFIXES)}, as osbert embed writes them.",
+            code="unknown-output-format",
+        )
     with _damage_told(path):
         opened = _Parquet(path) if path.suffix == ".parquet" else _Arrays(path)
         if missing := [name for name in TOLD if name not in opened.settings]:
@@ -75,7 +78,9 @@ def _damage_told(path: Path) -> Iterator[None]:
     except (UserError, MemoryError):
         raise
     except Exception as error:  # of the many classes of zip, numpy, pyarrow and what lies in them
-        raise UserError(f"{path}: no vectors that osbert embed wrote, or damaged ({error}).") from error
+        raise UserError(
+            f"{path}: no vectors that osbert embed wrote, or damaged ({error}).", code="damaged-file"
+        ) from error
 
 
 class _Arrays(VectorFile):
@@ -85,7 +90,7 @@ class _Arrays(VectorFile):
         self.path = path
         self.known = path if path.suffix == ".npz" else beside(path)
         if not self.known.is_file():
-            raise UserError(f"{self.known} is missing: it tells what the rows of {path} are.")
+            raise UserError(f"{self.known} is missing: it tells what the rows of {path} are.", code="missing-file")
         with np.load(self.known) as arrays:
             self.settings = parse_json(arrays[SETTINGS].item())
             self.names = [name.removesuffix(ENDS) for name in arrays.files if name.endswith(ENDS)]
@@ -94,7 +99,8 @@ class _Arrays(VectorFile):
         if path.suffix == ".npy" and (count := len(np.load(path, mmap_mode="r"))) != len(self.lines):
             raise UserError(
                 f"{path} has {count:,} vectors, and {self.known} tells of {len(self.lines):,} texts: they are of "
-                "different runs. Give the command that wrote them again."
+                "different runs. Give the command that wrote them again.",
+                code="damaged-file",
             )
 
     def _blocks(self) -> Iterator[NDArray[np.float32]]:

@@ -96,12 +96,14 @@ class Layers:
         except ValueError as error:
             names = ", ".join(NAMED)
             raise UserError(
-                f"--layers {text}: give numbers such as -1 or -1,-2,-3,-4, or one of {names}.{nearest(text, NAMED)}"
+                f"--layers {text}: give numbers such as -1 or -1,-2,-3,-4, or one of {names}.{nearest(text, NAMED)}",
+                code="invalid-value",
             ) from error
         wrong = [number for number in numbers if not -top - 1 <= number <= top]
         if wrong:
             raise UserError(
                 f"There is no layer {wrong[0]}: the model has 0 (embeddings) to {top}, or from the end -1 to "
-                f"{-top - 1}."
+                f"{-top - 1}.",
+                code="invalid-value",
             )
         return cls(numbers=numbers, joined="stack" if "," in text else "alone")

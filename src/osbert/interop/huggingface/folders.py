@@ -37,7 +37,7 @@ def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path)
     try:
         backbone = architecture.empty()
     except (ValueError, RuntimeError) as error:  # torch's own: sizes whose product is no number of elements
-        raise UserError(f"{where}: {error}.") from error
+        raise UserError(f"{where}: {error}.", code="damaged-file") from error
     state, rows = _backbone_state(backbone, tensors, where=where)
     if any(row.status == "new" for row in rows):
         pooler = backbone.get_submodule("pooler").to_empty(device="cpu")
@@ -163,7 +163,9 @@ def _backbone_state(
             continue
         misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape))}
         for name, misfit in misfits.items():
-            problems.add(misfit.replace(name, families.spelled(name, family) if family else name, 1))
+            problems.add(
+                misfit.replace(name, families.spelled(name, family) if family else name, 1), code="damaged-file"
+            )
         if not misfits:
             rows += [_loaded(name, tensors[name]) for name in theirs]
             state[ours] = torch.cat([tensors[name].float() for name in theirs])

@@ -194,11 +194,11 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     positions = "learned" if family else _known(kind, {theirs: ours for ours, theirs in PREFIXES.items()})
     if positions is None and kind != OWN:
         known = ", ".join((*PREFIXES.values(), *families.TYPES))
-        problems.add(f"model_type is {kind!r}; only {known} and {OWN} can be read.")
+        problems.add(f"model_type is {kind!r}; only {known} and {OWN} can be read.", code="unsupported-model")
         problems.stop_if_any()
     config = families.in_bert_fields(family, config) if family else config
     for message in _refusals(config, family):
-        problems.add(message)
+        problems.add(message, code="unsupported-model")
     settings: dict[str, Any] = {"positions": positions, **dict(_numbers(config, family, problems.add))}
     settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
     settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
@@ -209,7 +209,7 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
         settings["length"] -= settings["first_position"]
     architecture = Architecture(**settings)
     for message in architecture.problems():
-        problems.add(f"{message}.")
+        problems.add(f"{message}.", code="unsupported-model")
     problems.stop_if_any()
     return architecture
 

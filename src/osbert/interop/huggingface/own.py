@@ -24,7 +24,9 @@ def settings(config: Mapping[str, Any], *, where: str) -> Sizes:
     """Return the settings that `config` describes. Raises UserError if no family matches."""
     family, table = config[FAMILY], config.get(SETTINGS, {})
     if not isinstance(family, str) or not isinstance(table, Mapping):
-        raise UserError(f"{where}: {FAMILY} must be a name and {SETTINGS} a table. Copy the file again.")
+        raise UserError(
+            f"{where}: {FAMILY} must be a name and {SETTINGS} a table. Copy the file again.", code="damaged-file"
+        )
     sizes: Sizes = recipe.build(find_family(family).settings, table, where=where)
     return sizes
 

@@ -77,7 +77,8 @@ def _read(path: Path) -> AnyTokenizer:
         raise UserError(
             f"{path} has its tokenizer as a sentencepiece model alone ({models[0].name}); tokenizer.json is missing. "
             f"Get it from where the folder came from, or let transformers make it: "
-            f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
+            f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r}).",
+            code="unusable-tokenizer",
         )
     return read_tokenizer(path, CAREFUL.again)
 
@@ -91,7 +92,7 @@ def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:
         check_tokenizer(content, len(written))
         return FileTokenizer(written, specials=_specials(path), settings=settings)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}", code=error.code) from error
 
 
 def _kind(content: Mapping[str, Any]) -> str:
@@ -130,12 +131,16 @@ def _byte_level(path: Path) -> dict[str, Any]:
         lines = read_bytes(path / "merges.txt", most=LARGEST_VOCABULARY).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path / 'merges.txt'}: not UTF-8 at byte {error.start:,}. Copy or download it again."
+            f"{path / 'merges.txt'}: not UTF-8 at byte {error.start:,}. Copy or download it again.",
+            code="wrong-encoding",
         ) from None
     merges = [line for line in lines if line and not line.startswith("#version")]
     named = _specials(path)
     if missing := [piece for piece in named.values() if piece not in ids]:
-        raise UserError(f"{path / 'vocab.json'} lacks the special pieces {', '.join(missing)}. Is it a RoBERTa folder?")
+        raise UserError(
+            f"{path / 'vocab.json'} lacks the special pieces {', '.join(missing)}. Is it a RoBERTa folder?",
+            code="unusable-tokenizer",
+        )
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{"id": ids[piece], "content": piece, **plain} for piece in dict.fromkeys(named.values())]
     sides = {"sep": [named["sep"], ids[named["sep"]]], "cls": [named["cls"], ids[named["cls"]]]}

@@ -63,7 +63,7 @@ def require_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f'ONNX needs the library {name}: pip install "osbert[onnx]"') from error
+        raise UserError(f'ONNX needs the library {name}: pip install "osbert[onnx]"', code="missing-library") from error
 
 
 def require_writers() -> None:
@@ -85,7 +85,9 @@ def write_onnx(
     require_writers()
     size = 4 * sum(weight.numel() for weight in model.parameters())
     if size > LARGEST:
-        raise UserError(f"the model has {size / 1e9:.1f} GB of weights; an ONNX file holds at most 2 GB.")
+        raise UserError(
+            f"the model has {size / 1e9:.1f} GB of weights; an ONNX file holds at most 2 GB.", code="too-large"
+        )
     sizes = {name: getattr(model.backbone.architecture, name) for name in READ}
     said = {"precision": "int8" if int8 else "fp32", "learnt": json.dumps(learnt), "sizes": json.dumps(sizes)}
     replace_file(path, lambda aside: _write(model, aside, int8=int8, said={**said, "tokenizer": tokenizer}))
@@ -104,28 +106,31 @@ def open_onnx(path: Path) -> OnnxGraph:
     options.log_severity_level = 4  # what is amiss is told below
     again = "Export the run again: osbert export RUN --to onnx"
     if not path.is_file():
-        raise UserError(f"{path} is missing. {again}.")
+        raise UserError(f"{path} is missing. {again}.", code="missing-file")
     try:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # of many classes with no other parent, all of them saying what the file has
         raise UserError(
-            f"{path}: onnxruntime {runtime.__version__} cannot open it: {reason(error)}. {again}."
+            f"{path}: onnxruntime {runtime.__version__} cannot open it: {reason(error)}. {again}.", code="damaged-file"
         ) from error
     said = session.get_modelmeta().custom_metadata_map
     names = tuple(output.name for output in session.get_outputs())
     if "osbert.form" not in said or {one.name for one in session.get_inputs()} != set(INPUTS) or STATES not in names:
-        raise UserError(f"{path} is an ONNX file, but none that osbert wrote. {again}.")
+        raise UserError(f"{path} is an ONNX file, but none that osbert wrote. {again}.", code="damaged-file")
     if said["osbert.form"] != FORM:
         raise UserError(
             f"{path} was written by osbert {said.get('osbert.version')} in form {said['osbert.form']}; this is osbert "
-            f"{__version__}, which reads form {FORM}. {again}."
+            f"{__version__}, which reads form {FORM}. {again}.",
+            code="damaged-file",
         )
     if importlib.util.find_spec("onnx") is not None:
         require_finite({path: _weights(path)})
     try:
         learnt, sizes = dict(parse_json(said["osbert.learnt"])), dict(parse_json(said.get("osbert.sizes", "{}")))
     except (KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged: what osbert wrote beside the graph cannot be read. {again}.") from error
+        raise UserError(
+            f"{path} is damaged: what osbert wrote beside the graph cannot be read. {again}.", code="damaged-file"
+        ) from error
     return OnnxGraph(
         session=session,
         names=names,

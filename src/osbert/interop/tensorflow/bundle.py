@@ -77,14 +77,18 @@ class Bundle:
         kind = TYPES.get(entry.kind)
         if kind is None or entry.sliced:
             what = "is kept in slices" if entry.sliced else f"is of type {entry.kind}, which holds no plain numbers"
-            raise UserError(f"{self.prefix}{INDEX}: {name} {what}; such a tensor cannot be read.")
+            raise UserError(f"{self.prefix}{INDEX}: {name} {what}; such a tensor cannot be read.", code="damaged-file")
         if entry.size != math.prod(entry.shape) * kind.itemsize:
-            raise UserError(f"{self.prefix}{INDEX}: {name} {entry.shape} cannot have {entry.size:,} bytes.")
+            raise UserError(
+                f"{self.prefix}{INDEX}: {name} {entry.shape} cannot have {entry.size:,} bytes.", code="invalid-value"
+            )
         with path.open("rb") as file:
             file.seek(entry.start)
             content = bytearray(file.read(entry.size))
         if masked(content) != entry.checksum:
-            raise UserError(f"{path}: the checksum of {name} is another: the file is damaged. Copy it again.")
+            raise UserError(
+                f"{path}: the checksum of {name} is another: the file is damaged. Copy it again.", code="damaged-file"
+            )
         flat = torch.frombuffer(content, dtype=kind) if content else torch.empty(0, dtype=kind)
         return flat.view(entry.shape)
 
@@ -101,12 +105,14 @@ def open_bundle(prefix: Path) -> Bundle:
         # A key that begins with a zero byte is of a slice of a tensor; the tensor's own entry says that it has such.
         entries = {name.decode(): _entry(value) for name, value in rows.items() if name[0]}
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing.") from error
+        raise UserError(f"{path} is missing.", code="missing-file") from error
     except (ValueError, KeyError) as error:
         reason = "it has no header" if isinstance(error, KeyError) else str(error)
-        raise UserError(f"{path}: no readable TensorFlow index: {reason}. Copy it again.") from error
+        raise UserError(
+            f"{path}: no readable TensorFlow index: {reason}. Copy it again.", code="damaged-file"
+        ) from error
     if _number(header, 2):
-        raise UserError(f"{path}: was written on a big-endian machine, which is not supported.")
+        raise UserError(f"{path}: was written on a big-endian machine, which is not supported.", code="damaged-file")
     bundle = Bundle(prefix=prefix, shards=_number(header, 1), entries=dict(sorted(entries.items())))
     _check(bundle)
     return bundle
@@ -151,11 +157,17 @@ def _check(bundle: Bundle) -> None:
     for shard, end in sorted(ends.items()):
         path = bundle.data(shard)
         if not path.is_file():
-            problems.add(f"{path.name} is missing. Put it beside the index.")
+            problems.add(f"{path.name} is missing. Put it beside the index.", code="missing-file")
         elif path.stat().st_size < end:
-            problems.add(f"{path.name} is cut short: {end:,} bytes are wanted, there are {path.stat().st_size:,}.")
+            problems.add(
+                f"{path.name} is cut short: {end:,} bytes are wanted, there are {path.stat().st_size:,}.",
+                code="damaged-file",
+            )
         elif path.stat().st_size < sizes[shard]:
-            problems.add(f"{path.name} has {path.stat().st_size:,} bytes, its tensors {sizes[shard]:,} together.")
+            problems.add(
+                f"{path.name} has {path.stat().st_size:,} bytes, its tensors {sizes[shard]:,} together.",
+                code="damaged-file",
+            )
     problems.stop_if_any()
 
 

@@ -77,12 +77,14 @@ def checkpoint(path: Path) -> Path | None:
         return None
     found = sorted(one.name.removesuffix(INDEX) for one in path.glob(f"*{INDEX}"))
     if not found and (data := sorted(path.glob("*.data-*-of-*"))):
-        raise UserError(f"{path} has {data[0].name}, but the index that belongs to it is missing.")
+        raise UserError(f"{path} has {data[0].name}, but the index that belongs to it is missing.", code="missing-file")
     if len(found) <= 1:
         return path / found[0] if found else None
     newest = _newest(path / STATE)
     if newest not in found:
-        raise UserError(f"{path} has several checkpoints: give the path of one, such as {path / found[-1]}.")
+        raise UserError(
+            f"{path} has several checkpoints: give the path of one, such as {path / found[-1]}.", code="missing-split"
+        )
     return path / newest
 
 
@@ -95,7 +97,9 @@ def read_google(prefix: Path) -> GoogleFolder:
     folder = prefix.parent
     path = next((folder / name for name in (CONFIG, OTHER_CONFIG) if (folder / name).is_file()), None)
     if path is None:
-        raise UserError(f"{folder / CONFIG} is missing: it tells the sizes of the model in {prefix.name}.")
+        raise UserError(
+            f"{folder / CONFIG} is missing: it tells the sizes of the model in {prefix.name}.", code="missing-file"
+        )
     config = {"model_type": "bert", **read_json(path)}
     config["hidden_act"] = config.pop(ACTIVATION, config.get("hidden_act", "gelu"))
     architecture = names.architecture(config, where=str(path))
@@ -119,7 +123,7 @@ def write_google(
     problems = Problems(heading="google-research/bert has no such model")
     architecture = names.architecture(config, where=str(folder))
     for objection in objections(architecture, tokenizer):
-        problems.add(objection)
+        problems.add(objection, code="not-convertible")
     problems.stop_if_any()
     assert isinstance(tokenizer, Tokenizer)
     fields = {name: config[name] for name in (*FIELDS, "initializer_range")}

@@ -108,11 +108,12 @@ def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labe
         return _Reader(origin.called, origin.place, reading, problems, labelled=labelled).table(origin)
     path = origin
     if not path.is_file():
-        raise UserError(f"{path}: no such file.")
+        raise UserError(f"{path}: no such file.", code="missing-file")
     if plain_suffix(path) == ".parquet":
         raise UserError(
             f"{path}: tagged text is read from columns or JSON lines, not from Parquet. Convert it, the tags by their "
-            "names: pandas.read_parquet(path).to_json('train.jsonl', orient='records', lines=True)"
+            "names: pandas.read_parquet(path).to_json('train.jsonl', orient='records', lines=True)",
+            code="wrong-format",
         )
     encoding = find_encoding(path, reading.encoding)
     reader = _Reader(str(path), lambda line: f"{path}, line {line}", reading, problems, labelled=labelled)
@@ -169,9 +170,12 @@ class _Reader:
                     raise ValueError(f"{line.strip()[:40]!r} is not an object {{...}}; write one a line")
                 self._object(value, number)
             except JSONDecodeError as error:
-                self.problems.add(f"{self.place(number)}: not JSON ({not_json(error)} at character {error.colno}).")
+                self.problems.add(
+                    f"{self.place(number)}: not JSON ({not_json(error)} at character {error.colno}).",
+                    code="wrong-format",
+                )
             except ValueError as error:
-                self.problems.add(f"{self.place(number)}: {error}.")
+                self.problems.add(f"{self.place(number)}: {error}.", code="unusable-row")
         return self._ended()
 
     def table(self, table: Table) -> TaggedFile:
@@ -180,7 +184,7 @@ class _Reader:
             try:
                 self._object(row.source, row.line)
             except ValueError as error:
-                self.problems.add(f"{self.place(row.line)}: {error}.")
+                self.problems.add(f"{self.place(row.line)}: {error}.", code="unusable-row")
         return self._ended()
 
     def _object(self, value: Mapping[str, Any], number: int) -> None:

@@ -65,10 +65,13 @@ class _Columns:
         if len(cells) != self.width:
             self.problems.add(
                 f"{self.name}, line {number}: {len(cells)} columns, but line {self.first} has {self.width}. "
-                "Is a tag missing, or the blank line that ends a sentence?"
+                "Is a tag missing, or the blank line that ends a sentence?",
+                code="unusable-row",
             )
         elif not cells[0].strip():
-            self.problems.add(f"{self.name}, line {number}: the word is empty. Write one, or remove the line.")
+            self.problems.add(
+                f"{self.name}, line {number}: the word is empty. Write one, or remove the line.", code="empty-text"
+            )
         else:
             self.rows.words.append(cells[0])
             self.rows.lines.append(number)
@@ -91,7 +94,8 @@ class _Columns:
             asked = f"--column {self.column} is none of them" if self.column else "there are none"
             self.problems.add(
                 f"{self.name}, line {number}: {self.width} columns, the first of which is the word; of tags {asked}. "
-                "A line holds a word and its tag, with a tab or spaces between."
+                "A line holds a word and its tag, with a tab or spaces between.",
+                code="unusable-row",
             )
 
 
@@ -124,7 +128,8 @@ def check_tags(sentences: Iterable[TaggedWords], *, place: Callable[[int], str],
             except ValueError as error:
                 problems.add(
                     f"{place(line)}: {error}: a tag is O, or begins with B-, I-, E- or S- (or BILOU's and BMES's "
-                    "L-, U-, M-). Where tags are labels of single words, such as parts of speech, give --scheme words."
+                    "L-, U-, M-). Where tags are labels of single words, such as parts of speech, give --scheme words.",
+                    code="unusable-row",
                 )
 
 

@@ -29,7 +29,7 @@ def compare(source: Path, written: Path, asked: TaskHint, opening: Opening, watc
     try:
         found = differences(first, second)
     except ValueError as error:
-        raise UserError(f"The forward check has failed: {error}. Nothing was written.") from error
+        raise UserError(f"The forward check has failed: {error}. Nothing was written.", code="check-failed") from error
     require_small(found, of=f"Both loaded anew, on {counted(len(sequences(first)), 'sequence')}", watch=watch)
 
 
@@ -39,5 +39,5 @@ def require_small(found: Sequence[Difference], *, of: str, watch: Watch) -> None
     problems = Problems(heading="The forward check has failed; nothing was written")
     for one in found:
         if not one.small:
-            problems.add(f"{one.what} differ by {one.largest:g}, more than {one.bound:g}")
+            problems.add(f"{one.what} differ by {one.largest:g}, more than {one.bound:g}", code="check-failed")
     problems.stop_if_any()

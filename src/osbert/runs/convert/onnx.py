@@ -31,7 +31,7 @@ def refuse(model: ModelParts) -> None:
     require_writers()
     task = scored(model.task)
     if reasons := list(objections(model.learner, task.name if task else "")):
-        raise UserError(f"{model.source} cannot be exported: {' and '.join(reasons)}.")
+        raise UserError(f"{model.source} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")
 
 
 def write_exported(

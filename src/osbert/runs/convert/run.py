@@ -71,7 +71,10 @@ def convert(
         model = opened(source, asked, opening, watch)
         problems = model.report.problems
         if problems and not settings.anyway:
-            raise UserError(f"{count(problems)} above; nothing was written. --anyway writes {target} without them.")
+            raise UserError(
+                f"{count(problems)} above; nothing was written. --anyway writes {target} without them.",
+                code="not-convertible",
+            )
         if to == "onnx":
             from osbert.runs.convert import onnx  # its libraries are an extra
 
@@ -89,7 +92,10 @@ def opened(source: Path, asked: TaskHint, opening: Opening, watch: Watch) -> Mod
     """Open a model, and give events of it. Raises UserError when there is no layer that `asked` is about."""
     model = conversion.model_of(conversion.open_any(source, opening), asked)
     if model.task is None and (asked.kind or asked.labels):
-        raise UserError(f"{source} has no layer of a task that --task and --labels could be about: leave them out.")
+        raise UserError(
+            f"{source} has no layer of a task that --task and --labels could be about: leave them out.",
+            code="options-exclude-each-other",
+        )
     watch(SourceModel(path=source, model=model))
     return model
 
@@ -98,4 +104,4 @@ def check_target(source: Path, target: Path) -> None:
     """Raise UserError when the target cannot be written, or there is no source."""
     require_free(target)
     if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):
-        raise UserError(f"{source} is not there.")
+        raise UserError(f"{source} is not there.", code="missing-file")

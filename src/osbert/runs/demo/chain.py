@@ -198,7 +198,8 @@ def run(stage: Stage, watch: Watch = ignore) -> str:
     if process.returncode:
         raise UserError(
             f"`{stage.command}` ended with status {process.returncode}. What came before it is kept: once the cause is "
-            "mended, the same demo goes on from here."
+            "mended, the same demo goes on from here.",
+            code="child-failed",
         )
     return "".join(lines)
 
@@ -218,7 +219,8 @@ class DemoRecord:
             if changes := difference(before["settings"], settings):
                 raise UserError(
                     f"{path.parent} holds a demo with other settings ({'; '.join(changes)}). Remove it, or "
-                    "give another folder with --out."
+                    "give another folder with --out.",
+                    code="begun-with-other-settings",
                 )
             self.seconds, self.outputs = before["seconds"], before["outputs"]
 

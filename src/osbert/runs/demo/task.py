@@ -77,7 +77,8 @@ def make_task(
     if len(labels) < 2:
         raise UserError(
             "The docstrings of this installation are too few to make a task of: two libraries must have 20 passages "
-            "each. Was Python installed without its .py files?"
+            "each. Was Python installed without its .py files?",
+            code="no-data",
         )
     chosen = [passage for passage in long_enough if passage.library in labels]
     names = telling_names(chosen) | {passage.library.lower() for passage in passages} | set(_KNOWN_NAMES)

@@ -73,7 +73,7 @@ class TextRows:
             self.count += not row.blank
         problems.stop_if_any()
         if not self.count:
-            raise UserError(f"{self.file} has no rows: there is nothing to embed.")
+            raise UserError(f"{self.file} has no rows: there is nothing to embed.", code="no-data")
         lines = "line has" if blank == 1 else "lines have"
         return [f"{blank:,} blank {lines} no vector; `lines` says which line each row is of."] if blank else []
 
@@ -81,7 +81,8 @@ class TextRows:
         """Raise UserError when the rows are pairs and the model reads none."""
         if self.columns.pair and engine.backend.architecture.segments == 1:
             raise UserError(
-                f"The model in {engine.folder} was trained without a second segment (segments = 1): it reads no pairs."
+                f"The model in {engine.folder} was trained without a second segment (segments = 1): it reads no pairs.",
+                code="unsupported-model",
             )
 
     def refuse_long(self, embedder: Embedder) -> None:
@@ -92,7 +93,8 @@ class TextRows:
             if cut := sum(example.truncated for example in sequences):
                 problems.add(
                     f"{self.file}, line {row.line}: {counted(cut, 'piece')} more than fit into "
-                    f"{embedder.packer.length} tokens. Shorten the text, or give --long truncate, head+tail or window."
+                    f"{embedder.packer.length} tokens. Shorten the text, or give --long truncate, head+tail or window.",
+                    code="text-too-long",
                 )
         problems.stop_if_any()
 
@@ -112,6 +114,8 @@ class TextRows:
         """Yield the rows that have every column of texts; the others go to `problems`."""
         for row in self.table.rows(problems):
             if missing := [name for name in self.columns.texts if not row.blank and name not in row.values]:
-                problems.add(f"{self.table.path}, line {row.line}: there is no '{missing[0]}' in it.")
+                problems.add(
+                    f"{self.table.path}, line {row.line}: there is no '{missing[0]}' in it.", code="unknown-column"
+                )
             else:
                 yield row

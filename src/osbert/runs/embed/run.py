@@ -76,7 +76,7 @@ def embed_file(
     Raises UserError when the arguments cannot be, and when the earlier run was another one.
     """
     if out.suffix not in SUFFIXES:
-        raise UserError(f"{out}: vectors are written as {', '.join(SUFFIXES)}.")
+        raise UserError(f"{out}: vectors are written as {', '.join(SUFFIXES)}.", code="unknown-output-format")
     vectors = _fitting(vectors or VectorOptions(), out)
     written = [out, beside(out)] if out.suffix == ".npy" else [out]
     for path in written:
@@ -102,7 +102,7 @@ def embed_file(
         if not disk_full(error):
             raise
         again = "Make room and give the same command again; it goes on after the last window"
-        raise UserError(f"{out} could not be written: {error.strerror}. {again}.") from error
+        raise UserError(f"{out} could not be written: {error.strerror}. {again}.", code="not-written") from error
 
 
 def _refuse_half(out: Path) -> None:
@@ -110,7 +110,10 @@ def _refuse_half(out: Path) -> None:
     real, rows = Path(os.path.realpath(out)), beside(out)
     other = beside(real)
     if out.suffix == real.suffix == ".npy" and other.is_file() and not (rows.exists() and rows.samefile(other)):
-        raise UserError(f"{out} is a link to {real}, whose rows are described in {other}. Give --out {real}.")
+        raise UserError(
+            f"{out} is a link to {real}, whose rows are described in {other}. Give --out {real}.",
+            code="output-is-input",
+        )
 
 
 def _fitting(vectors: VectorOptions, out: Path) -> VectorOptions:
@@ -119,13 +122,19 @@ def _fitting(vectors: VectorOptions, out: Path) -> VectorOptions:
         if vectors.pooling not in (None, "tokens"):
             raise UserError(
                 f"{out}: JSON lines hold every token of a text, as extract_features.py writes them. Leave --pooling "
-                "out, or write .npy, .npz or .parquet."
+                "out, or write .npy, .npz or .parquet.",
+                code="unknown-output-format",
             )
         if vectors.layers in NAMED:
-            raise UserError(f"{out}: JSON lines number the layers: give --layers as numbers, such as -1,-2,-3,-4.")
+            raise UserError(
+                f"{out}: JSON lines number the layers: give --layers as numbers, such as -1,-2,-3,-4.",
+                code="unknown-output-format",
+            )
         return replace(vectors, pooling="tokens")
     if vectors.pooling == "tokens" and out.suffix != ".npz":
-        raise UserError(f"{out}: with --pooling tokens a text has many vectors. Write .npz or .jsonl.")
+        raise UserError(
+            f"{out}: with --pooling tokens a text has many vectors. Write .npz or .jsonl.", code="unknown-output-format"
+        )
     return vectors
 
 
@@ -198,12 +207,12 @@ def _begun(folder: Path) -> dict[str, Any]:
     try:
         return read_sealed(path) if path.is_file() else {}
     except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}). Remove {folder} to begin anew.") from error
+        raise UserError(f"{path} is damaged ({error}). Remove {folder} to begin anew.", code="damaged-file") from error
 
 
 def _embedder(engine: Engine, options: VectorOptions) -> Embedder:
     if options.tokens < 1:
-        raise UserError(f"--tokens must be at least 1, not {options.tokens}.")
+        raise UserError(f"--tokens must be at least 1, not {options.tokens}.", code="invalid-value")
     return engine.embedder(options, tokens=options.tokens)
 
 
@@ -226,7 +235,8 @@ def _refuse_other(before: Mapping[str, Any], facts: Mapping[str, Any], out: Path
             f"{out} was begun with other settings or inputs:\n"
             + "\n".join(f"  {line}" for line in lines)
             + f"\nGive the command that it was begun with to go on, remove {folder} to begin anew, or choose another "
-            "--out."
+            "--out.",
+            code="begun-with-other-settings",
         )
 
 

@@ -119,17 +119,21 @@ def development(
         if data is not None:
             raise UserError(
                 f"{run} is exported as an encoder, whose states are compared on pieces drawn at random: leave --data "
-                "out."
+                "out.",
+                code="options-exclude-each-other",
             )
         return None
     if data is not None:
         task = task.source.moved(data, options.given(task))
     elif options.given(task):
-        raise UserError("--label and how to read a file (--text, ...) go with --data.")
+        raise UserError(
+            "--label and how to read a file (--text, ...) go with --data.", code="options-exclude-each-other"
+        )
     elif not task.data or not Path(task.data).exists():
         raise UserError(
             f"The data that {run} was fine-tuned on, {task.data or 'not told'}, is not here. Give labelled rows to "
-            "compare on, --data FILE; or --unchecked to compare nothing."
+            "compare on, --data FILE; or --unchecked to compare nothing.",
+            code="missing-option",
         )
     split = "all" if data is not None and data.is_file() else "dev"
     task, by_split = load(task, (split,), fit=False)
@@ -155,7 +159,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
 
     learner, task = engine.learner, scored(engine.task)
     if reasons := list(objections(learner, task.name if task else "")):
-        raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.")
+        raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")
     sentences = engine.sentence_model()
     published = task.published() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
@@ -180,7 +184,10 @@ def refuse(comparison: ExportComparison, tolerance: float) -> None:
     if drop is not None and not drop <= tolerance:  # a score that is NaN is never good enough
         raise UserError(
             f"{comparison.criterion} drops by {drop:.4f}, more than --tolerance {tolerance:g}; nothing was written. "
-            "Allow for more, or leave --int8 out."
+            "Allow for more, or leave --int8 out.",
+            code="check-failed",
         )
     if math.isnan(comparison.difference):
-        raise UserError("Some of what the run or the export gives is no number; nothing was written.")
+        raise UserError(
+            "Some of what the run or the export gives is no number; nothing was written.", code="not-finite"
+        )

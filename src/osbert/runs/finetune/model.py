@@ -45,7 +45,9 @@ def read_model(
         )
         backbone = sizes.empty()
     except ValueError as error:
-        raise UserError(f"{folder} cannot be fine-tuned with these settings: {error}.") from error
+        raise UserError(
+            f"{folder} cannot be fine-tuned with these settings: {error}.", code="unsupported-model"
+        ) from error
     tokenizer, remarks = source.tokenizer, list(source.remarks)
     source.release()
     if from_scratch:

@@ -125,11 +125,20 @@ def check_few(built: Any) -> None:
     tuning = built.training.tuning
     problems = Problems(heading=f"--tuning {tuning} cannot be used so")
     if built.from_scratch:
-        problems.add("--from-scratch leaves no encoder to put it into: leave one of the two out.")
+        problems.add(
+            "--from-scratch leaves no encoder to put it into: leave one of the two out.",
+            code="options-exclude-each-other",
+        )
     if built.comparison.search in GRIDS:
-        problems.add(f"--search {built.comparison.search} tries the rates of full fine-tuning: take --search optuna.")
+        problems.add(
+            f"--search {built.comparison.search} tries the rates of full fine-tuning: take --search optuna.",
+            code="options-exclude-each-other",
+        )
     if tuning == "lora" and built.optimizer.method == "muon":
-        problems.add("--optimizer.method muon moves whole matrices, of which none learns: leave it out.")
+        problems.add(
+            "--optimizer.method muon moves whole matrices, of which none learns: leave it out.",
+            code="options-exclude-each-other",
+        )
     problems.stop_if_any()
 
 

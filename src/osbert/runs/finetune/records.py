@@ -65,7 +65,8 @@ def _read_several(
     if len(set(own)) < len(tasks) or not tasks:
         raise UserError(
             f"The tasks {', '.join(map(name_of, tasks))} cannot be learnt together: name one or more, each by a name "
-            "of its own."
+            "of its own.",
+            code="unusable-row",
         )
     folders = data_of(names, data)
     reader = ModelReader.of(model)
@@ -75,10 +76,13 @@ def _read_several(
         try:
             plan, records = _read(task, own_settings(settings, name, names), model=model, data=folders[name])
             if plan.comparison.wanted:
-                raise UserError("several runs (--seeds, --search) are of one task: compare each by itself.")
+                raise UserError(
+                    "several runs (--seeds, --search) are of one task: compare each by itself.",
+                    code="options-exclude-each-other",
+                )
             reader.check(plan.task, records)
         except UserError as error:
-            problems.add(f"{name}: {error}")
+            problems.add(f"{name}: {error}", code=error.code)
             continue
         plans.append((plan, records))
     problems.stop_if_any()
@@ -100,7 +104,10 @@ def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         return {name: Path(data) / _entry(name, Path(data)) for name in names}
     if unlike := {*names} ^ {*data}:
-        raise UserError(f"data must have what each task learns from, and no more; it differs in {', '.join(unlike)}.")
+        raise UserError(
+            f"data must have what each task learns from, and no more; it differs in {', '.join(unlike)}.",
+            code="unusable-row",
+        )
     return dict(data)
 
 

@@ -59,7 +59,9 @@ class FinetuneRun(Run):
         """
         if len(self.development) != 1:
             names = ", ".join(self.development)
-            raise UserError(f"{self.folder} holds several tasks ({names}): take run.tasks[name].errors of one.")
+            raise UserError(
+                f"{self.folder} holds several tasks ({names}): take run.tasks[name].errors of one.", code="unusable-row"
+            )
         [records] = self.development.values()
         task = self.model.fine_tuned
         mistakes = [

@@ -243,7 +243,8 @@ class FinetuneRows:
         if idle := [name for name, count in steps.items() if not count]:
             raise UserError(
                 f"None of the {len(drawn):,} steps is drawn for {', '.join(idle)}, which would not be learnt. Give "
-                "more --epochs, a smaller --batch or another --seed."
+                "more --epochs, a smaller --batch or another --seed.",
+                code="too-little-data",
             )
         return ", ".join(f"{name} {share:.0%} ({steps[name]:,} steps)" for name, share in zip(steps, loader.shares))
 

@@ -49,7 +49,8 @@ class FinetuneTrainer:
         if model.backbone.architecture.segments == 1 and rows.pairs:
             raise UserError(
                 "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
-                "another model, or put both texts into one column."
+                "another model, or put both texts into one column.",
+                code="unsupported-model",
             )
         with seeded(settings.seed):
             heads = rows.heads(model.backbone)
@@ -117,7 +118,9 @@ class FinetuneTrainer:
         noted = self.trainer.memory.get("weights")  # a checkpoint of an earlier version has none
         if noted and fingerprint(weights) != noted:
             again = f"Remove {self.folder} and give the same command again"
-            raise UserError(f"{path} is damaged: it is not what was written after the best epoch. {again}.")
+            raise UserError(
+                f"{path} is damaged: it is not what was written after the best epoch. {again}.", code="damaged-file"
+            )
         self.learner.load_state_dict(weights)
         self.learner.to("cpu")
         backbone = self.learner.backbone
@@ -193,8 +196,14 @@ def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:
     problems = Problems(heading=f"{name} stands on an encoder that does not learn (--features)")
     if len(heads) > 1:
         others = ", ".join(other for other in heads if other != name)
-        problems.add(f"Others ({others}) cannot share it: fine-tune {name} by itself, or leave --features out.")
+        problems.add(
+            f"Others ({others}) cannot share it: fine-tune {name} by itself, or leave --features out.",
+            code="options-exclude-each-other",
+        )
     idle = {"tuning": settings.tuning != "full", "frozen": settings.frozen, "recurrent": settings.recurrent}
     for setting in (setting for setting, given in idle.items() if given):
-        problems.add(f"--{setting} {getattr(settings, setting)} does nothing there: leave it out.")
+        problems.add(
+            f"--{setting} {getattr(settings, setting)} does nothing there: leave it out.",
+            code="options-exclude-each-other",
+        )
     problems.stop_if_any()

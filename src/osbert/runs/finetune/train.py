@@ -105,7 +105,7 @@ def writing(out: Path) -> Iterator[None]:
         if not disk_full(error):
             raise
         again = "Make room and give the same command again; it goes on from the last checkpoint"
-        raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.") from error
+        raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.", code="not-written") from error
 
 
 def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:

@@ -30,7 +30,7 @@ def prepare(backbone: Backbone, kind: Kind, *, rank: int, frozen: int) -> None:
         try:
             freeze_lowest(backbone, frozen)
         except ValueError as error:
-            raise UserError(f"--frozen {frozen}: {error}.") from error
+            raise UserError(f"--frozen {frozen}: {error}.", code="invalid-value") from error
 
 
 def describe(backbone: Backbone) -> str:

@@ -102,7 +102,10 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> int:
             called = inputs.called(row)
             if first.setdefault(called, place) != place:
                 shown = one_line(called)
-                problems.add(f"{place}: the id '{shown}' is that of {first[called]} too. Mend it, or write .jsonl.")
+                problems.add(
+                    f"{place}: the id '{shown}' is that of {first[called]} too. Mend it, or write .jsonl.",
+                    code="duplicate-name",
+                )
     problems.stop_if_any()
     return count
 

@@ -55,7 +55,10 @@ class PredictionOutput:
         named = out is not None and (out.suffix or not is_stream(out))
         suffix = out.suffix.lower() if out and named else ".jsonl" if inputs.lines else ".csv"
         if self.spreadsheet_safe and suffix not in (".csv", ".tsv"):
-            raise UserError("--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes no JSON for a formula.")
+            raise UserError(
+                "--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes no JSON for a formula.",
+                code="unknown-output-format",
+            )
         if self.is_official(inputs):
             return ObjectWriter(stream, inputs)
         if suffix in (".jsonl", ".ndjson", ".json"):
@@ -66,7 +69,7 @@ class PredictionOutput:
             )
             style = style if out else replace(style, start="")
             return CellWriter(stream, task, inputs, style=style, spreadsheet_safe=self.spreadsheet_safe)
-        raise UserError(f"{out}: predictions are written as .csv, .tsv or .jsonl.")
+        raise UserError(f"{out}: predictions are written as .csv, .tsv or .jsonl.", code="unknown-output-format")
 
 
 class Writer(Protocol):

@@ -40,7 +40,7 @@ def measure_speed(
     itself, for each phase of the run. Raises UserError for what pretraining would refuse.
     """
     if seconds <= 0:
-        raise UserError(f"--seconds must be above 0, not {seconds:g}.")
+        raise UserError(f"--seconds must be above 0, not {seconds:g}.", code="invalid-value")
     name, settings = recipe or RECIPES[choose().device.type], settings or {}
     vocabulary = read_settings(name, settings, opening=opening).model.vocabulary or VOCABULARY
     with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:

@@ -97,7 +97,8 @@ def stored_budget(folder: RunFolder, minutes: float) -> Budget | None:
     begun = f"--minutes {stored['minutes']:g}" if stored else f"--steps {facts['settings']['training']['steps']}"
     raise UserError(
         f"{folder.folder} holds a run that was begun with {begun}, not --minutes {minutes:g}. Give that to go on with "
-        "it, or choose another folder for --out."
+        "it, or choose another folder for --out.",
+        code="begun-with-other-settings",
     )
 
 
@@ -171,7 +172,8 @@ def spread(plan: PretrainPlan, costs: Costs) -> Budget:
         least = (fixed + step) / (1 - MARGIN) / 60
         raise UserError(
             f"--minutes {minutes:g} is too short: beginning and ending take {fixed:,.0f} s and a step "
-            f"{step:,.1f} s. Give {math.ceil(10 * least) / 10:g} or more, or a smaller model or batch."
+            f"{step:,.1f} s. Give {math.ceil(10 * least) / 10:g} or more, or a smaller model or batch.",
+            code="too-little-time",
         )
     intervals = {
         "evaluate_every": _interval(training.evaluate_every, steps, looks),

@@ -54,6 +54,9 @@ def sample_masks(
     plan = read_plan(recipe, settings, corpus=corpus, opening=opening)
     masked = next((part for part in plan.objectives.values() if isinstance(part, MaskedLanguage)), None)
     if masked is None:
-        raise UserError(f"--masks shows what mlm does, and objectives = {list(plan.objectives)} leaves it out.")
+        raise UserError(
+            f"--masks shows what mlm does, and objectives = {list(plan.objectives)} leaves it out.",
+            code="options-exclude-each-other",
+        )
     stream = plan.loader(length=plan.settings.data.length).examples(Cursor())
     return MaskSample(plan=plan, objective=masked.name, examples=list(islice(stream, max(SAMPLED, least))))

@@ -75,7 +75,8 @@ class PretrainingRun:
                 raise
             raise UserError(
                 f"{self.out} could not be written: {reason(error, self.out)}. Make room and give the same command "
-                "again; it goes on from the last checkpoint."
+                "again; it goes on from the last checkpoint.",
+                code="not-written",
             ) from error
 
     def _complete(self) -> bool:
@@ -280,7 +281,7 @@ class PretrainingRun:
         if len(whole) > 1:
             newest = trainer.checkpoints.path(whole[-1])
             advice += f", or from that of step {whole[-2]:,} if you remove {newest} before"
-        return UserError(f"{told} {advice}.")
+        return UserError(f"{told} {advice}.", code="training-diverged")
 
     def _say_stopped(self, trainer: Trainer) -> None:
         last = max(trainer.checkpoints.steps(), default=0)

@@ -169,7 +169,7 @@ def read_plan(
     """
     before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:
-        raise UserError("Name a recipe, such as cpu, or go on from a run with --from.")
+        raise UserError("Name a recipe, such as cpu, or go on from a run with --from.", code="missing-recipe")
     own = "" if name in recipe.packaged() else name  # a recipe that the user wrote, or chose by its path
     name = name or before.recipe()  # type: ignore[union-attr]
     settings = read_settings(name, given, model=None if before is None else before.table(), opening=opening)
@@ -188,7 +188,7 @@ def read_plan(
         settings = dataclasses.replace(settings, model=model)
     else:
         wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
-        problems.add(f"{wanted} pieces. Leave it at 0.")
+        problems.add(f"{wanted} pieces. Leave it at 0.", code="invalid-value")
     plan = PretrainPlan(
         name=Path(name).stem,
         settings=settings,
@@ -203,7 +203,7 @@ def read_plan(
         _problems(plan),
         () if before is None else before.problems(settings.model, tokenizer),
     ):
-        problems.add(problem)
+        problems.add(problem, code="invalid-setting")
     problems.stop_if_any()
     return plan
 
@@ -259,9 +259,11 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
     try:
         return schema(base.objectives, family=base.family, trust=bool(typed) or opening.trust)
     except UserError as error:
-        raise UserError(f"{name}: {error}" if name else str(error)) from error
+        raise UserError(f"{name}: {error}" if name else str(error), code=error.code) from error
     except (TypeError, ValueError) as error:
-        raise UserError(f"objectives = {list(base.objectives)} cannot be: {error}") from error
+        raise UserError(
+            f"objectives = {list(base.objectives)} cannot be: {error}", code="options-exclude-each-other"
+        ) from error
 
 
 def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
@@ -269,7 +271,7 @@ def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
     base = {key: table[key] for key in BASIC if key in table}
     chosen = recipe.build(Recipe, recipe.override(base, given, schema=Recipe), where="The recipe")
     if not chosen.objectives:
-        raise UserError('objectives is empty: name at least one, such as objectives = ["mlm"].')
+        raise UserError('objectives is empty: name at least one, such as objectives = ["mlm"].', code="invalid-value")
     return chosen
 
 

@@ -78,7 +78,7 @@ def plan_size(request: SizeRequest, *, out: Path, watch: Watch = ignore) -> Size
     """
     for name, value in (("minutes", request.minutes), ("seconds", request.seconds)):
         if not 0 < value < float("inf"):
-            raise UserError(f"--{name} must be above 0, not {value:g}.")
+            raise UserError(f"--{name} must be above 0, not {value:g}.", code="invalid-value")
     with claim(out) as place:
         check_out(place)
         with tempfile.TemporaryDirectory(prefix="osbert-plan-") as folder:
@@ -118,7 +118,10 @@ def planned_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
     if wanted == "auto":
         wanted = "cuda" if gpu else "cpu"
     elif gpu and not wanted.startswith("cuda"):
-        raise UserError(f"--gpu plans for a GPU, but training.device is {wanted}. Leave one of them out.")
+        raise UserError(
+            f"--gpu plans for a GPU, but training.device is {wanted}. Leave one of them out.",
+            code="options-exclude-each-other",
+        )
     return wanted, wanted.startswith("cuda") and not torch.cuda.is_available()
 
 
@@ -163,10 +166,14 @@ def choose(estimates: Sequence[SizeEstimate], memory: float) -> SizeEstimate:
         least = min(row.memory for row in estimates)
         raise UserError(
             f"Not even the smallest size fits: it takes {least / 1e9:,.1f} GB of memory, and there are "
-            f"{memory / 1e9:,.1f} GB. Give a smaller --data.batch, or --micro-tokens."
+            f"{memory / 1e9:,.1f} GB. Give a smaller --data.batch, or --micro-tokens.",
+            code="out-of-memory",
         )
     if not fitting[0].tokens:
-        raise UserError("The time is too short: beginning a run and ending it take about 15 s. Give more --minutes.")
+        raise UserError(
+            "The time is too short: beginning a run and ending it take about 15 s. Give more --minutes.",
+            code="too-little-time",
+        )
     best = min(fitting, key=lambda row: row.loss.middle)
     return min(fitting, key=lambda row: row.size.parameters) if best.epochs > USELESS else best
 
@@ -227,11 +234,16 @@ def write_recipe(found: SizeComparison, out: Path) -> None:
 def check_out(out: Path) -> None:
     """Raise UserError when what is at `out` is not a recipe that `write_recipe` wrote and nobody changed."""
     if out.is_dir():
-        raise UserError(f"{out}: this is a folder, and a file is to be written. Give another --out.")
+        raise UserError(
+            f"{out}: this is a folder, and a file is to be written. Give another --out.", code="output-is-folder"
+        )
     if out.exists() and not is_stream(out):
         first, _, text = out.read_text(encoding="utf-8", errors="replace").partition("\n")
         if first != OURS.format(_seal(text)):
-            raise UserError(f"{out} is there already, and is not as `osbert plan` wrote it. Give another --out.")
+            raise UserError(
+                f"{out} is there already, and is not as `osbert plan` wrote it. Give another --out.",
+                code="output-exists",
+            )
 
 
 def _seal(text: str) -> str:

@@ -54,7 +54,8 @@ class Origin:
         """Read the config and the tokenizer of a folder. Raises UserError when it is no encoder's, or is damaged."""
         if not (folder / "config.json").is_file():
             raise UserError(
-                f"{folder} holds no encoder (config.json is missing): --from takes a finished run's folder."
+                f"{folder} holds no encoder (config.json is missing): --from takes a finished run's folder.",
+                code="missing-file",
             )
         source = open_folder(folder, opening)
         return cls(source=source, architecture=source.architecture, tokenizer=read_tokenizer(folder, CAREFUL.again))

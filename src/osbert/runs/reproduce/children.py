@@ -45,7 +45,7 @@ class ChildCommands:
         with self.lock:
             self.running.discard(process)
         if status and not self.stopping:
-            raise UserError(f"status {status}; its output is in {path}")
+            raise UserError(f"status {status}; its output is in {path}", code="child-failed")
 
     def stop(self) -> None:
         """End those at work, which save their state first; no other begins."""

@@ -130,7 +130,9 @@ def _questions(path: Path, rows: int) -> bytes:
         paragraphs = [one for entry in content["data"] for one in entry["paragraphs"]]
         sizes = [len(paragraph["qas"]) for paragraph in paragraphs]
     except (KeyError, TypeError) as error:
-        raise UserError(f"{path} is no file in SQuAD's form (data, paragraphs, qas): {error!r}.") from error
+        raise UserError(
+            f"{path} is no file in SQuAD's form (data, paragraphs, qas): {error!r}.", code="wrong-format"
+        ) from error
     kept = [{"title": "", "paragraphs": [paragraphs[place]]} for place in drawn(sizes, rows)]
     chosen = json.dumps({"version": content.get("version", ""), "data": kept}, ensure_ascii=False)
     return chosen.encode("utf-8", "surrogatepass")

@@ -141,14 +141,20 @@ def choose(
     """Return what the options say. Raises UserError when there is neither corpus nor model, or what does not fit."""
     if model is None and corpus is None:
         either = "" if table.varied else "--model M to fine-tune a model of yours, or "
-        raise UserError(f"Give {either}--corpus C to pretrain on.")
+        raise UserError(f"Give {either}--corpus C to pretrain on.", code="missing-option")
     if model is None:
         assert corpus is not None
         return PretrainedEncoders(recipe=recipe, corpus=corpus, settings=settings, opening=opening)
     if table.varied:
-        raise UserError("The rows of this table are encoders that differ: give --corpus to pretrain them, not --model.")
+        raise UserError(
+            "The rows of this table are encoders that differ: give --corpus to pretrain them, not --model.",
+            code="missing-option",
+        )
     if corpus or settings:
-        raise UserError("With --model nothing is pretrained: leave --corpus and the settings of pretraining away.")
+        raise UserError(
+            "With --model nothing is pretrained: leave --corpus and the settings of pretraining away.",
+            code="options-exclude-each-other",
+        )
     return GivenEncoder(model=model)
 
 

@@ -28,7 +28,9 @@ class Ensemble:
         try:
             return read_sealed(self.out)
         except ValueError as error:
-            raise UserError(f"{self.out} is damaged ({error}). Remove it and give the same command again.") from error
+            raise UserError(
+                f"{self.out} is damaged ({error}). Remove it and give the same command again.", code="damaged-file"
+            ) from error
 
     def run(self, watch: Watch = ignore) -> None:
         """Measure the scores of the runs together on the development rows, unless they are there.
@@ -50,5 +52,7 @@ class Ensemble:
 def _answers(predictions: Sequence[Prediction]) -> list[AnswerPrediction]:
     answers = [one for one in predictions if isinstance(one, AnswerPrediction) and one.margin is None]
     if len(answers) < len(predictions):
-        raise UserError("Only runs that answer every question can answer together (SQuAD 1.1).")
+        raise UserError(
+            "Only runs that answer every question can answer together (SQuAD 1.1).", code="unsupported-model"
+        )
     return answers

@@ -140,7 +140,8 @@ class TablePlan:
         if changes := difference(before, protocol):
             raise UserError(
                 f"{self.out} holds runs with another protocol ({'; '.join(changes)}). Give another --out, or the same "
-                "settings and data."
+                "settings and data.",
+                code="begun-with-other-settings",
             )
         return protocol
 
@@ -151,4 +152,6 @@ class TablePlan:
                 try:
                     check(column.task or column.set, settings, model=self.out, data=self._data(column))
                 except UserError as error:
-                    raise UserError(f"Fine-tuning on {column.name} cannot be done (--finetuning): {error}") from error
+                    raise UserError(
+                        f"Fine-tuning on {column.name} cannot be done (--finetuning): {error}", code=error.code
+                    ) from error

@@ -26,4 +26,6 @@ class TableScale:
         """Raise UserError at a number that is too small."""
         for name, least in (("seeds", 1), ("rows", 0), ("dev_rows", 0), ("jobs", 1), ("shrink", 1)):
             if (value := getattr(self, name)) < least:
-                raise UserError(f"--{name.replace('_', '-')} must be {least} or more, not {value}.")
+                raise UserError(
+                    f"--{name.replace('_', '-')} must be {least} or more, not {value}.", code="invalid-value"
+                )

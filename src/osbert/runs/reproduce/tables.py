@@ -37,7 +37,7 @@ class TableRow:
         width, heads = self.pretraining[WIDTH], self.pretraining[HEADS]
         if factor < 1 or width % (factor * heads):
             message = f"--shrink {factor} cannot be: {heads} heads must share a width of {width} / {factor} evenly."
-            raise UserError(message)
+            raise UserError(message, code="invalid-value")
         return replace(self, pretraining={**self.pretraining, WIDTH: width // factor})
 
 
@@ -79,7 +79,10 @@ class PaperTable:
             return self
         rows = tuple(row.shrunk(factor) for row in self.rows)
         if rows == self.rows:
-            raise UserError("The rows of this table have no widths of their own: give --model.width, not --shrink.")
+            raise UserError(
+                "The rows of this table have no widths of their own: give --model.width, not --shrink.",
+                code="options-exclude-each-other",
+            )
         return replace(self, rows=rows)
 
     def differing(self) -> dict[str, dict[str, str]]:
@@ -104,7 +107,7 @@ class PaperTable:
             problems = Problems(heading=f"This table cannot be run: {data} has none of its data sets")
             for column in self.columns:
                 names = [str(data / column.folder / name) for name in column.files[:2]]
-                problems.add(f"{column.name}: {' and '.join(names)} are missing")
+                problems.add(f"{column.name}: {' and '.join(names)} are missing", code="missing-split")
             problems.stop_if_any()
         return present
 

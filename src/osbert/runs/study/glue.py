@@ -72,7 +72,10 @@ class Glue:
         Raises UserError when none is, and when the files of a set's folder are not plain: two for one split, or parts.
         """
         if not data.is_dir():
-            raise UserError(f"{data}: no such folder. --data takes a folder with GLUE's own: CoLA, SST-2, MRPC, ...")
+            raise UserError(
+                f"{data}: no such folder. --data takes a folder with GLUE's own: CoLA, SST-2, MRPC, ...",
+                code="missing-file",
+            )
         sets: list[GlueData] = []
         wrong = Problems(heading=WRONG)
         for glue in SETS:
@@ -81,7 +84,9 @@ class Glue:
         wrong.stop_if_any()
         absent = [glue.name for glue in SETS if glue not in [here.glue for here in sets]]
         if not sets:
-            raise UserError(f"{data} has none of GLUE's folders with a training file: {', '.join(absent)}.")
+            raise UserError(
+                f"{data} has none of GLUE's folders with a training file: {', '.join(absent)}.", code="missing-split"
+            )
         if absent:
             self.watch(Notice(f"No data for {', '.join(absent)} in {data}: left out."))
         return sets

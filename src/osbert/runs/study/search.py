@@ -73,7 +73,7 @@ class Comparison:
         """Raise UserError when settings were `given` that the search decides."""
         problems = Problems(heading=f"--search {self.search} tries settings that are given as well")
         for name in sorted({*given} & {*self.varied}):
-            problems.add(f"--{name}: leave it out, or leave out --search.")
+            problems.add(f"--{name}: leave it out, or leave out --search.", code="options-exclude-each-other")
         problems.stop_if_any()
 
 
@@ -129,7 +129,9 @@ class Optuna:
         try:
             import optuna
         except ImportError as error:
-            raise UserError('--search optuna needs optuna: pip install "osbert[search]"') from error
+            raise UserError(
+                '--search optuna needs optuna: pip install "osbert[search]"', code="missing-library"
+            ) from error
         self.optuna = optuna
         self.trials = trials
         self.seed = seed
@@ -156,7 +158,7 @@ class Optuna:
             return list(read_sealed(self.path)["proposals"]) if self.path.exists() else []
         except ValueError as error:
             again = "Remove it and give the same command again: the same settings are proposed"
-            raise UserError(f"{self.path} is damaged ({error}). {again}.") from error
+            raise UserError(f"{self.path} is damaged ({error}). {again}.", code="damaged-file") from error
 
     def proposed(self, number: int, tried: Sequence[SettingsScore]) -> dict[str, float]:
         """Return the settings that optuna proposes as the `number`th, counted from 0."""

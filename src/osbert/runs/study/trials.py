@@ -144,7 +144,8 @@ def finish(plan: FinetunePlan, criterion: str, folder: RunFolder, results: Seque
         folder.fail(0)
         raise UserError(
             "No run came to its end: their losses became infinite. The same command with a lower --learning-rate, or "
-            "another --seed or --precision, tries again in this folder."
+            "another --seed or --precision, tries again in this folder.",
+            code="training-diverged",
         )
     best = chosen(results, criterion)
     own = best.trial.folder

@@ -32,13 +32,17 @@ def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
         if edge.is_own and isinstance(before, OwnCall) and before.edge == edge:
             continue
         if edge.is_own and before:
-            raise UserError(f"The kind {edge.kind} declares the call /v1/{edge.call}, which is another one's.")
+            raise UserError(
+                f"The kind {edge.kind} declares the call /v1/{edge.call}, which is another one's.",
+                code="invalid-component",
+            )
         if edge.is_own:
             calls[edge.call] = OwnCall(edge)
         elif edge.call and not before:
             known = ", ".join(CALLS)
             raise UserError(
                 f"The kind {edge.kind} is served by the call {edge.call}, which there is not: there are {known}. "
-                "Declare the fields of its request and answer."
+                "Declare the fields of its request and answer.",
+                code="invalid-component",
             )
     return calls

@@ -93,16 +93,21 @@ class Classify(TemperedTask, TextTask):
         if len(counts) == 1:
             raise UserError(
                 f"every training row has the label '{_listed([*counts])}'; a classifier needs two or more. Add rows of "
-                "another, or name the right column with --label."
+                "another, or name the right column with --label.",
+                code="nothing-to-learn",
             )
         labels = self.labels or tuple(sorted(counts))
         weights = self.weights
         if weights and self.class_weights == "balanced":
-            raise UserError("--class-weights balanced finds the weights that --weights gives: say only one of the two.")
+            raise UserError(
+                "--class-weights balanced finds the weights that --weights gives: say only one of the two.",
+                code="options-exclude-each-other",
+            )
         if weights and len(weights) != len(labels):
             raise UserError(
                 f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
-                f"{_listed(labels)}, in this order."
+                f"{_listed(labels)}, in this order.",
+                code="wrong-number-of-values",
             )
         if self.class_weights == "balanced":
             weights = tuple(len(records) / (len(labels) * max(counts[label], 1)) for label in labels)
@@ -119,7 +124,8 @@ class Classify(TemperedTask, TextTask):
             if record.label is not None and record.label not in self.labels:
                 problems.add(
                     f"{record.place}: unknown label '{one_line(record.label)}' (known: {_listed(self.labels)})."
-                    f"{one_line(nearest(record.label, self.labels))}"
+                    f"{one_line(nearest(record.label, self.labels))}",
+                    code="unknown-label",
                 )
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:

@@ -192,7 +192,9 @@ class Contrastive(TextTask):
     def asked(self, texts: Sequence[str]) -> Record:
         """Return the record of two texts; UserError when there are not two."""
         if len(texts) != 2:
-            raise UserError(f"The run says how alike two texts are: give two, not {len(texts)}.")
+            raise UserError(
+                f"The run says how alike two texts are: give two, not {len(texts)}.", code="wrong-number-of-texts"
+            )
         return Record(number=0, texts=tuple(texts))
 
     # The model.
@@ -200,7 +202,10 @@ class Contrastive(TextTask):
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the two texts of a record as a sequence each, a lone text twice; the first has the target."""
         if len(record.texts) > 2:
-            raise UserError(f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.")
+            raise UserError(
+                f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.",
+                code="wrong-number-of-texts",
+            )
         made = [self._sequence(text, packer, record.number) for text in record.texts]
         first, second = made[0], made[-1]
         if record.label is not None:
@@ -216,7 +221,10 @@ class Contrastive(TextTask):
         from osbert.models.heads.contrastive import ContrastiveHead
 
         if self.text and not self.pair and not any(backbone.architecture.dropouts):
-            raise UserError("Without dropout a text and itself are the same: leave --dropout 0 out, or give pairs.")
+            raise UserError(
+                "Without dropout a text and itself are the same: leave --dropout 0 out, or give pairs.",
+                code="options-exclude-each-other",
+            )
         return ContrastiveHead(backbone, target=self.name, pooling=self.pooling, temperature=self.temperature)
 
     def decode(

@@ -66,7 +66,8 @@ class Regress(TextTask):
         if self.scale == 0:
             problems.add(
                 f"every training row has the number {self.center:g}; there is nothing to learn. Add rows of another, "
-                "or name the right column with --label."
+                "or name the right column with --label.",
+                code="nothing-to-learn",
             )
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:

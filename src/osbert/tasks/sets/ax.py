@@ -23,7 +23,8 @@ class DiagnosticSource(TextSource):
             return super().resolved()
         raise UserError(
             f"{self.called}: the diagnostic set has no training rows. Fine-tune mnli, and predict it with that run: "
-            "osbert submit, or osbert evaluate RUN --data diagnostic-full.tsv."
+            "osbert submit, or osbert evaluate RUN --data diagnostic-full.tsv.",
+            code="unusable-row",
         )
 
 

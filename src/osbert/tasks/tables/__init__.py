@@ -42,17 +42,17 @@ class RowCounts(Problems):
         self.problems = problems
         self.kept = self.empty = 0
 
-    def add(self, message: str) -> None:
+    def add(self, message: str, *, code: str = "unusable-row") -> None:
         """Note a row that cannot be used."""
-        super().add(message)
-        self.problems.add(message)
+        super().add(message, code=code)
+        self.problems.add(message, code=code)
 
-    def note(self, message: str, *, skipped: bool) -> None:
+    def note(self, message: str, *, code: str, skipped: bool) -> None:
         """Note a row that cannot be used, unless it is skipped, which is no problem."""
         if skipped:
-            super().add(message)
+            super().add(message, code=code)
         else:
-            self.add(message)
+            self.add(message, code=code)
 
 
 class TableSource(Source):
@@ -210,7 +210,7 @@ class TableSource(Source):
                 try:
                     record = self._record(row, columns, table)
                 except ValueError as error:
-                    problems.add(f"{table.place(row.line)}: {one_line(str(error))}.")
+                    problems.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
                 else:
                     yield row, None if _empty(record, labelled=False) else record
 
@@ -233,7 +233,7 @@ class TableSource(Source):
             yield record
         if left_out.count * 100 > kept:
             for message in left_out.messages:
-                problems.add(message)
+                problems.add(message, code="unusable-row")
 
     def _rows(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         table = self.open(origin)
@@ -248,16 +248,16 @@ class TableSource(Source):
                     raise UnlabelledRow("the row has no label")
             except UnlabelledRow as error:
                 message = f"{table.place(row.line)}: {one_line(str(error))}.{UNLABELLED}"
-                counts.note(message, skipped=self.task.skip_unlabelled)
+                counts.note(message, code="missing-label", skipped=self.task.skip_unlabelled)
             except ValueError as error:
-                counts.add(f"{table.place(row.line)}: {one_line(str(error))}.")
+                counts.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
             else:
                 if not (empty := _empty(record, labelled=labelled)):
                     counts.kept += 1
                     yield record
                     continue
                 counts.empty += 1
-                counts.note(f"{table.place(row.line)}: {empty}.{SKIP}", skipped=self.task.skip_empty)
+                counts.note(f"{table.place(row.line)}: {empty}.{SKIP}", code="empty-text", skipped=self.task.skip_empty)
         self._counts[table.called, labelled] = counts
 
     def _record(self, row: Row, columns: Any, table: Table) -> Record:

@@ -30,4 +30,6 @@ class CutTask(TableTask):
             return
         for record in records:
             if count := sum(example.truncated for example in self.encode(record, packer)):
-                problems.add(f"{record.place}: {self.too_long.format(count=count, length=packer.length)}")
+                problems.add(
+                    f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="unusable-row"
+                )

@@ -72,7 +72,8 @@ class TextSource(TableSource):
             wanted = "pairs of texts: give --text NAME --pair NAME" if own.pair else "single texts: give --text NAME"
             raise UserError(
                 f"{table.called} has the columns {', '.join(table.columns)}; in use are {', '.join(columns.texts)}. "
-                f"The model was trained on {wanted}."
+                f"The model was trained on {wanted}.",
+                code="unknown-column",
             )
         return source.passed_on(dataclasses.replace(source.task, text=columns.text, pair=columns.pair))
 
@@ -141,13 +142,16 @@ class TextTask(CutTask):
         """Return the record of one text, or of the two of a pair; UserError when the task reads the other."""
         if self.text and len(texts) != (wanted := 2 if self.pair else 1):
             kind = "pairs of texts, not single ones" if wanted == 2 else "single texts, not pairs"
-            raise UserError(f"The run was fine-tuned on {kind}.")
+            raise UserError(f"The run was fine-tuned on {kind}.", code="wrong-number-of-texts")
         return super().asked(texts)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence of a text or a pair, or its windows."""
         if len(record.texts) > 2:
-            raise UserError(f"{record.place}: {self.name} reads one text or a pair, not {len(record.texts)} texts.")
+            raise UserError(
+                f"{record.place}: {self.name} reads one text or a pair, not {len(record.texts)} texts.",
+                code="wrong-number-of-texts",
+            )
         runs = [packer.run(text) for text in record.texts]
         return lay_out(runs, packer, long=self.long, overlap=self.overlap, record=record.number)
 

@@ -150,14 +150,18 @@ class Choose(TemperedTask, CutTask):
         if len(records) > 1 and len(labels) == 1:
             raise UserError(
                 f"every training row has the label '{labels.pop()}'; is it the right column (--label)? If so, shuffle "
-                "the choices of each row."
+                "the choices of each row.",
+                code="nothing-to-learn",
             )
         return self
 
     def asked(self, texts: Sequence[str]) -> Choices:
         """Return the record of a context and its choices; UserError when there are fewer than two choices."""
         if len(texts) < 3:
-            raise UserError(f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).")
+            raise UserError(
+                f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).",
+                code="wrong-number-of-texts",
+            )
         return Choices(number=0, texts=tuple(texts), names=names(len(texts) - 1, self.first))
 
     def row(self, values: Mapping[str, Any], *, where: str) -> Choices:

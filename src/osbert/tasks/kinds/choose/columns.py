@@ -61,7 +61,8 @@ def choose(columns: Sequence[str], *, asked: ChoiceColumns, path: str, labelled:
     if not choices:
         raise UserError(
             f"{header.listed}; which are the choices? Give --choices NAME,NAME (or one column with a list), or for a "
-            "run that is trained --columns.choices NAME,NAME."
+            "run that is trained --columns.choices NAME,NAME.",
+            code="unknown-column",
         )
     label = asked.label if asked.label in columns else header.first(_LABELS, but=choices)
     if labelled and not label:

@@ -197,7 +197,10 @@ class Span(TableTask):
         """
         answers = [gold.text for record in records if record.label for gold in record.label[:1]]
         if not any(self.teaches(record) for record in records if record.label):
-            raise UserError("none of the training questions has an answer that stands in its paragraph. Add some.")
+            raise UserError(
+                "none of the training questions has an answer that stands in its paragraph. Add some.",
+                code="nothing-to-learn",
+            )
         none = any(record.label == () for record in records)
         return dataclasses.replace(
             self,
@@ -214,7 +217,10 @@ class Span(TableTask):
     def asked(self, texts: Sequence[str]) -> Question:
         """Return the record of a question and a paragraph; UserError when it is another number of texts."""
         if len(texts) != 2:
-            raise UserError(f"The run answers questions: give a question and its paragraph, not {len(texts)} text(s).")
+            raise UserError(
+                f"The run answers questions: give a question and its paragraph, not {len(texts)} text(s).",
+                code="wrong-number-of-texts",
+            )
         return Question(number=0, texts=tuple(texts))
 
     # The model.
@@ -227,7 +233,8 @@ class Span(TableTask):
         """
         if len(record.texts) != 2:
             raise UserError(
-                f"{record.place}: {self.name} reads a question and a paragraph, not {len(record.texts)} text(s)."
+                f"{record.place}: {self.name} reads a question and a paragraph, not {len(record.texts)} text(s).",
+                code="wrong-number-of-texts",
             )
         cutter = self._cutter(packer)
         windows = cutter.windows(*record.texts, record=record.number)

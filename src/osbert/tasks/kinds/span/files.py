@@ -32,14 +32,16 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
     if plain_suffix(path) != ".json":
         return None
     if not path.is_file():
-        raise UserError(f"{path}: no such file.")
+        raise UserError(f"{path}: no such file.", code="missing-file")
     encoding = find_encoding(path, encoding)
     try:
         with open_text(path, encoding) as file:
             most = max(SMALL, TIMES * path.stat().st_size)
             text = file.read(most + 1).removeprefix("\ufeff")  # some codecs, such as utf-16-le, keep the mark
         if len(text) > most:
-            raise UserError(f"{path}: unpacked it has more than {most:,} characters, {TIMES} times its size.")
+            raise UserError(
+                f"{path}: unpacked it has more than {most:,} characters, {TIMES} times its size.", code="too-large"
+            )
         found = guarded.parse_json(text)
     except UnicodeError as error:
         raise decoding_error(path, encoding) from error
@@ -47,9 +49,11 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
         if '"paragraphs"' not in text:
             return None  # JSON lines, as other tables
         place = f"{path}, line {error.lineno}, character {error.colno}"
-        raise UserError(f"{place}: not JSON ({not_json(error)}). Is the file whole?") from error
+        raise UserError(f"{place}: not JSON ({not_json(error)}). Is the file whole?", code="wrong-format") from error
     if isinstance(found, list) and found and isinstance(found[0], dict) and "context_text" in found[0]:
-        raise UserError(f"{path} is CMRC 2018 in its first form; osbert reads the release in SQuAD's form.")
+        raise UserError(
+            f"{path} is CMRC 2018 in its first form; osbert reads the release in SQuAD's form.", code="wrong-format"
+        )
     return found if isinstance(found, dict) and "data" in found else None
 
 
@@ -78,9 +82,11 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
                 try:
                     yield with_answers(record, asked)
                 except ValueError as error:
-                    problems.add(f"{record.place}: {one_line(str(error))}.")
+                    problems.add(f"{record.place}: {one_line(str(error))}.", code="unusable-row")
     if not count and not problems.count:
-        problems.add(f'{path}: there are no questions in it. Its "data" wants "paragraphs", and they want "qas".')
+        problems.add(
+            f'{path}: there are no questions in it. Its "data" wants "paragraphs", and they want "qas".', code="no-data"
+        )
 
 
 def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
@@ -160,13 +166,13 @@ def _items(
     where = f"{place}.{name}" if place else name
     items = owner.get(name)
     if not isinstance(items, list):
-        problems.add(f"{path}, {where}: there is no such list; is it a file in SQuAD's form?")
+        problems.add(f"{path}, {where}: there is no such list; is it a file in SQuAD's form?", code="wrong-format")
         return
     for number, item in enumerate(items):
         if isinstance(item, dict):
             yield f"{where}[{number}]", item
         else:
-            problems.add(f"{path}, {where}[{number}]: {str(item)[:_NEAR]!r} is no object.")
+            problems.add(f"{path}, {where}[{number}]: {str(item)[:_NEAR]!r} is no object.", code="wrong-format")
 
 
 def _text(owner: Mapping[str, Any], name: str, place: str, path: Path, problems: Problems) -> str | None:
@@ -175,5 +181,5 @@ def _text(owner: Mapping[str, Any], name: str, place: str, path: Path, problems:
     if isinstance(text, str) and text.strip():
         return text
     said = "is empty" if text in ("", None) or isinstance(text, str) else f"is no text but {text!r}"
-    problems.add(f"{path}, {place}: the {name} {said}. Mend or remove it.")
+    problems.add(f"{path}, {place}: the {name} {said}. Mend or remove it.", code="unusable-row")
     return None

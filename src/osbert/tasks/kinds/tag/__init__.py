@@ -106,7 +106,9 @@ class TagSource(Source):
         try:
             said["column"] = int(said["column"])
         except ValueError as error:
-            raise UserError(f"The tags' column is a number, counted from 1, not '{said['column']}'.") from error
+            raise UserError(
+                f"The tags' column is a number, counted from 1, not '{said['column']}'.", code="invalid-value"
+            ) from error
         return super().moved(data, said)
 
     def inputs(self, data: Origin) -> Inputs:
@@ -236,7 +238,8 @@ class Tag(Task):
         if labels and not any(labels):
             problems.add(
                 f"{records[0].path}: no text has an entity (every tag is O): there is nothing to learn or score. "
-                "Give texts that have some."
+                "Give texts that have some.",
+                code="nothing-to-learn",
             )
         seen = set(self.types)
         for record in records if self.types else ():
@@ -246,13 +249,16 @@ class Tag(Task):
                     problems.add(
                         f"{record.place}: unknown type '{span.type}' (known: {', '.join(self.types)})."
                         f"{nearest(span.type, self.types)} Mend it, or fine-tune with --types, which names all types, "
-                        "those without training rows too."
+                        "those without training rows too.",
+                        code="unknown-label",
                     )
 
     def asked(self, texts: Sequence[str]) -> TaggedText:
         """Return the passage of one text; its words are those of BERT's basic tokenizer, or its characters."""
         if len(texts) != 1:
-            raise UserError(f"The task {self.name} reads one text at a time, not {len(texts)}.")
+            raise UserError(
+                f"The task {self.name} reads one text at a time, not {len(texts)}.", code="wrong-number-of-texts"
+            )
         return TaggedText(number=0, texts=tuple(texts), words=tuple(ranges(texts[0], self.split)))
 
     # The model.

@@ -81,7 +81,7 @@ def _told(table: Table, record: Callable[[Row], Record | None], what: str) -> In
             try:
                 made = record(row)
             except ValueError as error:
-                problems.add(f"{table.place(row.line)}: {one_line(str(error))}.")
+                problems.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
             else:
                 yield row, made
 
