@@ -44,8 +44,9 @@ import torch
 
 import finetune_theirs
 from finetune_theirs import Result
+from osbert.commands.settings import given
 from osbert.runs.finetune.finetune import finetune_plan
-from osbert.runs.finetune.plan import FinetunePlan, read_plan
+from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.records import SPLITS
 from osbert.runs.study import trials as finetune_trials  # noqa: F401 (`finetune_plan` imports them late: not timed)
 from osbert.tasks import Record, load
@@ -121,7 +122,7 @@ def planned(asked: Run) -> tuple[FinetunePlan, dict[str, list[Record]]]:
     }
     tokens = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
     data = asked.data / case.folder
-    plan = read_plan(case.task, [*tokens, *case.settings], model=asked.model, data=data)
+    plan = read_plan(case.task, given([*tokens, *case.settings], schema(case.task)), model=asked.model, data=data)
     task, records = load(plan.task, SPLITS)
     chosen = drawn([record for record in records["train"] if task.teaches(record)], asked.rows)
     records["train"] = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]

@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from osbert import recipe
+from osbert.commands.recipe_options import recipe_and_settings
 from osbert.data.pack import Packer
 from osbert.interop.folder import open_folder
 from osbert.models.contract import Loss
@@ -133,9 +133,10 @@ def settings(name: str, options: argparse.Namespace) -> list[str]:
 def pretrain(name: str, options: argparse.Namespace) -> None:
     """Pretrain one side for the minutes, as `osbert pretrain` does."""
     out, own = options.out, [*settings(name, options), f"--minutes={options.minutes}"]
+    chosen, given = recipe_and_settings([shlex.split(name)[0], *own])
     request = pretraining.PretrainRequest(
-        recipe=shlex.split(name)[0],
-        settings=recipe.words(own),
+        recipe=chosen,
+        settings=given,
         corpus=options.corpus,
         out=out,
         begun=time.monotonic() - since_start(),
@@ -145,8 +146,8 @@ def pretrain(name: str, options: argparse.Namespace) -> None:
 
 def measure(side: Side, options: argparse.Namespace) -> dict[str, float]:
     """Return the side's loss and accuracy on the common held-out batches, and how much it trained."""
-    plan = read_plan(str(side.run / "recipe.toml"), [], corpus=options.corpus)
-    common = read_plan(MEASURE, settings(MEASURE, options), corpus=options.corpus)
+    plan = read_plan(str(side.run / "recipe.toml"), {}, corpus=options.corpus)
+    common = read_plan(*recipe_and_settings([MEASURE, *settings(MEASURE, options)]), corpus=options.corpus)
     loader = common.loader(length=options.length)
     if loader.held != plan.loader(length=options.length).held:
         raise SystemExit(f"{side.name} holds out other text than {MEASURE}: leave data.seed, pool and held_out alone")

@@ -111,64 +111,18 @@ def test_a_number_is_finite(tmp_path: Path, value: str) -> None:
     path.write_text(f"name = 'x'\nparts = []\n[engine]\npower = {value}\n[body]\ndoors = 5\n")
     (line,) = problems(recipe.read(path)).splitlines()[1:]
     assert "'engine.power'" in line and value.lstrip("-")[:30] in line
-    overridden = recipe.override(GOOD, ["--power", value], schema=Car)
+    overridden = recipe.override(GOOD, {"power": recipe.Word(value)}, schema=Car)
     assert "'engine.power'" in problems(overridden)
 
 
 def test_a_table_must_be_a_table() -> None:
     assert "'engine' must be a table, not 3" in problems({**GOOD, "engine": 3})
-    overridden = recipe.override({**GOOD, "engine": 3}, ["--cylinders", "2"], schema=Car)
+    overridden = recipe.override({**GOOD, "engine": 3}, {"cylinders": 2}, schema=Car)
     assert build(overridden).engine.cylinders == 2
 
 
 def test_fields_that_are_not_settings_are_unknown() -> None:
     assert "unknown setting 'body.made'" in problems({"body": {"doors": 1, "made": 2}})
-
-
-def override(*tokens: str) -> Car:
-    return build(recipe.override(GOOD, tokens, schema=Car))
-
-
-def test_the_command_line_overrides() -> None:
-    car = override("--engine.cylinders", "6", "--power=3e-1", "--fuel", "diesel", "--turbo", "--name", "my-car")
-    assert car.engine == Engine(cylinders=6, power=0.3, fuel="diesel", turbo=True)
-    assert car.name == "my-car"
-    assert override("--doors", "1_000").body.doors == 1000
-    assert override("--parts", "a,b , c").parts == ("a", "b", "c")
-    assert override("--parts", '["a", "b"]').parts == ("a", "b")
-    assert override("--parts", "").parts == ()
-    assert override("--gears=5").engine.gears == (5,)
-    assert override("--engine.limit", "7").engine.limit == 7
-    assert override("--engine.limit", "none").engine.limit is None
-    assert override("--power", "-2").engine.power == -2.0
-
-
-@pytest.mark.parametrize(
-    ("tokens", "value"),
-    [(["--turbo"], True), (["--no-turbo"], False), (["--turbo", "false"], False), (["--turbo=true"], True),
-     (["--turbo", "--name", "x"], True)],
-)  # fmt: skip
-def test_booleans(tokens, value) -> None:
-    assert override(*tokens).engine.turbo is value
-
-
-@pytest.mark.parametrize(
-    ("tokens", "words"),
-    [
-        (["--cylinder", "3"], r"Unknown setting --cylinder\. Did you mean 'cylinders'"),
-        (["--limit", "3"], r"--limit could be --engine\.limit or --body\.limit"),
-        (["--name"], r"--name needs a value \(text\)"),
-        (["--name", "--turbo"], r"--name needs a value"),
-        (["name", "x"], "'name' is not a setting"),
-        (["--no-name", "x"], "--no-name cannot be"),
-        (["--no-turbo=true"], "--no-turbo cannot be"),
-        (["--doors", "two"], "must be integer, not 'two'"),
-        (["--turbo=maybe"], "must be true|false, not 'maybe'"),
-    ],
-)
-def test_mistakes_on_the_command_line(tokens, words) -> None:
-    with pytest.raises(UserError, match=words):
-        override(*tokens)
 
 
 def keywords(**settings: object) -> Car:
@@ -195,21 +149,13 @@ def test_keywords_override_by_the_same_names() -> None:
         ({"doors": "4"}, "must be integer, not '4'"),
         ({"power": "2"}, "must be number, not '2'"),
         ({"turbo": "true"}, "must be true|false, not 'true'"),
-        ({"no_turbo": True}, "--no-turbo cannot be"),
+        ({"no_turbo": True}, r"Unknown setting --no_turbo\. Did you mean 'turbo'"),
         ({"engine": {"power": 1}}, "Unknown setting --engine"),
     ],
 )
 def test_keywords_are_checked_and_never_guessed(settings, words) -> None:
     with pytest.raises(UserError, match=words):
         keywords(**settings)
-
-
-def test_the_words_of_a_command_line_become_keywords() -> None:
-    assert recipe.split(["cpu", "--steps", "3", "--objectives", ""]) == ("cpu", {"steps": "3", "objectives": ""})
-    assert recipe.split(["--steps=3"], otherwise="cpu") == ("cpu", {"steps": "3"})
-    assert recipe.split(["", "--steps", "3"]) == ("", {"steps": "3"})
-    assert recipe.split([]) == ("", {})
-    assert list(recipe.words(["--layers", "4", "--model.layers", "3", "--layers", "5"])) == ["model.layers", "layers"]
 
 
 def test_settings_of_one_dataclass_are_made_from_keywords() -> None:
@@ -220,23 +166,23 @@ def test_settings_of_one_dataclass_are_made_from_keywords() -> None:
 
 def test_overriding_leaves_the_table_alone() -> None:
     table = {"engine": {"power": 1.0}, "body": {"doors": 2}}
-    recipe.override(table, ["--power", "9"], schema=Car)
+    recipe.override(table, {"power": 9}, schema=Car)
     assert table == {"engine": {"power": 1.0}, "body": {"doors": 2}}
 
 
-def test_help_shows_name_type_default_and_the_string_below() -> None:
-    lines = recipe.describe(Car).splitlines()
-    assert "--engine.cylinders integer (default 4)  How many there are." in lines
-    assert '--engine.fuel petrol|diesel|none (default "petrol")  What it burns.' in lines
-    assert "--engine.limit integer or none (default none)" in lines
-    assert "--engine.gears a list of integer (default [1, 2])" in lines
-    assert "--body.doors integer" in lines
-    assert not any("made" in line for line in lines)
+def test_settings_are_described_by_name_type_default_and_the_string_below() -> None:
+    rows = {name: texts for name, *texts in recipe.described(Car)}
+    assert rows["engine.cylinders"] == ["integer", "4", "How many there are."]
+    assert rows["engine.fuel"] == ["petrol|diesel|none", '"petrol"', "What it burns."]
+    assert rows["engine.limit"] == ["integer or none", "none", ""]
+    assert rows["engine.gears"] == ["a list of integer", "[1, 2]", ""]
+    assert rows["body.doors"] == ["integer", "", ""]
+    assert "body.made" not in rows
 
 
-def test_help_of_a_schema_made_at_run_time() -> None:
+def test_a_schema_made_at_run_time_is_described() -> None:
     made = dataclasses.make_dataclass("Made", [("engine", Engine)], frozen=True, kw_only=True)
-    assert "--engine.cylinders integer (default 4)  How many there are." in recipe.describe(made)
+    assert ("engine.cylinders", "integer", "4", "How many there are.") in [*recipe.described(made)]
 
 
 @given(

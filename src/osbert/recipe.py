@@ -19,7 +19,7 @@ import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
@@ -83,45 +83,8 @@ class Word(str):
     """A value as it was typed on a command line, which `override` reads as its setting's type."""
 
 
-ALONE = Word("true")
-"""The value of a setting that was named without one: `--key` or `--no-key`."""
-
-
-def words(tokens: Iterable[str] | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings on a command line by name, which are keywords of a function; a mapping as it is.
-
-    Tokens are `--model.layers 4`, `--layers 4`, `--key=value`, and for booleans `--key` or `--no-key`.
-
-    >>> words(["--model.layers", "4", "--precision=fp32"])
-    {'model.layers': '4', 'precision': 'fp32'}
-    """
-    if isinstance(tokens, Mapping):
-        return tokens
-    waiting, named = list(tokens), dict[str, Any]()
-    while waiting:
-        token = waiting.pop(0)
-        if not token.startswith("--"):
-            raise UserError(f"'{token}' is not a setting: settings look like --steps 1000.", code="not-a-setting")
-        name, equals, value = token[2:].partition("=")
-        name = name.replace("-", "_")
-        named.pop(name, None)  # the last one holds, under whichever of its names
-        if equals:
-            named[name] = Word(value)
-        else:
-            named[name] = Word(waiting.pop(0)) if waiting and not waiting[0].startswith("--") else ALONE
-    return named
-
-
-def split(tokens: Sequence[str], *, otherwise: str = "") -> tuple[str, Mapping[str, Any]]:
-    """Return the recipe that the words of a command line begin with, or `otherwise`, and the settings after it."""
-    name, *rest = tokens or [""]
-    if name.startswith("-"):
-        name, rest = "", [name, *rest]
-    return name or otherwise, words(rest)
-
-
-def override(table: Table, settings: Iterable[str] | Mapping[str, Any], *, schema: type) -> Table:
-    """Return the table with settings laid over it: keywords by name, or tokens as `words` takes them.
+def override(table: Table, settings: Mapping[str, Any], *, schema: type) -> Table:
+    """Return the table with settings laid over it, by name.
 
     A name is the whole one (`model.layers`, `model_layers`), or its last part where only one table has that (`layers`).
     """
@@ -146,8 +109,8 @@ def settings(schema: type[Settings], given: Mapping[str, Any]) -> Settings:
     return build(schema, override({}, given, schema=schema), where="The call")
 
 
-def given(settings: Iterable[str] | Mapping[str, Any], *, schema: type) -> frozenset[str]:
-    """Return the dotted names of the settings that keywords or command-line tokens set."""
+def given(settings: Mapping[str, Any], *, schema: type) -> frozenset[str]:
+    """Return the dotted names of the settings that are given by name."""
     return frozenset(key for key, _ in _resolved(settings, schema))
 
 
@@ -169,14 +132,6 @@ def described(schema: type) -> Iterator[tuple[str, str, str, str]]:
     documents = dict(_documents(schema))
     for path, kind, default in fields(schema):
         yield path, _name(kind), "" if default is dataclasses.MISSING else _toml(default), documents.get(path, "")
-
-
-def describe(schema: type) -> str:
-    """Return the help text of all settings, one a line: name, type, default, and the string under the field."""
-    return "\n".join(
-        f"--{path.replace('_', '-')} {kind}{f' (default {default})' if default else ''}  {document}".rstrip()
-        for path, kind, default, document in described(schema)
-    )
 
 
 def as_table(settings: Any) -> Table:
@@ -278,35 +233,26 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     return None
 
 
-def _resolved(settings: Iterable[str] | Mapping[str, Any], schema: type) -> Iterator[tuple[str, Any]]:
+def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the TOML value of each setting; `build` then checks the value."""
     known = {path: kind for path, kind, _ in fields(schema)}
-    for name, value in words(settings).items():
-        key, negated = _resolve(name, known)
-        shown = name.replace("_", "-")
-        if negated and (value is not ALONE or known[key] is not bool):
-            raise UserError(
-                f"--{shown} cannot be: only settings that are true or false have a --no- form, without a value.",
-                code="invalid-value",
-            )
-        if value is ALONE and known[key] is not bool:
-            raise UserError(f"--{shown} needs a value ({_name(known[key])}).", code="missing-value")
-        yield key, not negated if value is ALONE else _parse(value, known[key]) if isinstance(value, Word) else value
+    for name, value in settings.items():
+        key = _resolve(name, known)
+        yield key, _parse(value, known[key]) if isinstance(value, Word) else value
 
 
-def _resolve(name: str, known: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the dotted setting that a name means, and whether "no_" negated it."""
-    for candidate, negated in ((name, False), (name.removeprefix("no_"), True)):
-        matches = [key for key in known if candidate in (key, key.replace(".", "_")) or key.endswith(f".{candidate}")]
-        if candidate in matches:
-            return candidate, negated
-        if len(matches) == 1:
-            return matches[0], negated
-        if matches:
-            raise UserError(
-                f"--{name} could be {' or '.join(f'--{match}' for match in matches)}: give the full name.",
-                code="ambiguous-setting",
-            )
+def _resolve(name: str, known: Mapping[str, Any]) -> str:
+    """Return the dotted setting that a name means."""
+    matches = [key for key in known if name in (key, key.replace(".", "_")) or key.endswith(f".{name}")]
+    if name in matches:
+        return name
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UserError(
+            f"--{name} could be {' or '.join(f'--{match}' for match in matches)}: give the full name.",
+            code="ambiguous-setting",
+        )
     leaves = {key.rpartition(".")[2]: key for key in known}
     raise UnknownSetting(name, [*known, *leaves])
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
+from osbert.commands.settings import given
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
@@ -26,7 +27,7 @@ from osbert.models.transformer.attention import Attention
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.finetune import finetune as finetune_task
 from osbert.runs.finetune.model import read_model
-from osbert.runs.finetune.plan import read_plan
+from osbert.runs.finetune.plan import read_plan, schema
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks.kinds.classify import Classify
 from osbert.training import tracking
@@ -98,8 +99,7 @@ def test_the_best_epoch_is_kept(
         if isinstance(event, Epoch):
             states.append({name: value.clone() for name, value in learner[0].backbone.state_dict().items()})
 
-    learner: list[torch.nn.Module] = []
-    begin = Trainer.__init__
+    learner, begin = list[torch.nn.Module](), Trainer.__init__
 
     def remember(self: Trainer, made: torch.nn.Module, *rest: object) -> None:
         learner.append(made)
@@ -107,7 +107,7 @@ def test_the_best_epoch_is_kept(
 
     monkeypatch.setattr(Classify, "metrics", metrics)
     monkeypatch.setattr(Trainer, "__init__", remember)
-    more = recipe.words(settings)
+    more = given(settings, schema("classify"))
     finetune_task("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, **more)
     assert facts(tmp_path / "run")["epoch"] == 3
     kept = load(tmp_path / "run").learner.backbone.state_dict()
@@ -146,7 +146,7 @@ def test_a_stopped_run_ends_in_the_same_weights(
         stop(isinstance(event, Progress) and event.step == step)
 
     with pytest.raises(Killed):
-        finetune_task("classify", model=encoder, data=table, out=out, watch=watch, **recipe.words(often))
+        finetune_task("classify", model=encoder, data=table, out=out, watch=watch, **given(often, schema("classify")))
     finetune("classify", *often, model=encoder, data=table, out=out)
     assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert lines(out) == lines(run)
@@ -270,7 +270,7 @@ def test_what_cannot_be_is_told_before_training(
 )
 def test_every_setting_reaches_the_run(table: Path, tmp_path: Path, setting: str, value: str) -> None:
     def plan(*settings: str) -> dict[str, object]:
-        return read_plan("classify", settings, model=tmp_path, data=table).table()
+        return read_plan("classify", given(settings, schema("classify")), model=tmp_path, data=table).table()
 
     changed = recipe.difference(plan(), plan(f"--{setting}", value))
     assert len(changed) == 1 and changed[0].endswith(f"-> {value}") and setting.replace("-", "_") in changed[0]

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert import recipe
+from osbert.commands import settings as options
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.runs.finetune import collapse as finetune_collapse
 from osbert.runs.finetune import defaults as finetune_defaults
 from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, fill_defaults, small_data
-from osbert.runs.finetune.plan import FinetunePlan, read_plan
+from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.tasks import load
 
 SMALL = {"batch": 8, "epochs": 10, "learning_rate": 5e-5}
@@ -56,7 +57,7 @@ def values(plan: FinetunePlan | Path) -> dict[str, float]:
 @pytest.fixture
 def plan(table: Path, tmp_path: Path) -> Callable[..., FinetunePlan]:
     def made(*settings: str, data: Path = table, out: Path = tmp_path / "none", task: str = "classify") -> FinetunePlan:
-        read = read_plan(task, settings, model=tmp_path, data=data)
+        read = read_plan(task, options.given(settings, schema(task)), model=tmp_path, data=data)
         _, records = load(read.tasks[0], ("train", "dev"))
         return fill_defaults(read, [records["train"]], out, print)
 

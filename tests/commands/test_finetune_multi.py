@@ -12,10 +12,12 @@ import torch
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
+from osbert.commands.settings import given
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.runs.finetune.events import TrainingBegin
 from osbert.runs.finetune.finetune import finetune as finetune_tasks
+from osbert.runs.finetune.plan import schema
 from osbert.runs.finetune.records import data_of, own_settings
 from osbert.training.progress import Progress
 from osbert.training.tracking import read_lines
@@ -85,7 +87,7 @@ class Killed(Exception):
 
 def test_a_stopped_run_ends_in_the_same_weights(run: Path, encoder: Path, data: Path, tmp_path: Path) -> None:
     files = {f"{task}.data": str(data / name) for task, name in FILES.items()}
-    settings = recipe.words([*QUICK, "--checkpoint-every", "7"]) | files
+    settings = given([*QUICK, "--checkpoint-every", "7"], schema("classify"), schema("regress")) | files
     begins: list[int] = []
 
     def watch(event: object) -> None:

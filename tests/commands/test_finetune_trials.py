@@ -14,13 +14,14 @@ import pytest
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
+from osbert.commands.settings import given
 from osbert.errors import UserError
 from osbert.evaluation.score import collapsed
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load
 from osbert.runs.finetune import rows
 from osbert.runs.finetune import train as finetune_train
-from osbert.runs.finetune.plan import read_plan
+from osbert.runs.finetune.plan import read_plan, schema
 from osbert.runs.study.runner import StudyTrial, TrialResult
 from osbert.runs.study.search import GRIDS, Grid, Optuna, SettingsScore, TrialSettings
 from osbert.runs.study.trials import chosen
@@ -305,7 +306,7 @@ def counting(encode: Any, seen: list[bool]) -> Any:
 )
 def test_what_makes_no_comparison_is_told(table: Path, tmp_path: Path, settings: Sequence[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_plan("classify", settings, model=tmp_path, data=table)
+        read_plan("classify", given(settings, schema("classify")), model=tmp_path, data=table)
 
 
 def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
+from osbert.commands.settings import given
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.folder import open_folder
@@ -22,7 +23,7 @@ from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.runs.finetune.plan import read_plan
+from osbert.runs.finetune.plan import read_plan, schema
 
 QUICK = ("--epochs", "3", "--batch", "8", "--precision", "fp32", "--device", "cpu")
 TEXTS = ["the good film", "a bad film plays", "fine .", "poor play"]
@@ -161,14 +162,14 @@ def test_a_second_stage_takes_any_run(
 )
 def test_what_does_not_go_together_is_told(table: Path, tmp_path: Path, settings: Sequence[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_plan("classify", settings, model=tmp_path, data=table)
+        read_plan("classify", given(settings, schema("classify")), model=tmp_path, data=table)
     with pytest.raises(UserError, match="leaves no encoder to put it into"):
-        read_plan("classify", ("--tuning", "lora", "--from-scratch"), model=tmp_path, data=table)
+        read_plan("classify", {"tuning": "lora", "from_scratch": True}, model=tmp_path, data=table)
 
 
 def test_few_weights_learn_at_a_higher_rate_unless_one_is_given(table: Path, tmp_path: Path) -> None:
     def rate(*settings: str) -> float:
-        plan = read_plan("classify", settings, model=tmp_path, data=table)
+        plan = read_plan("classify", given(settings, schema("classify")), model=tmp_path, data=table)
         return float(recipe.as_table(plan.optimizer)["learning_rate"])
 
     assert rate() == 3e-5 and rate("--tuning", "lora") == rate("--tuning", "adapters") == 5e-4

@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_not_chosen(plan, quick, monkeypatch) -> None:
 
 
 def test_a_size_keeps_the_rest_of_the_plan(corpus, tmp_path) -> None:
-    base = read_plan("cpu", (), corpus=corpus, out=tmp_path / "run")
+    base = read_plan("cpu", {}, corpus=corpus, out=tmp_path / "run")
     found = sized(base, 4, 512).settings
     assert (found.model.layers, found.model.width, found.model.heads, found.model.feedforward) == (4, 512, 8, 0)
     assert found.optimizer.learning_rate == base.settings.optimizer.learning_rate / 2
@@ -156,7 +156,7 @@ def test_a_size_keeps_the_rest_of_the_plan(corpus, tmp_path) -> None:
 
 def test_figures_follow_from_the_samples(corpus, tmp_path) -> None:
     """Between two measured sizes on a line of logarithms, and beyond them as the nearest."""
-    sizes = candidates(read_plan("cpu", (), corpus=corpus, out=tmp_path / "run"), "cpu")
+    sizes = candidates(read_plan("cpu", {}, corpus=corpus, out=tmp_path / "run"), "cpu")
     assert [size.flops for size in sizes] == sorted(size.flops for size in sizes)
     small, large = sizes[0], sizes[3]
     samples = [

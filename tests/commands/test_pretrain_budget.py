@@ -69,7 +69,7 @@ def fixed(monkeypatch) -> None:
 
 
 def plan(minutes: float, *, given: Sequence[str] = (), **training) -> SimpleNamespace:
-    settings = read_settings("cpu", ["--minutes", str(minutes)])
+    settings = read_settings("cpu", {"minutes": minutes})
     settings = replace(settings, training=replace(settings.training, **training))
     return SimpleNamespace(settings=settings, given=frozenset(f"training.{name}" for name in given))
 

@@ -103,7 +103,7 @@ def test_both_texts_are_measured_from_before_the_first_step_to_the_last(folders,
 
 def test_it_goes_on_with_the_weights_and_every_old_row_when_pieces_were_added(folders) -> None:
     old = open_folder(folders["run"]).backbone.state_dict()
-    plan = read_plan("", [], corpus=folders["more"], origin=folders["run"])
+    plan = read_plan("", {}, corpus=folders["more"], origin=folders["run"])
     learner = build_learner(plan)
     state = learner.backbone.state_dict()
     size = len(old["embeddings.pieces.weight"])
@@ -145,7 +145,7 @@ def test_all_that_does_not_fit_is_told_at_once(folders, tmp_path, capsys) -> Non
 
 
 def test_an_encoder_without_heads_or_held_out_text_says_so(folders, tmp_path, capsys) -> None:
-    plan = read_plan("", [], corpus=folders["new"], origin=folders["run"])
+    plan = read_plan("", {}, corpus=folders["new"], origin=folders["run"])
     bare = tmp_path / "bare"
     write_model(Learner(open_folder(folders["run"]).backbone, {}), bare)
     write_tokenizer(plan.tokenizer, bare, length=24)
@@ -154,7 +154,7 @@ def test_an_encoder_without_heads_or_held_out_text_says_so(folders, tmp_path, ca
     (bare / "model.safetensors").unlink()
     assert run("pretrain", str(folders["run"] / "recipe.toml"), *arguments) == 0
     assert "keeps no held-out text" in capsys.readouterr().out
-    fresh = build_learner(read_plan(str(folders["run"] / "recipe.toml"), [], corpus=folders["new"], origin=bare))
+    fresh = build_learner(read_plan(str(folders["run"] / "recipe.toml"), {}, corpus=folders["new"], origin=bare))
     assert fresh.heads["mlm"].bias.std() > 0.1  # the unigrams of the new corpus
     kept = build_learner(plan)
     assert not torch.equal(kept.heads["mlm"].bias, fresh.heads["mlm"].bias)
@@ -169,7 +169,7 @@ def test_a_recipe_or_a_run_must_be_named(folders, tmp_path, capsys) -> None:
 
 def published(folders: dict[str, Path], folder: Path) -> Path:
     """Return an encoder as sentence-transformers publishes it: no recipe, no head, no pooler."""
-    plan = read_plan("", [], corpus=folders["new"], origin=folders["run"])
+    plan = read_plan("", {}, corpus=folders["new"], origin=folders["run"])
     folder.mkdir()
     config, tensors = laid_out(Learner(open_folder(folders["run"]).backbone, {}), pooler=False)
     write_json(folder / "config.json", config)
@@ -191,18 +191,18 @@ def test_a_published_encoder_goes_on_without_a_recipe(folders, tmp_path, capsys)
     assert 0 < max(moved) < 2 * 2 * 5e-5  # AdamW moves a weight by about the rate in each of two steps
     # A model that was fine-tuned has a recipe, but none for pretraining.
     (origin / "recipe.toml").write_text('task = "classify"\n[classify]\nlabels = ["a", "b"]\n')
-    assert read_plan("", settings, corpus=folders["new"], origin=origin).settings.objectives == ("mlm",)
+    assert read_plan("", {"data.length": 24}, corpus=folders["new"], origin=origin).settings.objectives == ("mlm",)
 
 
 @pytest.mark.parametrize(
     ("name", "given", "rate", "muon"),
     [
-        ("cpu", [], 5e-5, None),
-        ("cpu", ["--learning-rate", "2e-4"], 2e-4, None),
-        ("bert-fast", [], 5e-5, 0.02 * 5e-5 / 3e-3),
-        ("bert-fast", ["--muon-rate", "0.01"], 5e-5, 0.01),
-        ("own", [], 7e-4, None),
-        ("", [], 5e-5, None),
+        ("cpu", {}, 5e-5, None),
+        ("cpu", {"learning_rate": 2e-4}, 2e-4, None),
+        ("bert-fast", {}, 5e-5, 0.02 * 5e-5 / 3e-3),
+        ("bert-fast", {"muon_rate": 0.01}, 5e-5, 0.01),
+        ("own", {}, 7e-4, None),
+        ("", {}, 5e-5, None),
     ],
 )
 def test_a_recipes_rate_gives_way_to_one_that_keeps_and_the_users_does_not(
@@ -211,9 +211,9 @@ def test_a_recipes_rate_gives_way_to_one_that_keeps_and_the_users_does_not(
     if name == "own":
         name = str(tmp_path / "own.toml")
         Path(name).write_text(RECIPE + "[optimizer]\nlearning_rate = 7e-4\n")
-    plan = read_plan(name, ["--data.length", "24", *given], corpus=folders["new"], origin=folders["run"])
+    plan = read_plan(name, {"data.length": 24, **given}, corpus=folders["new"], origin=folders["run"])
     assert plan.settings.optimizer.learning_rate == pytest.approx(rate)
     assert muon is None or plan.settings.optimizer.muon_rate == pytest.approx(muon)
     assert len(plan.remarks) == (rate == 5e-5) + (muon == 0.02 * 5e-5 / 3e-3)
-    alone = read_plan(name, ["--data.length", "24", *given], corpus=folders["new"]) if name else None
+    alone = read_plan(name, {"data.length": 24, **given}, corpus=folders["new"]) if name else None
     assert alone is None or alone.remarks == ()  # fresh weights have the recipe's

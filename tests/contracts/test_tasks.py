@@ -106,7 +106,7 @@ def test_a_task_pickles_and_goes_through_a_recipe(name: str) -> None:
     assert recipe.build(type(task), recipe.as_table(task), where="test") == task
     with pytest.raises(dataclasses.FrozenInstanceError):
         task.length = 3  # type: ignore[misc]
-    assert all(line.partition("  ")[2] for line in recipe.describe(type(task)).splitlines())
+    assert all(document for *_, document in recipe.described(type(task)))
 
 
 def test_examples_are_valid(name: str) -> None:

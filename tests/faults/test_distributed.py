@@ -98,6 +98,12 @@ def test_one_of_two_is_asked_to_stop(site: Site, pair: tuple[str, Path], rank: i
     assert not differences
 
 
+def test_one_of_two_says_that_a_setting_is_unknown(site: Site) -> None:
+    found = ended(start(site, site.fresh(), "--layerss", "3"))
+    assert [one.status for one in found] == [1, 1], found
+    assert sorted("Unknown setting --layerss" in one.output for one in found) == [False, True]
+
+
 def test_memory_that_runs_out_in_one_of_two(site: Site) -> None:
     """Replicas halve their passes together."""
     out = site.fresh()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -50,20 +51,19 @@ def pretrain(
     """
     from osbert.runs.pretrain import pretraining
     from osbert.runs.pretrain.budget import since_start
+    from osbert.training.distributed import joined
     from osbert.training.interruption import Interruption, StopRequest
 
-    name, chosen = recipe_and_settings((recipe, *settings), origin=origin, opening=opening)
-    request = pretraining.PretrainRequest(
-        recipe=name,
-        settings=chosen,
-        corpus=corpus,
-        out=out,
-        origin=origin,
-        opening=opening,
-        begun=time.monotonic() - since_start(),
-    )
-    with Interruption() as wish, TrainingConsole(open_console()) as watch:
+    begun, status = time.monotonic() - since_start(), 0
+    with joined() as group, Interruption() as wish, TrainingConsole(open_console()) as watch:
+        # Of several processes one says what is wrong.
+        name, chosen = group.each(partial(recipe_and_settings, (recipe, *settings), origin=origin, opening=opening))
+        request = pretraining.PretrainRequest(
+            recipe=name, settings=chosen, corpus=corpus, out=out, origin=origin, opening=opening, begun=begun
+        )
         try:
             pretraining.pretrain(request, watch=watch, wish=wish)
         except StopRequest:
-            raise SystemExit(wish.status) from None
+            status = wish.status
+    if status:
+        raise SystemExit(status)

@@ -132,7 +132,11 @@ def joined() -> Iterator[Group]:
 
     Words on the CPU go by gloo, gradients on GPUs by NCCL; each process takes the GPU of its local rank. Raises
     UserError when the others cannot be reached, and when one of them goes while something is exchanged with it.
+    A caller may have joined them already.
     """
+    if distributed.is_initialized():
+        yield Group(distributed.get_rank(), distributed.get_world_size())
+        return
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "MASTER_ADDR" not in os.environ:
         yield ALONE
         return

@@ -11,14 +11,14 @@ from osbert.evaluation.paper import TABLE_8
 from osbert.evaluation.paper import TABLES as PUBLISHED
 from osbert.runs.pretrain.settings import read_settings
 from osbert.runs.reproduce import tables as reproduce_tables
-from osbert.runs.reproduce.tables import read_table, spread, words
+from osbert.runs.reproduce.tables import keywords, read_table, spread
 
 TABLES = {name: read_table(name) for name in PUBLISHED}
 MNLI, QNLI, MRPC, SST2, _ = TABLES["table5"].columns
 
 
 def test_the_mixes_of_table_8_are_mlm_settings() -> None:
-    found = [read_settings("cpu", words(row.pretraining)).mlm for row in TABLES["table8"].rows]
+    found = [read_settings("cpu", keywords(row.pretraining)).mlm for row in TABLES["table8"].rows]
     shares = [(mlm.mask, 1 - mlm.mask - mlm.random, mlm.random) for mlm in found]
     wanted = [tuple(int(share) / 100 for share in mix.split("/")) for mix in TABLE_8.figures]
     assert shares == [pytest.approx(mix) for mix in wanted]
@@ -69,9 +69,9 @@ def test_spread_and_columns() -> None:
 
 def test_the_sizes_of_table_6_are_the_papers_and_can_be_shrunk() -> None:
     table = TABLES["table6"]
-    sizes = [read_settings("bert-base", words(row.pretraining)).model for row in table.rows]
+    sizes = [read_settings("bert-base", keywords(row.pretraining)).model for row in table.rows]
     assert [f"{one.layers}, {one.width}, {one.heads}" for one in sizes] == list(table.published.figures)
-    small = [read_settings("bert-base", words(row.pretraining)).model for row in table.shrunk(4).rows]
+    small = [read_settings("bert-base", keywords(row.pretraining)).model for row in table.shrunk(4).rows]
     assert [(one.layers, one.width, one.heads) for one in small][:2] == [(3, 192, 12), (6, 192, 3)]
     assert table.shrunk(1) is table
     with pytest.raises(UserError, match="--shrink 5 cannot be: 12 heads must share a width of 768 / 5 evenly"):

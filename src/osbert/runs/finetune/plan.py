@@ -80,7 +80,7 @@ class FinetunePlan:
         }
 
 
-def read_plan(task: str | Task, settings: Sequence[str] | Mapping[str, Any], *, model: Path, data: Any) -> FinetunePlan:
+def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, data: Any) -> FinetunePlan:
     """Return the settings of a run of one task: the defaults, under the settings that are given.
 
     Raises UserError at an unknown task or setting, where the task's columns cannot be found, and where a search would

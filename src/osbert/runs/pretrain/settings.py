@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ class PretrainPlan:
 
 def read_plan(
     name: str,
-    given: Mapping[str, Any] | Iterable[str],
+    given: Mapping[str, Any],
     *,
     corpus: Path,
     out: Path | None = None,
@@ -224,7 +224,7 @@ def _unfit(out: Path, inputs: Mapping[str, Path | None]) -> Iterator[str]:
 
 def read_settings(
     name: str,
-    given: Mapping[str, Any] | Iterable[str] = (),
+    given: Mapping[str, Any] | None = None,
     *,
     model: Mapping[str, Any] | None = None,
     opening: Opening = CAREFUL,
@@ -240,7 +240,7 @@ def read_settings(
     table = recipe.read(name)
     if model is not None:
         table = {**table, **model}
-    given = recipe.words(given)
+    given = given or {}
     kind = recipe_schema(name, table, given, opening)
     # Tables of packaged objectives that the user has deselected are no mistake.
     others = {*components.names("objectives")} - {field.name for field in dataclasses.fields(kind)}

@@ -12,7 +12,7 @@ from osbert.files import file_sha256
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.recipe import as_table
 from osbert.runs.pretrain.settings import read_plan
-from osbert.runs.reproduce.tables import PaperTable, TableRow, words
+from osbert.runs.reproduce.tables import PaperTable, TableRow, keywords, words
 from osbert.runs.study.runner import StudyTrial
 from osbert.training.run_folder import RunFolder
 
@@ -70,7 +70,7 @@ class PretrainedEncoders:
         plans = {
             row.name: read_plan(
                 self.recipe,
-                [*words(self.settings), *words(row.pretraining)],
+                keywords(self.settings, row.pretraining),
                 corpus=self.corpus,
                 out=out / "any",
                 opening=self.opening,

@@ -19,7 +19,7 @@ from osbert.runs.reproduce.data import TableColumn
 from osbert.runs.reproduce.encoders import TableEncoders, hashes, plain, run_folder
 from osbert.runs.reproduce.ensemble import Ensemble
 from osbert.runs.reproduce.scale import TableScale
-from osbert.runs.reproduce.tables import PaperTable, TableRow, words
+from osbert.runs.reproduce.tables import PaperTable, TableRow, keywords, words
 from osbert.runs.study.finetuning import check
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, read_results
 
@@ -146,9 +146,10 @@ class TablePlan:
         return protocol
 
     def _check_finetuning(self) -> None:
+        usual = self.encoders.finetuning(self.table)
         for column in self.columns:
-            for added in {words(row.finetuning): None for row in self.table.rows}:
-                settings = (*self.finetuning_words, *words(column.settings), *added)
+            for added in {words(row.finetuning): row.finetuning for row in self.table.rows}.values():
+                settings = keywords(usual, self.finetuning, column.settings, added)
                 try:
                     check(column.task or column.set, settings, model=self.out, data=self._data(column))
                 except UserError as error:

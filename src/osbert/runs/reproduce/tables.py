@@ -129,6 +129,24 @@ def words(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(word for name, value in named for word in ((name,) if value is None else (name, _word(value))))
 
 
+def keywords(*settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as `words` gives them to a command, but by name: of several of one name the last holds.
+
+    >>> keywords({"mlm.mask": 0.8, "merge": None}, {"mlm.mask": 1.0, "training.no_fused": None})
+    {'merge': True, 'mlm.mask': '1', 'training.fused': False}
+    """
+    named: dict[str, Any] = {}
+    for name, value in (item for one in settings for item in one.items()):
+        table, dot, leaf = name.rpartition(".")
+        if value is None:
+            name, value = f"{table}{dot}{leaf.removeprefix('no_')}", not leaf.startswith("no_")
+        else:
+            value = recipe.Word(_word(value))
+        named.pop(name, None)
+        named[name] = value
+    return named
+
+
 def _word(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)

@@ -22,8 +22,8 @@ from osbert.training.run_folder import RunFolder
 REMARKS = finetune_train.REMARKS
 
 
-def check(task: str, settings: Sequence[str], *, model: Path, data: Path) -> None:
-    """Raise UserError if a fine-tuning with these words of a command line could not begin."""
+def check(task: str, settings: Mapping[str, Any], *, model: Path, data: Path) -> None:
+    """Raise UserError if a fine-tuning with these settings could not begin."""
     read_plan(task, settings, model=model, data=data)
 
 
