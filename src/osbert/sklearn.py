@@ -9,7 +9,9 @@ scikit-learn comes with the extra: pip install "osbert[sklearn]".
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -50,10 +52,11 @@ LEFT_OUT = ("checkpoints", "report.html", "trials")
 class ModelFiles:
     """A model's folder that is pickled and copied by content. `engine`: the model, loaded when it is first used."""
 
-    def __init__(self, folder: Path, temporary: tempfile.TemporaryDirectory[str] | None = None) -> None:
-        """Keep the folder; `temporary`, which holds it, is removed with this object."""
-        self.folder = folder
-        self._temporary = temporary
+    def __init__(self, folder: Path | None = None) -> None:
+        """Keep the folder; None for a temporary one, which is removed with this object."""
+        self.folder = Path(tempfile.mkdtemp(prefix="osbert-")) if folder is None else folder
+        if folder is None:
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     @cached_property
     def engine(self) -> Engine:
@@ -66,8 +69,7 @@ class ModelFiles:
 
     def __setstate__(self, contents: dict[str, bytes]) -> None:
         """Write the files into a temporary folder."""
-        temporary = _temporary()
-        self.__init__(Path(temporary.name), temporary)  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]
         for name, content in contents.items():
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,10 +134,9 @@ class FinetuneEstimator(ModelEstimator):
             seed = check_random_state(seed).randint(2**31)
         named = {"epochs": self.epochs, "learning_rate": self.learning_rate, "training.seed": seed}
         given = {name: value for name, value in named.items() if value is not None} | dict(self.settings or {})
-        temporary = _temporary() if self.out is None else None
-        folder = Path(temporary.name) / "run" if temporary else Path(str(self.out))
-        osbert.finetune(task, model=self.model, data=rows, out=folder, **given)
-        self.files_ = ModelFiles(folder, temporary)
+        files = ModelFiles(None if self.out is None else Path(self.out))
+        osbert.finetune(task, model=self.model, data=rows, out=files.folder, **given)
+        self.files_ = files
 
 
 class TextClassifier(ClassifierMixin, FinetuneEstimator):
@@ -259,10 +260,6 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstim
     @property
     def _n_features_out(self) -> int:
         return self.engine_.backend.architecture.width
-
-
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="osbert-", ignore_cleanup_errors=True)
 
 
 def _texts(X: Any) -> list[tuple[str, ...]]:
