@@ -57,3 +57,11 @@ def test_the_examples_of_a_module_run(name: str, folder: Path, tmp_path: Path, m
         if example.name == "osbert.export":
             needs(example.name, "onnxruntime")
         run_in_copy(example, folder, tmp_path / str(number), monkeypatch)
+
+
+def test_the_examples_of_the_page_on_python_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("docs/python.md", "sklearn")
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").replace("```", "")
+    example = doctest.DocTestParser().get_doctest(text, {}, "python.md", "docs/python.md", 0)
+    assert len(example.examples) > 30
+    run_in_copy(example, folder, tmp_path / "page", monkeypatch)
