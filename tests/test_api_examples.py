@@ -1,18 +1,67 @@
-"""The public functions' examples run as they stand in their docstrings, each in a folder of its own."""
+"""The examples in docstrings run as they stand, each in a folder of its own; so do those of docs/python.md."""
 
 from __future__ import annotations
 
 import doctest
+import importlib
+import importlib.util
+import re
+import shutil
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import osbert
+from api_folder import write_api_folder
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
+NEEDED = {"osbert.sklearn": "sklearn", "osbert.server.hosts": "fastapi", "osbert.server.intake": "fastapi"}
+"""The libraries of extras without which a module cannot be imported."""
 
 
-@pytest.mark.parametrize("name", ["build_corpus", "extend_tokenizer", "pretrain", "train_tokenizer"])
-def test_the_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (example,) = doctest.DocTestFinder(recurse=False).find(getattr(osbert, name), name, globs={})
-    assert example.examples
-    assert doctest.DocTestRunner().run(example).failed == 0
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def needs(name: str, library: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"the examples of {name} need {library}, of an extra")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_api_folder(tmp_path_factory.mktemp("api"))
+
+
+def run_in_copy(example: doctest.DocTest, folder: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = re.findall(r'out="(\w+)"', "".join(one.source for one in example.examples))
+    shutil.copytree(folder, place, ignore=shutil.ignore_patterns(*made))
+    monkeypatch.chdir(place)
+    report: list[str] = []
+    assert doctest.DocTestRunner().run(example, out=report.append).failed == 0, "".join(report)
+
+
+def examples_of(module: ModuleType) -> list[doctest.DocTest]:
+    tests = doctest.DocTestFinder(exclude_empty=True).find(module, extraglobs={"osbert": osbert})
+    return [test for test in tests if test.examples]
+
+
+@pytest.mark.parametrize("name", [module_name(path) for path in FILES])
+def test_the_examples_of_a_module_run(name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in NEEDED:
+        needs(name, NEEDED[name])
+    for number, example in enumerate(examples_of(importlib.import_module(name))):
+        if example.name == "osbert.export":
+            needs(example.name, "onnxruntime")
+        run_in_copy(example, folder, tmp_path / str(number), monkeypatch)
+
+
+def test_the_examples_of_the_page_on_python_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("docs/python.md", "sklearn")
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").replace("```", "")
+    example = doctest.DocTestParser().get_doctest(text, {}, "python.md", "docs/python.md", 0)
+    assert len(example.examples) > 30
+    run_in_copy(example, folder, tmp_path / "page", monkeypatch)

@@ -34,12 +34,19 @@ def _silence(event: Any) -> None:
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Engine:
     """Load a run folder, a Hugging Face folder or, by its name, a model of the Hugging Face hub, and return an Engine
-    with `.embed(texts)` and `.predict(texts)`.
+    with `.embed(texts)`, `.predict(texts)`, `.fill(text)` and `.states(text)`.
 
     A name is OWNER/NAME, with @REVISION or without; a Path is never a name. `trust`: import the code that the folder's
     recipe.toml names. `verify`: compare a run's files with their hashes in run.json. Raises osbert.errors.UserError
     when the folder is not a model, when a name leads to none, when a file is damaged, and when it names code without
     `trust`.
+
+    >>> import osbert
+    >>> model = osbert.load("run")
+    >>> [prediction.value for prediction in model.predict(["a good film", "the bad play"])]
+    ['pos', 'neg']
+    >>> model.embed(["a good film"]).shape
+    (1, 16)
     """
     from osbert.inference.engine import (
         load as load_engine,  # torch takes seconds to import: only when a model is wanted

@@ -13,9 +13,12 @@ class UserError(Exception):
     `code`: the kind of the error, a name that stays the same when the wording changes (docs/errors.md lists them).
     `codes`: the kinds of all the problems that the text lists, `code` first.
 
-    >>> error = UserError("reviews.csv: no such file.", code="missing-file")
-    >>> error.code, str(error)
-    ('missing-file', 'reviews.csv: no such file.')
+    >>> import osbert
+    >>> try:
+    ...     osbert.train_tokenizer(["a text"], out="vocabulary", vocabulry=60)
+    ... except osbert.errors.UserError as error:
+    ...     print(error.code, "|", error)
+    unknown-setting | Unknown setting --vocabulry. Did you mean 'vocabulary'?
     """
 
     def __init__(self, message: str, *, code: str = "refused", codes: Iterable[str] = ()) -> None:
@@ -26,7 +29,11 @@ class UserError(Exception):
 
 
 class UnknownSetting(UserError):
-    """A setting that there is not. The command line looks for the nearest among its own options as well."""
+    """A setting that there is not. The command line looks for the nearest among its own options as well.
+
+    >>> print(UnknownSetting("epoch", ["epochs", "batch"]))
+    Unknown setting --epoch. Did you mean 'epochs'?
+    """
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         """Name it, and the nearest of those that are `known`."""
@@ -39,6 +46,14 @@ class Problems:
     """Collects every problem of an input, so that all are told at once and before the expensive work.
 
     At most `shown` are spelt out; the rest are counted.
+
+    >>> problems = Problems(heading="reviews.csv cannot be used")
+    >>> problems.add("line 2: the label is empty. Write it, or remove the row.")
+    >>> problems.stop_if_any()
+    Traceback (most recent call last):
+    ...
+    osbert.errors.UserError: reviews.csv cannot be used:
+      - line 2: the label is empty. Write it, or remove the row.
     """
 
     def __init__(self, *, heading: str, shown: int = 20) -> None:
@@ -74,7 +89,11 @@ class Problems:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the known name closest to `name`, or "" when none is close."""
+    """Return " Did you mean 'x'?" for the known name closest to `name`, or "" when none is close.
+
+    >>> nearest("lerning_rate", ["learning_rate", "epochs"])
+    " Did you mean 'learning_rate'?"
+    """
     matches = get_close_matches(str(name), [str(other) for other in known], n=1, cutoff=0.5)
     return f" Did you mean '{matches[0]}'?" if matches else ""
 
@@ -83,5 +102,12 @@ def not_json(error: JSONDecodeError) -> str:
     """Return what is wrong with a text that is no JSON, without a place.
 
     Some of Python's own messages end in "at", for a place to follow; others do not.
+
+    >>> import json
+    >>> try:
+    ...     json.loads('{"a')
+    ... except json.JSONDecodeError as error:
+    ...     print(not_json(error))
+    Unterminated string
     """
     return error.msg.removesuffix(" starting at").removesuffix(" at")

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer
 
 from family_tokenizers import KINDS
+from osbert.data.pack import PieceRun
+from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.inference.fill import MASK, fill, masked
+from tiny_runs import TASKS, write_run
 
 TEXTS = [f"the quick {MASK} fox", f"{MASK} fox, {MASK}.", f"fine{MASK}film", f"a film {MASK}"]
 
@@ -36,11 +40,41 @@ def test_the_spaces_around_a_mask_are_read_as_theirs(name: str, family: str, tmp
     engine = load(folder, device="cpu")
     head = engine.masks
     assert head is not None
-    examples = [masked(engine, text) for text in TEXTS]
+    examples = [masked(text, engine.packer) for text in TEXTS]
     theirs = [text.replace(MASK, "<mask>") for text in TEXTS]
     assert [example.ids.tolist() for example in examples] == [tokenizer.encode(text).ids for text in theirs]
     pipeline = transformers.pipeline("fill-mask", model=str(folder), top_k=3)
-    (found,) = fill(engine, head, examples[2:3], top=3)
+    (found,) = fill(engine.learner, head, examples[2:3], engine.tokenizer, top=3)
     assert [one.probability for one in found[0]] == pytest.approx(
         [one["score"] for one in pipeline(theirs[2])], abs=1e-5
     )
+    assert engine.fill(TEXTS[2], top=3) == found
+
+
+def test_a_model_fills_the_masks_of_a_text(tmp_path: Path) -> None:
+    model = load(write_run(tmp_path / "encoder", None, masks=True), device="cpu")
+    first, second = model.fill(f"a {MASK} film, the {MASK}")
+    assert [len(first), len(second)] == [5, 5]
+    assert [one.probability for one in first] == sorted((one.probability for one in first), reverse=True)
+    everything = model.fill(f"a {MASK} film", top=1000)[0]
+    assert len(everything) == len(model.tokenizer) and sum(one.probability for one in everything) == pytest.approx(1)
+    with pytest.raises(UserError, match="no \\[MASK\\] in the text 'a film'"):
+        model.fill("a film")
+    with pytest.raises(UserError, match="more than fit into 24 tokens"):
+        model.fill("a film " * 20 + MASK)
+
+
+@pytest.mark.parametrize("name", ["classifier", "encoder"])
+def test_a_model_without_that_head_fills_no_mask(tmp_path: Path, name: str) -> None:
+    model = load(write_run(tmp_path / name, TASKS.get(name)), device="cpu")
+    with pytest.raises(UserError, match="does not predict masked pieces"):
+        model.fill(f"a {MASK} film")
+
+
+def test_the_states_of_a_text_are_its_vectors_without_pooling(tmp_path: Path) -> None:
+    model = load(write_run(tmp_path / "encoder", None), device="cpu")
+    for text in ("a good film", ("a good film", "the bad play")):
+        np.testing.assert_array_equal(model.states(text), model.embed([text], pooling="tokens")[0])
+    example = model.packer.single(*PieceRun.of(model.tokenizer.encode("a good film"), model.tokenizer))
+    np.testing.assert_array_equal(model.states("a good film"), model.states_of([example])[0])
+    assert model.states("good " * 100).shape == (24, 16)

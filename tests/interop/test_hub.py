@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
 import errno
-import importlib
 import io
 import os
 import shutil
@@ -297,10 +295,3 @@ def test_the_environment_is_obeyed_and_nothing_is_printed(hub: Hub, tmp_path: Pa
     offline = {**environment, "HF_HUB_OFFLINE": "1"}
     assert subprocess.run(fetch, env=offline, check=False).returncode == 0
     assert not hub.requests
-
-
-@pytest.mark.parametrize("module", ["hub", "hub_files", "hub_errors"])
-def test_the_examples_run(module: str) -> None:
-    tested = doctest.testmod(importlib.import_module(f"osbert.interop.{module}"))
-    assert tested.attempted
-    assert not tested.failed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -177,13 +175,6 @@ def test_a_loaded_one_gives_what_the_engine_gives(tmp_path: Path) -> None:
     (prediction,) = engine.predict(["a good film"])
     probabilities = torch.softmax(scores[0] / task.temperature, dim=0).tolist()
     assert probabilities == pytest.approx([prediction.probabilities[label] for label in task.labels], abs=2e-5)
-
-
-def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_run(tmp_path / "encoder", None)
-    monkeypatch.chdir(tmp_path)
-    tested = doctest.testmod(importlib.import_module("osbert.models.padded"))
-    assert (tested.attempted, tested.failed) == (7, 0)
 
 
 def test_naming_the_room_loads_no_torch() -> None:

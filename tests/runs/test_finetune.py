@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import signal
 import threading
@@ -260,9 +259,3 @@ def test_several_tasks_have_a_run_each(encoder: Path, table: Path, tmp_path: Pat
         _ = run.errors
     alone = finetune(["classify"], model=encoder, data=table, out=tmp_path / "alone", **QUICK | {"epochs": 1})
     assert (alone.folder / "model.safetensors").is_file() and {*alone.tasks} == {"classify"}
-
-
-def test_the_example_is_true() -> None:
-    [example] = doctest.DocTestFinder().find(osbert.finetune, "finetune", globs={**vars(osbert)})
-    outcome = doctest.DocTestRunner().run(example)
-    assert outcome.attempted and not outcome.failed

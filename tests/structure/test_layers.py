@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 ROOMS = [
     *("errors", "guarded", "files", "terminal", "lock", "components", "recipe", "recipes", "text", "reading", "corpus"),
     *("data", "models", "objectives", "tasks", "training", "evaluation", "reports", "interop"),
-    *("inference", "runs", "server", "commands", "cli", "__main__"),
+    *("inference", "runs", "sklearn", "server", "commands", "cli", "__main__"),
 ]
 FREE = {"commands", "cli", "__main__"}  # commands are where the rooms meet; cli.py names them
 

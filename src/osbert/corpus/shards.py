@@ -217,7 +217,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         begun = (folder / "building.json").is_file()
         hint = "its build was not finished: give the same command again" if begun else "`osbert corpus build` makes one"
-        raise UserError(f"{folder}: no corpus here ({MANIFEST} is missing); {hint}.", code="missing-file")
+        raise UserError(f"{folder}: no corpus here ({MANIFEST} is missing); {hint}.", code="not-a-model")
     try:
         manifest: dict[str, Any] = read_json(path)
     except ValueError as error:

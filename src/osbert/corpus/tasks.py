@@ -208,7 +208,7 @@ def _note(folder: Path) -> dict[str, Any]:
         ) from error
     except OSError as error:
         raise UserError(
-            f"{folder}: the task is not finished; give the same command again.", code="damaged-file"
+            f"{folder}: the task is not finished; give the same command again.", code="unfinished-run"
         ) from error
 
 

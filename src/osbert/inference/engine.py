@@ -17,6 +17,7 @@ from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
 from osbert.inference.backend import Backend, Vectors
 from osbert.inference.embedder import Embedder, vector_settings
+from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions
@@ -27,6 +28,7 @@ from osbert.interop.sentence_files import SentenceModel
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, Task
+from osbert.terminal import one_line
 from osbert.training.processor import choose
 
 Text = str | tuple[str, ...]
@@ -41,6 +43,11 @@ class Engine:
     `remarks`: what was odd about the folder, for the user. `masks`: what predicts masked pieces, if the model was
     pretrained on them and its folder has that part, as ours has. It is None for an export, and for a model that looks
     to the left alone: the same tensors predict the next piece.
+
+    >>> import osbert
+    >>> model = osbert.load("run")
+    >>> model.task.name, model.folder.name, len(model.tokenizer.vocabulary)
+    ('classify', 'run', 16)
     """
 
     def __init__(self, backend: Backend, source: Folder, *, masks: MaskedLanguageHead | None = None) -> None:
@@ -72,6 +79,12 @@ class Engine:
 
         `tokens`: most tokens in a batch. Raises UserError when the run was not fine-tuned, or reads pairs where there
         is one text, or the other way round.
+
+        >>> import osbert
+        >>> model = osbert.load("run")
+        >>> [prediction] = model.predict(["the good film"])
+        >>> prediction.value, prediction.probabilities["pos"] > 0.5
+        ('pos', True)
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts: predict([text])")
@@ -120,6 +133,13 @@ class Engine:
 
         Warns of what the model's files ask for and osbert does not do, such as a Dense layer on the vectors. Raises
         UserError at settings that cannot be, and with long "error" at every text that does not fit.
+
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> model.embed(["a good film", "a bad film"]).shape
+        (2, 16)
+        >>> model.embed([("a good film", "a bad film")], pooling="cls", layers=[0, -1]).shape
+        (1, 2, 16)
         """
         if isinstance(texts, str):
             raise TypeError("embed takes a list of texts: embed([text])")
@@ -156,7 +176,55 @@ class Engine:
             raise self._sentences
         return None
 
-    def states(self, examples: Sequence[Example]) -> list[Vectors]:
+    def fill(self, text: str, *, top: int = 5) -> list[list[MaskFill]]:
+        """Return the `top` likeliest pieces for each [MASK] in a text, the likeliest first, with their probabilities.
+
+        Raises UserError if the model does not predict masked pieces (a fine-tuned, an exported or a left-to-right one
+        does not), if the text has no [MASK], and if it is too long.
+
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> [likeliest, *others] = model.fill("a [MASK] film")[0]
+        >>> likeliest.piece in model.tokenizer.vocabulary, 0 < likeliest.probability < 1, len(others)
+        (True, True, 4)
+        """
+        if self.masks is None:
+            raise UserError(
+                f"The model in {self.folder} does not predict masked pieces: that needs an encoder pretrained on "
+                "masked pieces, with the head that it learnt there, and no exported or fine-tuned model has it.",
+                code="unsupported-model",
+            )
+        if MASK not in text:
+            raise UserError(
+                f"There is no {MASK} in the text '{one_line(text)}': write one where a piece is missing.",
+                code="invalid-value",
+            )
+        example = masked(text, self.packer)
+        if example.truncated:
+            raise UserError(
+                f"The text has {example.truncated:,} pieces more than fit into {self.packer.length}: shorten it.",
+                code="text-too-long",
+            )
+        [fillings] = fill(self.learner, self.masks, [example], self.tokenizer, top=top)
+        return fillings
+
+    def states(self, text: Text, *, layers: LayerChoice = "-1") -> Vectors:
+        """Return the states (n, D) of the n tokens of a text, or of a pair, specials included.
+
+        `layers`: as for `embed`; of several the states are stacked, (n, layers, D). What does not fit is cut off.
+
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> model.states("a good film").shape
+        (5, 16)
+        >>> model.states("a good film", layers=[0, 1]).shape
+        (5, 2, 16)
+        """
+        embedder = self.embedder(EmbeddingOptions(layers=_spell(layers), pooling="tokens"))
+        [states] = embedder.vectors([embedder.sequences((text,) if isinstance(text, str) else text, 0)])
+        return states
+
+    def states_of(self, examples: Sequence[Example]) -> list[Vectors]:
         """Return the last layer's states (n, D) of each sequence's n tokens."""
         top = self.backend.architecture.layers
         found = self.backend.vectors(examples, pooling="tokens", layers=[top], tokens=TOKENS)
@@ -176,7 +244,7 @@ class Engine:
             raise UserError(
                 f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
                 "training has failed. Copy it again, or train it again.",
-                code="damaged-file",
+                code="not-finite",
             )
         return found
 

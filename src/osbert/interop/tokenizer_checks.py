@@ -47,7 +47,7 @@ def check_tokenizer(content: Content, size: int) -> None:
         if not isinstance(piece, str) or len(piece) > PIECE:
             raise UserError(
                 f"a piece is {str(piece)[:20]!r}..., but a piece must be a text of at most {PIECE:,} characters.",
-                code="invalid-value",
+                code="unusable-tokenizer",
             )
         if type(number) is not int or not 0 <= number < PIECES:
             raise UserError(

@@ -22,6 +22,11 @@ class PaddedStates:
     `states` (B, T, D): the last layer's state of every token, 0 where there is padding. `summary` (B, D): the state of
     the one token that stands for its row, as a rule the first. `pooled` (B, D): the summary behind the pooler.
     `scores`: what the head gives, (B, K), or (B, T, K) for each token, with 0 where there is padding; None without one.
+
+    >>> import torch
+    >>> from osbert.models import Padded
+    >>> Padded.load("run")(torch.tensor([[2, 5, 9, 3]])).scores.shape
+    torch.Size([1, 2])
     """
 
     states: Tensor

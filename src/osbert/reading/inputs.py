@@ -93,7 +93,7 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
             found.append(_input(path))
     problems.stop_if_any()
     if not found:
-        raise UserError("No input files were given.", code="missing-file")
+        raise UserError("No input files were given.", code="missing-option")
     return found
 
 

@@ -168,7 +168,7 @@ class FileTokenizer:
             raise UserError(
                 f"a pair of texts becomes {shown}, where an encoder has {cls} a {sep} b {sep}. It is no encoder's "
                 "tokenizer, or its post_processor is missing.",
-                code="missing-file",
+                code="unusable-tokenizer",
             )
         return between, pair.type_ids[-2]
 

@@ -112,7 +112,9 @@ def open_bundle(prefix: Path) -> Bundle:
             f"{path}: no readable TensorFlow index: {reason}. Copy it again.", code="damaged-file"
         ) from error
     if _number(header, 2):
-        raise UserError(f"{path}: was written on a big-endian machine, which is not supported.", code="damaged-file")
+        raise UserError(
+            f"{path}: was written on a big-endian machine, which is not supported.", code="unsupported-model"
+        )
     bundle = Bundle(prefix=prefix, shards=_number(header, 1), entries=dict(sorted(entries.items())))
     _check(bundle)
     return bundle

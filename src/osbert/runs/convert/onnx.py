@@ -53,7 +53,7 @@ def write_exported(
 
 def _differences(run: Engine, exported: Engine, model: ModelParts) -> list[Difference]:
     examples = sequences(model)
-    states = (engine.states(examples) for engine in (run, exported))
+    states = (engine.states_of(examples) for engine in (run, exported))
     found = [Difference(what=HIDDEN, largest=_largest(*states), bound=BOUND)]
     if task := scored(run.task):
         scores = (engine.backend.outputs(task, examples, tokens=TOKENS) for engine in (run, exported))

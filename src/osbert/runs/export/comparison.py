@@ -115,9 +115,9 @@ def _scored(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
 
 
 def _encoded(engine: Engine, examples: Sequence[Example]) -> Side:
-    engine.states(examples[:1])
+    engine.states_of(examples[:1])
     started = time.perf_counter()
-    found = engine.states(examples)
+    found = engine.states_of(examples)
     return Side(outputs=found, seconds=time.perf_counter() - started, size=_size(engine))
 
 

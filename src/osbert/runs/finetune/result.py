@@ -35,7 +35,17 @@ class Mistake:
 
 @dataclass(frozen=True)
 class FinetuneRun(Run):
-    """A finished fine-tuning. `development`: the development rows of each task, by its name."""
+    """A finished fine-tuning. `development`: the development rows of each task, by its name.
+
+    >>> import osbert
+    >>> run = osbert.finetune("classify", model="encoder", data="more.csv", out="classifier", epochs=1, batch=8)
+    >>> 0 <= run.metrics["accuracy"] <= 1, run.folder.name
+    (True, 'classifier')
+    >>> [mistake.error for mistake in run.errors] == sorted((one.error for one in run.errors), reverse=True)
+    True
+    >>> run.predict(["the good film"])[0].value in ("neg", "pos")
+    True
+    """
 
     development: Mapping[str, Sequence[Record]] = field(default_factory=dict, repr=False)
 

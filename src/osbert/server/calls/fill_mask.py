@@ -49,7 +49,7 @@ class FillCall(Call):
         for place, text in enumerate(values["texts"]):
             if MASK not in text:
                 raise Refusal(422, f"There is no {MASK} in the text.", field=f"texts[{place}]")
-            example = masked(model.engine, text)
+            example = masked(text, model.engine.packer)
             items.append(require_fit(Item(example, (example,)), f"texts[{place}]", length=model.length))
         return items
 
@@ -62,7 +62,8 @@ class FillCall(Call):
         from osbert.inference.fill import fill
 
         assert model.masks is not None
-        return fill(model.engine, model.masks, [item.value for item in items], top=option)
+        engine = model.engine
+        return fill(engine.learner, model.masks, [item.value for item in items], engine.tokenizer, top=option)
 
     def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
         """Return the pieces of each mask of each text."""

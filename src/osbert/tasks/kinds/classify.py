@@ -206,9 +206,12 @@ class Classify(TemperedTask, TextTask):
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:
     """Return how often each label (row: true) was predicted as each (column), (K, K)."""
-    from sklearn.metrics import confusion_matrix
-
-    return confusion_matrix(true, predicted, labels=list(labels))
+    numbers = {label: number for number, label in enumerate(labels)}
+    table = np.zeros((len(labels), len(labels)), np.int64)
+    for (row, column), count in Counter(zip(true, predicted)).items():
+        if row in numbers and column in numbers:  # others are not counted, as in scikit-learn
+            table[numbers[row], numbers[column]] = count
+    return table
 
 
 def matthews(table: NDArray[np.int64]) -> float:

@@ -1,0 +1,278 @@
+"""Estimators by scikit-learn's conventions: a text classifier, a text regressor, and vectors for other estimators.
+
+They are thin. `fit` is `osbert.finetune` on rows in memory, `predict` is the model's own. They work in Pipeline,
+GridSearchCV and cross_val_score, can be cloned, and pickle by content: the files of the model travel in the pickle.
+scikit-learn comes with the extra: pip install "osbert[sklearn]".
+
+    X   n texts, or n pairs of texts: a list, an array (n,) or (n, 2), a Series or a DataFrame of one or two columns
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import osbert
+from osbert.errors import UserError
+
+try:
+    from sklearn.base import (
+        BaseEstimator,
+        ClassifierMixin,
+        ClassNamePrefixFeaturesOutMixin,
+        RegressorMixin,
+        TransformerMixin,
+    )
+    from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted
+except ImportError as error:
+    raise UserError(
+        'osbert.sklearn needs the library scikit-learn: pip install "osbert[sklearn]"', code="missing-library"
+    ) from error
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+    from sklearn.utils import Tags
+
+    from osbert.inference.engine import Engine
+
+__all__ = ["TextClassifier", "TextEmbedder", "TextRegressor"]
+
+LEFT_OUT = ("checkpoints", "report.html", "trials")
+"""Files and folders of a run that a pickle does not hold: predicting needs none of them."""
+
+
+class ModelFiles:
+    """A model's folder that is pickled and copied by content. `engine`: the model, loaded when it is first used."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Keep the folder; None for a temporary one, which is removed with this object."""
+        self.folder = Path(tempfile.mkdtemp(prefix="osbert-")) if folder is None else folder
+        if folder is None:
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Return the model, as `osbert.load` opens it."""
+        return osbert.load(self.folder)
+
+    def __getstate__(self) -> dict[str, bytes]:
+        """Return the content of each file that predicting needs, by its path in the folder."""
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in self._paths()}
+
+    def __setstate__(self, contents: dict[str, bytes]) -> None:
+        """Write the files into a temporary folder."""
+        self.__init__()  # type: ignore[misc]
+        for name, content in contents.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def _paths(self) -> Iterator[Path]:
+        for path in sorted(self.folder.iterdir()):
+            if path.name not in LEFT_OUT:
+                yield from (one for one in [path, *sorted(path.rglob("*"))] if one.is_file())
+
+
+class ModelEstimator(BaseEstimator):
+    """A base for estimators: after `fit`, `files_` holds a model that reads texts."""
+
+    files_: ModelFiles
+
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that a sample is a text, not a row of numbers."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    @property
+    def engine_(self) -> Engine:
+        """Return the model, as `osbert.load` opens it. Raises NotFittedError before `fit`."""
+        check_is_fitted(self, "files_")
+        return self.files_.engine
+
+    @property
+    def folder_(self) -> Path:
+        """Return the model's folder. Raises NotFittedError before `fit`."""
+        check_is_fitted(self, "files_")
+        return self.files_.folder
+
+
+class FinetuneEstimator(ModelEstimator):
+    """An estimator whose `fit` fine-tunes an encoder."""
+
+    def __init__(
+        self,
+        model: str | Path = "minilm",
+        *,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        settings: Mapping[str, Any] | None = None,
+        random_state: int | RandomState | None = None,
+        out: str | Path | None = None,
+    ) -> None:
+        """Keep the parameters as they are; `fit` checks them."""
+        self.model = model
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.settings = settings
+        self.random_state = random_state
+        self.out = out
+
+    def _finetune(self, task: str, rows: list[tuple[Any, ...]]) -> None:
+        seed = self.random_state
+        if seed is not None and not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(2**31)
+        named = {"epochs": self.epochs, "learning_rate": self.learning_rate, "training.seed": seed}
+        given = {name: value for name, value in named.items() if value is not None} | dict(self.settings or {})
+        files = ModelFiles(None if self.out is None else Path(self.out))
+        osbert.finetune(task, model=self.model, data=rows, out=files.folder, **given)
+        self.files_ = files
+
+
+class TextClassifier(ClassifierMixin, FinetuneEstimator):
+    """A classifier of texts, or of pairs of texts: an encoder with a softmax layer, fine-tuned.
+
+    `model`: a folder, or a name such as "minilm" (docs/models-by-name.md). `settings`: any other settings of
+    `osbert.finetune`. `random_state`: the seed; None for osbert's own, always the same. `out`: the run folder, in which
+    the same fit goes on after a stop; None for a temporary one. A part of the rows is held out to choose the best epoch
+    (`settings={"held_out": 0.2}`).
+
+    Labels may be of any type; `classes_` has them in sorted order. Raises osbert.errors.UserError as `osbert.finetune`.
+
+    >>> from osbert.sklearn import TextClassifier
+    >>> texts, labels = ["good film", "bad film", "a good play", "a bad play"] * 20, ["pos", "neg"] * 40
+    >>> classifier = TextClassifier("encoder", epochs=8, learning_rate=1e-2, settings={"batch": 8}).fit(texts, labels)
+    >>> classifier.predict(["a good play"]).tolist(), classifier.predict_proba(["a good play"]).shape
+    (['pos'], (1, 2))
+    """
+
+    classes_: NDArray[Any]
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Fine-tune on n texts, or pairs, and their n labels.
+
+        >>> from osbert.sklearn import TextClassifier
+        >>> TextClassifier("encoder", epochs=1).fit(["good film", "bad film"] * 10, [1, 0] * 10).classes_.tolist()
+        [0, 1]
+        """
+        texts, labels = _texts(X), column_or_1d(y, warn=True)
+        check_consistent_length(texts, labels)
+        check_classification_targets(labels)
+        classes = np.unique(labels)
+        if len(classes) < 2:
+            raise ValueError(f"the labels have one class, {classes.tolist()}: a classifier needs two or more")
+        if any(label != label.strip() or not label for label in map(str, classes)):
+            raise ValueError(f"a label is empty or has spaces around it: {classes.tolist()}")
+        self._finetune("classify", [(*text, str(label)) for text, label in zip(texts, labels)])
+        self.classes_ = classes
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+        """Return the probabilities (n, classes), in the order of `classes_`."""
+        predictions = self.engine_.predict(_texts(X))
+        names = [str(label) for label in self.classes_]
+        rows = [[one.probabilities[name] for name in names] for one in predictions]
+        return np.array(rows, dtype=np.float64).reshape(-1, len(names))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable label of each text (n,)."""
+        predictions = self.engine_.predict(_texts(X))
+        numbers = {str(label): number for number, label in enumerate(self.classes_)}
+        return self.classes_[np.array([numbers[one.value] for one in predictions], dtype=np.intp)]
+
+
+class TextRegressor(RegressorMixin, FinetuneEstimator):
+    """A number for each text, or pair of texts: an encoder with a linear layer, fine-tuned.
+
+    Its parameters are those of TextClassifier. Raises osbert.errors.UserError as `osbert.finetune`.
+
+    >>> from osbert.sklearn import TextRegressor
+    >>> texts, numbers = ["a good film", "a bad play"] * 20, [1.0, 0.0] * 20
+    >>> regressor = TextRegressor("encoder", epochs=1, settings={"batch": 8}).fit(texts, numbers)
+    >>> regressor.predict(["good", "bad"]).shape
+    (2,)
+    """
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Fine-tune on n texts, or pairs, and their n numbers."""
+        texts, numbers = _texts(X), column_or_1d(np.asarray(y, dtype=np.float64), warn=True)
+        check_consistent_length(texts, numbers)
+        if not np.isfinite(numbers).all():
+            raise ValueError("y has NaN or infinite numbers")
+        self._finetune("regress", [(*text, float(number)) for text, number in zip(texts, numbers)])
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.floating]:
+        """Return a number for each text (n,)."""
+        return np.array([one.value for one in self.engine_.predict(_texts(X))], dtype=np.float64)
+
+
+class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstimator):
+    """Vectors of texts by an encoder that is not trained: the first step of a Pipeline.
+
+    `pooling`, `normalize`, `length`: as in `osbert embed`; None for what the model was trained with.
+
+    >>> from osbert.sklearn import TextEmbedder
+    >>> TextEmbedder("encoder").fit_transform(["a good film", "a bad play"]).shape
+    (2, 16)
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "minilm",
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        length: int | None = None,
+    ) -> None:
+        """Keep the parameters as they are."""
+        self.model = model
+        self.pooling = pooling
+        self.normalize = normalize
+        self.length = length
+
+    def fit(self, X: Any = None, y: object = None) -> Self:
+        """Find the model; nothing is learnt."""
+        from osbert.interop.hub import locate
+
+        if self.pooling == "tokens":
+            raise ValueError('pooling="tokens" gives no vector of a text: take model.embed for it')
+        self.files_ = ModelFiles(locate(self.model).path)
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.floating]:
+        """Return the vectors (n, D)."""
+        named = {"pooling": self.pooling, "normalize": self.normalize, "length": self.length}
+        options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+        vectors: NDArray[np.floating] = self.engine_.embed(_texts(X), **options)
+        return vectors
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.engine_.backend.architecture.width
+
+
+def _texts(X: Any) -> list[tuple[str, ...]]:
+    """Return the texts of each sample. Raises ValueError where a sample is no text and no pair of texts."""
+    if isinstance(X, str):
+        raise ValueError("X is one text: give a list of texts")
+    rows = X.to_numpy() if hasattr(X, "to_numpy") else X
+    samples = [(sample,) if isinstance(sample, str) else tuple(np.ravel(sample)) for sample in rows]
+    for number, sample in enumerate(samples):
+        if len(sample) not in (1, 2) or not all(isinstance(text, str) for text in sample):
+            raise ValueError(f"X[{number}] is {rows[number]!r}: a sample is a text, or a pair of texts")
+    if len({len(sample) for sample in samples}) > 1:
+        raise ValueError("X has texts and pairs of texts: all samples must be of one kind")
+    return [tuple(str(text) for text in sample) for sample in samples]

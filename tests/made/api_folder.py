@@ -1,0 +1,27 @@
+"""The folder that the examples in docstrings and in docs/python.md run in: a tiny encoder, a run and a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import osbert
+from tiny_runs import write_run
+
+ROWS = "".join(
+    f"{article}{word}{thing},{label}\n"
+    for label, words in {"pos": ("good", "fine"), "neg": ("bad", "poor")}.items()
+    for word in words
+    for article, thing in (("", ""), ("", " film"), ("a ", " play"), ("the ", " film"))
+)
+
+
+def write_api_folder(folder: Path) -> Path:
+    """Write `encoder`, pretrained by its form, `run`, a classifier that has learnt good from bad, and `more.csv`."""
+    write_run(folder / "encoder", None, masks=True)
+    table = folder / "more.csv"
+    table.write_text("text,label\n" + ROWS * 8)
+    run = osbert.finetune(
+        "classify", model=folder / "encoder", data=table, out=folder / "run", epochs=8, batch=8, learning_rate=1e-2
+    )
+    assert run.metrics["accuracy"] == 1
+    return folder
