@@ -44,7 +44,7 @@ import torch
 
 import finetune_theirs
 from finetune_theirs import Result
-from osbert.commands.settings import given
+from osbert.options import given
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.records import SPLITS

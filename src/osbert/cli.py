@@ -75,7 +75,7 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
 def _verb(name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., None]:
     """Return where a verb is; or, if `words` ask for its help and it takes settings, the verb with these as options."""
     if {"--help", "-h"} & {*words} and (*words[: len(name)],) == name:
-        from osbert.commands.settings import documented
+        from osbert.options import documented
 
         if shown := documented(name, words[len(name) :]):
             return shown

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
-from osbert.commands.settings import given
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
@@ -24,6 +23,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
+from osbert.options import given
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.finetune import finetune as finetune_task
 from osbert.runs.finetune.model import read_model

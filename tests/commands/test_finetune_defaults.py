@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert import recipe
-from osbert.commands import settings as options
+from osbert import options, recipe
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.runs.finetune import collapse as finetune_collapse

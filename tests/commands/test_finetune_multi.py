@@ -12,9 +12,9 @@ import torch
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
-from osbert.commands.settings import given
 from osbert.errors import UserError
 from osbert.inference.engine import load
+from osbert.options import given
 from osbert.runs.finetune.events import TrainingBegin
 from osbert.runs.finetune.finetune import finetune as finetune_tasks
 from osbert.runs.finetune.plan import schema

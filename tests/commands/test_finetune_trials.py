@@ -14,11 +14,11 @@ import pytest
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
-from osbert.commands.settings import given
 from osbert.errors import UserError
 from osbert.evaluation.score import collapsed
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load
+from osbert.options import given
 from osbert.runs.finetune import rows
 from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import read_plan, schema

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 
 from osbert import recipe
 from osbert.commands.finetune import finetune
-from osbert.commands.settings import given
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.folder import open_folder
@@ -23,6 +22,7 @@ from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
+from osbert.options import given
 from osbert.runs.finetune.plan import read_plan, schema
 
 QUICK = ("--epochs", "3", "--batch", "8", "--precision", "fp32", "--device", "cpu")

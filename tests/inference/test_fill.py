@@ -60,7 +60,7 @@ def test_a_model_fills_the_masks_of_a_text(tmp_path: Path) -> None:
     assert len(everything) == len(model.tokenizer) and sum(one.probability for one in everything) == pytest.approx(1)
     with pytest.raises(UserError, match="no \\[MASK\\] in the text 'a film'"):
         model.fill("a film")
-    with pytest.raises(UserError, match="more than fit into 24 tokens"):
+    with pytest.raises(UserError, match="too many for 24 tokens"):
         model.fill("a film " * 20 + MASK)
 
 

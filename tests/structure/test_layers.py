@@ -11,7 +11,20 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 ROOMS = [
-    *("errors", "guarded", "files", "terminal", "lock", "components", "recipe", "recipes", "text", "reading", "corpus"),
+    *(
+        "errors",
+        "guarded",
+        "files",
+        "terminal",
+        "lock",
+        "components",
+        "recipe",
+        "recipes",
+        "options",
+        "text",
+        "reading",
+        "corpus",
+    ),
     *("data", "models", "objectives", "tasks", "training", "evaluation", "reports", "interop"),
     *("inference", "runs", "sklearn", "server", "commands", "cli", "__main__"),
 ]

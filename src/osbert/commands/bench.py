@@ -11,11 +11,11 @@ from cyclopts import Parameter
 from osbert.commands.event_consoles import say
 from osbert.commands.opening_options import OpeningOptions
 from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
-from osbert.commands.settings import takes_settings
 from osbert.errors import UserError
 from osbert.files import as_json, writing_output
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
+from osbert.options import takes_settings
 from osbert.terminal import open_console
 
 if TYPE_CHECKING:

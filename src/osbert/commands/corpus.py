@@ -14,11 +14,11 @@ from rich.text import Text
 from osbert.commands.event_consoles import CorpusConsole, say
 from osbert.commands.opening_options import OpeningOptions
 from osbert.commands.recipe_options import schemas
-from osbert.commands.settings import given, takes_settings
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.options import given, takes_settings
 from osbert.reports.corpus_text import SAMPLE, report_text, sample_text
 from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.terminal import open_console

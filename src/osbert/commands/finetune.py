@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.settings import given, takes_settings
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
+from osbert.options import given, takes_settings
 from osbert.runs.finetune.plan import read_plan, schema, schemas
 from osbert.runs.finetune.records import SPLITS
 from osbert.tasks import load

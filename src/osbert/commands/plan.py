@@ -11,8 +11,8 @@ from cyclopts import Parameter
 from osbert.commands.event_consoles import say
 from osbert.commands.opening_options import OpeningOptions
 from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
-from osbert.commands.settings import takes_settings
 from osbert.interop.opening import CAREFUL
+from osbert.options import takes_settings
 from osbert.terminal import open_console
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from osbert.commands.settings import among, given
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.options import among, given
 
 
 def recipe_and_settings(

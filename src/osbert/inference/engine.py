@@ -202,7 +202,7 @@ class Engine:
         example = masked(text, self.packer)
         if example.truncated:
             raise UserError(
-                f"The text has {example.truncated:,} pieces more than fit into {self.packer.length}: shorten it.",
+                f"The text has {example.truncated:,} pieces too many for {self.packer.length} tokens. Shorten it.",
                 code="text-too-long",
             )
         [fillings] = fill(self.learner, self.masks, [example], self.tokenizer, top=top)

@@ -9,8 +9,8 @@ import pydantic  # noqa: F401  (cyclopts validates by it, where something has im
 import pytest
 
 from osbert import recipe
-from osbert.commands.settings import among, given
 from osbert.errors import UserError
+from osbert.options import among, given
 
 
 @dataclass(frozen=True, kw_only=True)
