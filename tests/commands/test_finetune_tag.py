@@ -21,6 +21,7 @@ from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.models.adapting.features import Frozen
 from osbert.reading.tagged.schemes import Span, write_tags
+from osbert.runs.file_options import LabelledOptions
 
 QUICK = ("--epochs", "5", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--batch", "8")
 
@@ -103,7 +104,7 @@ def test_the_run_folder_serves_all_commands_and_opens_in_transformers(
     with torch.no_grad():
         assert theirs.config.id2label[int(theirs(ids).logits[0, 2].argmax())] == "B-PER"
     with pytest.raises(UserError, match="has no use for --label"):
-        evaluate(run, data=source, label="x")
+        evaluate(run, data=source, file=LabelledOptions(label="x"))
 
 
 def test_features_are_worked_out_once_and_a_crf_learns_on_them(
