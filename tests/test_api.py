@@ -16,6 +16,8 @@ from osbert.runs.finetune.result import FinetuneRun
 NAMES = """
 osbert.__version__
 osbert.build_corpus
+osbert.evaluate
+osbert.export
 osbert.extend_tokenizer
 osbert.finetune
 osbert.load
