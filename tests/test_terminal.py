@@ -103,7 +103,7 @@ def test_memory_that_runs_out_is_a_message(
         raise error
 
     monkeypatch.setattr("osbert.inference.engine.load", fail)
-    assert main(["predict", "run", "text"]) == 1
+    assert main(["predict", ".", "text"]) == 1
     assert "memory ran out" in capsys.readouterr().err
 
 
@@ -113,7 +113,7 @@ def test_other_faults_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("osbert.inference.engine.load", fail)
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        main(["predict", "run", "text"])
+        main(["predict", ".", "text"])
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems know no limit of addresses")
@@ -132,7 +132,7 @@ def test_a_panic_of_a_native_library_is_a_message(
         raise panic("index out of bounds")
 
     monkeypatch.setattr("osbert.inference.engine.load", fail)
-    assert main(["predict", "run", "text"]) == 1
+    assert main(["predict", ".", "text"]) == 1
     assert "index out of bounds" in capsys.readouterr().err
 
 
