@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from osbert.errors import UserError
 from osbert.files import (
     disk_full,
     hidden,
@@ -28,6 +27,7 @@ from osbert.files import (
     writing_output,
 )
 from osbert.interop.weight_files import read_file, write_tensors
+from refusals import refusal
 
 DIE = """
 import os, sys
@@ -64,9 +64,9 @@ def test_weights_in_a_folder_that_is_not_utf_8_are_a_message(tmp_path: Path) -> 
     path = tmp_path / "caf\udce9" / "model.safetensors"
     path.parent.mkdir()
     path.write_bytes(b"")
-    with pytest.raises(UserError, match="UTF-8"):
+    with refusal("file-name-not-utf8", "8"):
         read_file(path)
-    with pytest.raises(UserError, match="UTF-8"):
+    with refusal("file-name-not-utf8", "8"):
         write_tensors({}, path)
 
 
@@ -165,9 +165,9 @@ def test_an_output_file_is_no_folder_and_none_of_the_inputs(tmp_path: Path) -> N
     os.link(source, tmp_path / "hard.csv")
     (tmp_path / "soft.csv").symlink_to(source)
     for out in (source, tmp_path / "hard.csv", tmp_path / "soft.csv", tmp_path / ".." / tmp_path.name / "in.csv"):
-        with pytest.raises(UserError, match=r"in\.csv"):
+        with refusal("output-is-input", "in.csv"):
             require_file(out, (source,))
-    with pytest.raises(UserError, match="is a folder"):
+    with refusal("output-is-folder"):
         require_file(tmp_path)
     require_file(tmp_path / "out.csv", (source, tmp_path / "missing"))
 
@@ -179,9 +179,9 @@ def test_a_folder_is_filled_only_where_nothing_of_others_lies(tmp_path: Path) ->
     refuse_foreign(tmp_path, "a run", ("ours*",))
     (tmp_path / "logs").mkdir()
     (tmp_path / "thesis.doc").touch()
-    with pytest.raises(UserError, match=r"already holds logs, ours\.json, thesis\.doc, which does not belong to a run"):
+    with refusal("output-holds-something-else", "ours.json", "thesis.doc"):
         refuse_foreign(tmp_path, "a run")
-    with pytest.raises(UserError, match="is a file"):
+    with refusal("output-is-file"):
         refuse_foreign(tmp_path / "thesis.doc", "a run")
 
 

@@ -16,6 +16,7 @@ import pytest
 from osbert import lock
 from osbert.errors import UserError
 from osbert.lock import claim, locked
+from refusals import refusal
 
 HOLD = """
 import sys
@@ -61,7 +62,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_dead_parent(tmp_path) -> Non
 
 def test_it_can_be_taken_again_but_not_twice_at_once(tmp_path) -> None:
     for _ in range(2):
-        with locked(tmp_path), pytest.raises(UserError, match=f"process {os.getpid()} "), locked(tmp_path):
+        with locked(tmp_path), refusal("output-in-use", os.getpid()), locked(tmp_path):
             pass
 
 
@@ -69,7 +70,7 @@ def test_the_lock_may_lie_elsewhere(tmp_path) -> None:
     file = tmp_path / "aside" / "lock"
     with (
         locked(tmp_path / "run", file=file),
-        pytest.raises(UserError, match="run is in use"),
+        refusal("output-in-use"),
         locked(tmp_path / "run", file=file),
     ):
         pass
@@ -80,7 +81,7 @@ def test_a_holder_that_could_not_write_its_name_still_holds(tmp_path, monkeypatc
     monkeypatch.setattr(lock, "PATIENCE", 0.02)
     with locked(tmp_path):
         (tmp_path / ".lock").write_text("")
-        with pytest.raises(UserError, match="another process is writing"), locked(tmp_path):
+        with refusal("output-in-use"), locked(tmp_path):
             pass
 
 
@@ -107,7 +108,7 @@ def test_an_output_is_held_however_it_is_named(tmp_path: Path, monkeypatch: pyte
     with claim(Path("link.csv")) as path:
         assert path == tmp_path / "real.csv"  # the link stays, what it points to is replaced
         for other in (Path("real.csv"), tmp_path / "link.csv", tmp_path / ".." / tmp_path.name / "real.csv"):
-            with pytest.raises(UserError, match=rf"{other} is in use: process {os.getpid()} "), claim(other):
+            with refusal("output-in-use", other, os.getpid()), claim(other):
                 pass
         with claim(tmp_path / "another.csv"):
             pass
@@ -115,7 +116,7 @@ def test_an_output_is_held_however_it_is_named(tmp_path: Path, monkeypatch: pyte
 
 
 def test_folders_around_an_output_are_made_and_go_when_nothing_was_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no"), claim(tmp_path / "a" / "b" / "c.csv"):
+    with refusal("refused"), claim(tmp_path / "a" / "b" / "c.csv"):
         raise UserError("no")
     assert not list(tmp_path.iterdir())
     with claim(tmp_path / "a" / "b" / "c.csv") as path:
@@ -146,7 +147,7 @@ def test_a_lock_that_was_removed_while_another_waited_for_it_is_made_anew(tmp_pa
     with locked(tmp_path):
         assert removed
         monkeypatch.undo()
-        with pytest.raises(UserError, match="is in use"), locked(tmp_path):
+        with refusal("output-in-use"), locked(tmp_path):
             pass
 
 

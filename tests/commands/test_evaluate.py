@@ -16,6 +16,7 @@ from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.sets.wnli import Wnli
+from refusals import refusal
 
 
 def test_the_development_rows_score_as_in_training(
@@ -46,7 +47,7 @@ def test_unknown_and_missing_labels(run: Path, tmp_path: Path) -> None:
     assert f"{path}, line 3: unknown label 'poss' (known: neg, pos). Did you mean 'pos'?" in str(error.value)
     assert f"{path}, line 5: the label is empty" in str(error.value)
     path.write_text("text,id\ngood,1\n")
-    with pytest.raises(UserError, match="none is called label"):
+    with refusal("unknown-column"):
         evaluate(run, data=path)
     path.write_text("a,b\ngood,pos\n")
     evaluate(run, data=path, file=LabelledOptions(text="a", label="b"))
@@ -57,14 +58,14 @@ def test_a_folder_and_its_splits(run: Path, encoder: Path, tmp_path: Path, capsy
     (tmp_path / "test.csv").write_text("text,id\ngood,7\nbad,8\n")
     evaluate(run, data=tmp_path)
     assert f"rows of {tmp_path / 'dev.csv'}\n" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"test\.csv, line 2: there is no label to compare .* Write it") as error:
+    with refusal("missing-label", "test.csv", "2") as error:
         evaluate(run, data=tmp_path, split="test")
     assert "line 3: there is no label" in str(error.value)
-    with pytest.raises(UserError, match="has no file for train"):
+    with refusal("missing-split"):
         evaluate(run, data=tmp_path, split="train")
-    with pytest.raises(UserError, match="no such file"):
+    with refusal("missing-file"):
         evaluate(run, data=tmp_path / "absent")
-    with pytest.raises(UserError, match="encoder without a task"):
+    with refusal("not-a-model"):
         evaluate(encoder, data=tmp_path)
 
 
@@ -79,7 +80,7 @@ def test_rows_held_out_of_a_training_file_are_told_as_such_with_its_problems(
     assert f"has no file for development: these are the rows of {path} that a fine-tuning holds out" in said
     assert "\n2 rows\n" in said
     path.write_text(rows + "good,pos,film\n,pos\n")
-    with pytest.raises(UserError, match="line 22: 3 cells") as error:
+    with refusal("unusable-row", "22", "3") as error:
         evaluate(run, data=tmp_path)
     assert "line 23: the text is empty. Remove the row, or fine-tune with --skip-empty" in str(error.value)
 

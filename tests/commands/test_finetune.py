@@ -34,14 +34,13 @@ from osbert.training import tracking
 from osbert.training.progress import Progress
 from osbert.training.tracking import ProgressLine, read_lines
 from osbert.training.trainer import Trainer
+from refusals import refusal
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
     """Return the lines of metrics.jsonl without what depends on the clock."""
-    return [
-        {key: value for key, value in line.items() if key not in tracking.CLOCK}
-        for line in read_lines(folder / "metrics.jsonl")
-    ]
+    kept = read_lines(folder / "metrics.jsonl")
+    return [{key: value for key, value in line.items() if key not in tracking.CLOCK} for line in kept]
 
 
 def facts(folder: Path) -> dict[str, object]:
@@ -165,11 +164,11 @@ def test_a_finished_run_is_not_repeated_and_others_are_refused(
         patch.setattr(Trainer, "run", lambda self: stop(True))
         finetune("classify", *settings, model=encoder, data=table, out=run)
     assert (run / "model.safetensors").stat().st_mtime_ns == before
-    with pytest.raises(UserError, match=r"training\.epochs: 6 -> 7"):
+    with refusal("begun-with-other-settings", "training.epochs", "6", "7"):
         finetune("classify", *settings, "--epochs", "7", model=encoder, data=table, out=run)
     other = tmp_path / table.name
     other.write_text(table.read_text() + "a bad film,neg\n")
-    with pytest.raises(UserError, match="rows"):
+    with refusal("begun-with-other-settings"):
         finetune("classify", *settings, model=encoder, data=other, out=run)
 
 
@@ -206,9 +205,9 @@ def test_pairs_need_a_second_segment(encoder: Path, tmp_path: Path) -> None:
     write_tokenizer(tokenizer, tmp_path / "one", length=24)
     (tmp_path / "all.csv").write_text("text,pair,label\n" + "a film,good play,yes\nbad,film,no\n" * 12)
     (tmp_path / "single.csv").write_text("text,label\n" + "a film,yes\nbad,no\n" * 12)
-    with pytest.raises(UserError, match="trained without a second segment"):
+    with refusal("unsupported-model"):
         finetune("classify", "--pair", "pair", model=tmp_path / "one", data=tmp_path / "all.csv", out=tmp_path / "run")
-    with pytest.raises(UserError, match="it reads no pairs"):
+    with refusal("unsupported-model"):
         load(tmp_path / "one").embed([("a film", "good play")])
     settings = ("--epochs", "1", "--precision", "fp32")
     finetune("classify", *settings, model=tmp_path / "one", data=tmp_path / "single.csv", out=tmp_path / "single")
@@ -380,7 +379,7 @@ def test_a_new_pooler_follows_from_the_seed_and_is_told(encoder: Path, tmp_path:
     assert "strange.weight (2,) is not used: unknown" in said
     engine = load(tmp_path)
     assert engine.remarks == models[0].remarks
-    with pytest.raises(UserError, match="has no pooler"):
+    with refusal("unsupported-model"):
         engine.embed(["good"], pooling="pooler")
     assert engine.embed(["good"], pooling="mean").shape == (1, 16)
 

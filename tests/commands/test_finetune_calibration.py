@@ -14,12 +14,12 @@ from osbert import recipe
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.data.pack import Packer
-from osbert.errors import UserError
 from osbert.evaluation.score import predict
 from osbert.inference.engine import load
 from osbert.tasks import load as load_records
 from osbert.tasks.calibration import calibrate, columns, cooled
 from osbert.tasks.kinds.classify import Classify
+from refusals import refusal
 
 
 @pytest.fixture(scope="module")
@@ -93,5 +93,5 @@ def test_a_temperature_that_is_given_stays(encoder: Path, table: Path, tmp_path:
     packer = Packer(tokenizer=engine.tokenizer, length=24)
     plain = predict(engine.learner, task, [record], packer)[0].probabilities["pos"]
     assert hot == pytest.approx(1 / (1 + ((1 - plain) / plain) ** (1 / 3)), abs=1e-6)
-    with pytest.raises(UserError, match="temperature must be above 0"):
+    with refusal("invalid-setting", "0"):
         finetune("classify", "--temperature", "-1", model=encoder, data=table, out=tmp_path / "other")

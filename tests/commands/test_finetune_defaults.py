@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from osbert import options, recipe
 from osbert.commands.finetune import finetune
-from osbert.errors import UserError
 from osbert.runs.finetune import collapse as finetune_collapse
 from osbert.runs.finetune import defaults as finetune_defaults
 from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, fill_defaults, small_data
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.tasks import load
+from refusals import refusal
 
 SMALL = {"batch": 8, "epochs": 10, "learning_rate": 5e-5}
 PAPER = {"batch": 32, "epochs": 3, "learning_rate": 3e-5}
@@ -113,7 +113,7 @@ def test_a_run_has_the_numbers_in_its_recipe_and_goes_on_with_them(
     before = (out / "model.safetensors").read_bytes()
     finetune("classify", *words, model=encoder, data=table, out=out)
     assert (out / "model.safetensors").read_bytes() == before
-    with pytest.raises(UserError, match=r"training\.batch: 8 -> 32"):
+    with refusal("begun-with-other-settings", "training.batch", "8", "32"):
         finetune("classify", *words, "--settings", "paper", model=encoder, data=table, out=out)
 
 
@@ -136,7 +136,7 @@ def test_a_run_that_was_begun_with_other_defaults_goes_on_with_those(
     assert values(plan(out=out)) == PAPER
     facts["settings"]["training"]["batch"] = "many"
     (out / "run.json").write_text(json.dumps(facts))
-    with pytest.raises(UserError, match=r"'batch' must be integer"):
+    with refusal("invalid-value", "batch"):
         plan(out=out)
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from osbert.commands.finetune import finetune
-from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -18,6 +17,7 @@ from osbert.models.contract import Learner
 from osbert.models.fast.dropout import Dropout
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.settings import FinetuneSettings
+from refusals import refusal
 
 
 def read(folder: Path, *, seed: int = 0, recurrent: int = 1, from_scratch: bool = False) -> torch.nn.Module:
@@ -67,11 +67,11 @@ def test_a_run_with_them_stands_alone_and_goes_on_with_them(
 
 
 def test_what_cannot_be_is_told(encoder: Path, table: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="recurrent must be at least 0, not -1"):
+    with refusal("invalid-setting", "0", "1"):
         finetune("classify", "--recurrent", "-1", model=encoder, data=table, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     backbone = Architecture(layers=1, heads=3, width=9, vocabulary=16, length=8).build()
     write_model(Learner(backbone, {}), tmp_path / "odd")
     write_tokenizer(read_tokenizer(encoder), tmp_path / "odd", length=8)
-    with pytest.raises(UserError, match="cannot share the width 9 evenly"):
+    with refusal("unsupported-model", "9"):
         read(tmp_path / "odd")

@@ -22,6 +22,7 @@ from osbert.inference.engine import load
 from osbert.models.adapting.features import Frozen
 from osbert.reading.tagged.schemes import EntitySpan, write_tags
 from osbert.runs.file_options import LabelledOptions
+from refusals import refusal
 
 QUICK = ("--epochs", "5", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--batch", "8")
 
@@ -103,7 +104,7 @@ def test_the_run_folder_serves_all_commands_and_opens_in_transformers(
     ids = torch.tensor([[engine.tokenizer.cls, *engine.tokenizer.encode("the actor").tolist(), engine.tokenizer.sep]])
     with torch.no_grad():
         assert theirs.config.id2label[int(theirs(ids).logits[0, 2].argmax())] == "B-PER"
-    with pytest.raises(UserError, match="has no use for --label"):
+    with refusal("options-exclude-each-other", "--label"):
         evaluate(run, data=source, file=LabelledOptions(label="x"))
 
 
@@ -156,6 +157,6 @@ def test_no_other_task_can_share_an_encoder_that_does_not_learn(
     encoder: Path, data: Path, table: Path, tmp_path: Path
 ) -> None:
     own = ("--tag.data", str(data), "--classify.data", str(table), "--tag.features", "last")
-    with pytest.raises(UserError, match=r"Others \(classify\) cannot share it: fine-tune tag by itself"):
+    with refusal("options-exclude-each-other"):
         finetune("tag", "classify", *QUICK, *own, model=encoder, data=data, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -11,9 +11,9 @@ import pytest
 from osbert import cli
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
-from osbert.errors import UserError
 from osbert.lock import claim
 from osbert.runs.embed import run as embed_run
+from refusals import refusal
 
 
 def main(words: Sequence[str]) -> int:
@@ -168,7 +168,7 @@ def test_unfinished_vectors_go_on_in_their_own_form(place: Path, monkeypatch: py
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(embed_run, "replace_file", killed)
         embed(place / "encoder", place / "in.csv", out=place / "one.jsonl")
-    with pytest.raises(UserError, match=r'output: ".jsonl" -> ".npz"'):
+    with refusal("begun-with-other-settings", ".jsonl", ".npz"):
         embed(place / "encoder", place / "in.csv", out=place / "other.npz", vectors=VectorOptions(pooling="tokens"))
     embed(place / "encoder", place / "in.csv", out=place / "one.jsonl")
     assert (place / "vectors").read_bytes().startswith(b'{"linex_index"')
@@ -184,7 +184,7 @@ def test_predictions_go_to_a_stream(place: Path, capfd: pytest.CaptureFixture[st
 def test_a_folder_of_others_that_is_called_as_unfinished_work_stays(place: Path) -> None:
     (place / "v.npz.unfinished").mkdir()
     (place / "v.npz.unfinished" / "notes.txt").write_text("somebody's")
-    with pytest.raises(UserError, match=r"already holds notes\.txt"):
+    with refusal("output-holds-something-else", "notes.txt"):
         embed(place / "encoder", place / "in.jsonl", out=place / "v.npz")
     assert (place / "v.npz.unfinished" / "notes.txt").read_text() == "somebody's"
 
@@ -196,7 +196,7 @@ def test_a_flip_in_an_unfinished_embedding_is_found(place: Path, monkeypatch: py
         embed(place / "encoder", place / "in.csv", out=place / "v.npz")
     monkeypatch.undo()
     flip(place / "v.npz.unfinished" / name)
-    with pytest.raises(UserError, match=rf"{name} is damaged.*Remove .*v\.npz\.unfinished"):
+    with refusal("damaged-file", name, "v.npz.unfinished"):
         embed(place / "encoder", place / "in.csv", out=place / "v.npz")
     assert not (place / "v.npz").exists()
 
@@ -212,6 +212,6 @@ def test_a_flip_in_the_best_epochs_weights_is_found(
         again()
     [path] = (tmp_path / "r").glob("best-epoch-*.safetensors")
     flip(path)
-    with pytest.raises(UserError, match=rf"{path.name} is damaged"):
+    with refusal("damaged-file", path.name):
         again()
     assert not (tmp_path / "r" / "model.safetensors").exists()

@@ -19,13 +19,13 @@ import corpora
 from osbert import cli, recipe
 from osbert.commands.recipe_options import recipe_and_settings
 from osbert.corpus.shards import Corpus
-from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.runs.pretrain.settings import read_settings
 from osbert.text.train import train
 from osbert.training import checkpoint
 from osbert.training.trainer import Trainer
+from refusals import refusal
 from terminal import told
 
 TINY = """
@@ -332,6 +332,6 @@ def test_help_lists_every_setting(run, capsys, monkeypatch) -> None:
 
 
 def test_settings_are_read_strictly() -> None:
-    with pytest.raises(UserError, match="must be integer"):
+    with refusal("invalid-value"):
         read_settings(*recipe_and_settings(["cpu", "--layers", "two"]))
     assert read_settings(*recipe_and_settings(["cpu", "--layers=7"])).model.layers == 7

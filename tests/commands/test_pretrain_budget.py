@@ -24,6 +24,7 @@ from osbert.runs.pretrain.budget import MARGIN, Costs, spread
 from osbert.runs.pretrain.settings import read_settings
 from osbert.runs.pretrain.speed_test import SpeedTest
 from osbert.training.probe import Speed
+from refusals import refusal
 from terminal import told
 
 TINY = """
@@ -117,7 +118,7 @@ def test_intervals_that_were_given_are_kept_and_paid_for(minutes, look, every, s
 
 
 def test_too_short_a_time_says_how_much_is_needed() -> None:
-    with pytest.raises(UserError, match=r"--minutes 0.02 is too short: .* take 2 s and a step 0.5 s. Give 0.1 or more"):
+    with refusal("too-little-time", "--minutes", "0.02", "2", "0.5", "0.1"):
         spread(plan(0.02), COSTS)
 
 

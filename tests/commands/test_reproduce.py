@@ -12,7 +12,7 @@ import pytest
 
 from osbert import cli
 from osbert.commands.reproduce import split_settings
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems
 from osbert.evaluation.paper import TABLES as PUBLISHED
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.runs.reproduce import tables as reproduce_tables
@@ -23,6 +23,7 @@ from osbert.runs.reproduce.report import cells, mean_line, perplexity, row_score
 from osbert.runs.reproduce.scale import TableScale
 from osbert.runs.reproduce.tables import PaperTable, TableRow, read_table, words
 from osbert.runs.study.runner import Study, StudyTrial, TrialEnd, read_results
+from refusals import refusal
 
 TABLES = {name: read_table(name) for name in PUBLISHED}
 MNLI, QNLI, MRPC, SST2, _ = TABLES["table5"].columns
@@ -93,7 +94,7 @@ def test_a_failed_job_is_named_with_its_output_and_what_follows_it_is_left(tmp_p
         problems=failed,
         watch=lambda event: told.append(str(event)) if isinstance(event, TrialEnd) else None,
     ).run(trials)
-    with pytest.raises(UserError, match="first: status 1") as caught:
+    with refusal("child-failed", "1") as caught:
         failed.stop_if_any()
     assert "no-such-recipe" in (tmp_path / "a-log.txt").read_text("utf-8") and "a-log.txt" in str(caught.value)
     assert [line.split("  (")[0] for line in told] == ["[1/2] first: not done", "[2/2] second: not done"]
@@ -340,5 +341,5 @@ def test_settings_are_given_one_by_one_to_either_part() -> None:
     assert words(pretraining) == ("--steps", "9", "--mlm.mask", "0.7", "--no-bf16")
     assert words(finetuning) == ("--learning-rate", "-1", "--merge")
     for old in (["--finetuning", "--epochs 1 --length 24"], ["--finetuning=--epochs 1 --length 24"]):
-        with pytest.raises(UserError, match=r"--finetuning\.epochs 1 --finetuning\.length 24"):
+        with refusal("replaced-option", "--finetuning.epochs", "1", "--finetuning.length", "24"):
             split_settings(["--steps", "9", *old])

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from osbert import cli
-from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.runs.reproduce.children import ChildCommands
 from osbert.runs.reproduce.data import drawn
 from osbert.runs.reproduce.tables import read_table
 from osbert.runs.study.runner import StudyTrial
 from osbert.tasks import load as load_records
+from refusals import refusal
 
 SETTINGS = {"epochs": "1", "batch": "4", "learning-rate": "1e-2", "precision": "fp32"}
 QUICK = [word for name, value in SETTINGS.items() for word in (f"--finetuning.{name}", value)]
@@ -175,7 +175,7 @@ def test_absent_data_are_told(
 def test_a_file_of_another_form_is_told(data: Path, tmp_path: Path) -> None:
     (data / "squad" / "train-v1.1-mini.json").write_text('{"data": [{"title": "x"}]}')
     (dataset,) = read_table("table2").columns
-    with pytest.raises(UserError, match=r"train-v1\.1-mini\.json is no file in SQuAD's form"):
+    with refusal("wrong-format", "train-v1.1", "-mini.json"):
         dataset.prepare(data, tmp_path / "out", rows=5)
 
 

@@ -28,6 +28,7 @@ from osbert.server.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from osbert.text.train import train
+from refusals import refusal
 
 TOY = "toy_mean"
 RECIPE = f"""
@@ -112,7 +113,7 @@ def test_a_family_under_another_name_is_a_message(tmp_path: Path, monkeypatch: p
     toy = Path(__file__).parents[1] / "made" / "families" / "toy_mean.py"
     (tmp_path / "toy_other.py").write_text(toy.read_text())
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
-    with pytest.raises(UserError, match=r"toy_other\.py.*toy_mean"):
+    with refusal("invalid-component", "toy_other.py", "toy_mean"):
         find_family("toy_other")
 
 

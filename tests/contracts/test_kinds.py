@@ -44,6 +44,7 @@ from osbert.server.worker import Worker
 from osbert.tasks import Task
 from osbert.tasks import kinds as folder_of_kinds
 from osbert.tasks.edges import Edge, Field
+from refusals import refusal
 
 TOY = "toy_longer"
 PAIRS = [("a good film .", "bad"), ("the actor", "a bad play the film plays ."), ("fine", "the good play .")]
@@ -207,7 +208,7 @@ def test_a_dotted_name_is_served_only_where_it_is_trusted(
     table = recipe.read(folder / "recipe.toml")
     (folder / "recipe.toml").write_text(recipe.dump({**table, "task": f"kinds.{TOY}"}))
     runs = [ModelFolder("toy", folder)]
-    with pytest.raises(UserError, match="code outside osbert"):
+    with refusal("refused"):
         Worker(Orders(runs=runs, device="cpu", opening=Opening(verify=False)))
     worker = Worker(Orders(runs=runs, device="cpu", opening=Opening(trust=True, verify=False)))
     assert "compare-lengths" in worker.calls

@@ -19,6 +19,7 @@ from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.reading.documents import DocumentOptions
 from osbert.text.encode import encode_document
+from refusals import refusal
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +205,7 @@ def test_warnings_say_what_will_not_work(make, write):
 
 
 def test_no_text_at_all_is_an_error(make, write):
-    with pytest.raises(UserError, match=r"no text in the input \(2 files\)"):
+    with refusal("no-data", "2"):
         make(write([], "a.txt"), write(["\n"], "b.txt"))
     assert make(write(["Now."], "a.txt")).documents == 1  # and the folder is free for another try
 
@@ -215,22 +216,22 @@ def test_a_finished_corpus_is_left_alone_and_another_one_refused(make, write, pr
     before = {name: os.stat(tmp_path / "corpus" / name).st_mtime_ns for name in ("corpus.json", "counts.npy")}
     assert make(path).report == first.report
     assert before == {name: os.stat(tmp_path / "corpus" / name).st_mtime_ns for name in before}
-    with pytest.raises(UserError, match=r'documents: "blank-line" -> "line"'):
+    with refusal("begun-with-other-settings", "blank-line", "line"):
         make(path, documents="line")
-    with pytest.raises(UserError, match="1 files -> 2 files"):
+    with refusal("begun-with-other-settings", "1", "2"):
         make(path, write(["One."], "b.txt"))
     write(prose(11))
-    with pytest.raises(UserError, match=r"input a\.txt: .* bytes"):
+    with refusal("begun-with-other-settings", "a.txt"):
         make(path)
     other = type(tokenizer)([*tokenizer.vocabulary, "more"])
-    with pytest.raises(UserError, match=r"tokenizer: .*another vocabulary"):
+    with refusal("begun-with-other-settings"):
         Build.prepare([path], tokenizer=other, folder=tmp_path / "corpus", settings=BuildSettings())
 
 
 def test_a_folder_with_other_things_is_refused(make, write, tmp_path):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "thesis.doc").write_text("x")
-    with pytest.raises(UserError, match="already holds thesis"):
+    with refusal("output-holds-something-else"):
         make(write(["One."]))
 
 
@@ -239,7 +240,7 @@ def test_a_bad_file_late_in_the_list_keeps_what_is_finished(make, write, prose, 
     bad = tmp_path / "b.jsonl"
     lines = [json.dumps({"text": text}) for text in prose(50, seed=1)]
     bad.write_text("\n".join([*lines, "{", *lines]))
-    with pytest.raises(UserError, match=r"b\.jsonl has lines that cannot be used.*\n.*line 51"):
+    with refusal("unusable-row", "b.jsonl", "51"):
         make(good, bad, shard_tokens=2000)
     kept = json.loads((tmp_path / "corpus" / "building.json").read_text())["shards"]
     assert len(kept) > 3
@@ -253,12 +254,12 @@ def test_a_file_that_was_not_reached_may_be_mended(make, write, prose, tmp_path,
     monkeypatch.setattr(build_module, "probe", lambda **inputs: None)  # it would find this one before the work
     files = [write(prose(200)), tmp_path / "b.txt"]
     files[1].write_bytes("café".encode("latin-1"))
-    with pytest.raises(UserError, match=r"b\.txt: byte 3"):
+    with refusal("wrong-encoding", "b.txt", "3"):
         make(*files, shard_tokens=2000)
     files[1].write_text("Mended.")
     assert make(*files, shard_tokens=2000).documents == 201
     write(prose(199))
-    with pytest.raises(UserError, match=r"input a\.txt"):
+    with refusal("begun-with-other-settings", "a.txt"):
         make(*files, shard_tokens=2000)
 
 
@@ -275,7 +276,7 @@ def test_a_full_disk_is_told_and_the_next_try_goes_on(make, write, prose, tmp_pa
     path = write(prose(200))
     with monkeypatch.context() as patch:
         patch.setattr(writer, "write_arrays", full)
-        with pytest.raises(UserError, match=r"the disk is full\. 2 finished shards are kept"):
+        with refusal("not-written", "2"):
             make(path, shard_tokens=2000)
     make(path, shard_tokens=2000)
     make(path, shard_tokens=2000, out="whole")
@@ -286,7 +287,7 @@ def test_two_builds_at_once_in_one_folder_are_refused(make, write, prose):
     path = write(prose(100))
 
     def second(progress):
-        with pytest.raises(UserError, match="is in use: process"):
+        with refusal("output-in-use"):
             make(path)
         raise RuntimeError("seen")
 
@@ -302,7 +303,7 @@ def test_a_build_that_is_refused_leaves_the_one_at_work_alone(make, write, prose
     def second(progress):
         state = (tmp_path / "corpus" / "building.json").read_bytes()
         build = Build.prepare([path], tokenizer=other, folder=tmp_path / "corpus", settings=BuildSettings())
-        with pytest.raises(UserError, match="is in use: process"):
+        with refusal("output-in-use"):
             build.run(begin=lambda: begun.append(other))
         assert (tmp_path / "corpus" / "building.json").read_bytes() == state
         raise RuntimeError("seen")
@@ -322,7 +323,7 @@ def test_what_another_build_finished_meanwhile_is_not_written_again(make, write,
     before = files_of(tmp_path / "corpus")
     begun = []
     assert late.run(begin=lambda: begun.append(late)) == report
-    with pytest.raises(UserError, match="another vocabulary"):
+    with refusal("begun-with-other-settings"):
         other.run(begin=lambda: begun.append(other))
     assert not begun and files_of(tmp_path / "corpus") == before
 
@@ -333,7 +334,7 @@ def test_a_build_stopped_before_its_first_word_may_be_given_again(make, write, t
     assert make(write(["One."])).documents == 1
     (tmp_path / "other" / "building").mkdir(parents=True)
     (tmp_path / "other" / "building" / "plan.txt").write_text("x")
-    with pytest.raises(UserError, match="already holds building"):
+    with refusal("output-holds-something-else"):
         make(tmp_path / "a.txt", out="other")
 
 
@@ -342,7 +343,7 @@ def test_a_worker_that_is_ended_is_told(make, write, prose):
         for child in multiprocessing.active_children():
             child.kill()
 
-    with pytest.raises(UserError, match="A worker process was ended from outside"):
+    with refusal("out-of-memory"):
         make(write(prose(300)), workers=2, watch=kill)
 
 
@@ -364,9 +365,9 @@ def test_a_damaged_corpus_is_told_by_file(make, write, prose, tmp_path):
         Corpus.open(corpus.folder)
     assert "words.npy: missing" in str(caught.value) and "ids.npy: " in str(caught.value)
     (tmp_path / "corpus/corpus.json").write_text("{")
-    with pytest.raises(UserError, match="not JSON"):
+    with refusal("wrong-format"):
         Corpus.open(corpus.folder)
-    with pytest.raises(UserError, match="no corpus here"):
+    with refusal("not-a-model"):
         Corpus.open(tmp_path)
 
 

@@ -12,7 +12,7 @@ import torch
 from osbert.data.batch import Batch, collate
 from osbert.data.batch_files import read_batches, write_batches
 from osbert.data.example import Example, Target
-from osbert.errors import UserError
+from refusals import refusal
 
 
 def example(tokens: int, **targets: Target) -> Example:
@@ -50,5 +50,5 @@ def test_a_damaged_file_is_told(tmp_path: Path, keep: float) -> None:
     write_batches(path, [collate([example(5)])])
     data = path.read_bytes()
     path.write_bytes(data[: int(keep * len(data)) if keep < 1 else int(keep)])
-    with pytest.raises(UserError, match=r"some\.npz"):
+    with refusal("missing-file", "some.npz"):
         read_batches(path)

@@ -21,12 +21,12 @@ from osbert.data.pack import Packer, shares
 from osbert.data.pairs import Elsewhere, gathered, pairs, sentences_of
 from osbert.data.sequences import Sequences
 from osbert.data.step import Cursor
-from osbert.errors import UserError
 from osbert.objectives.nsp import ELSEWHERE, FOLLOWS, NextSentence
 from osbert.reading import documents as readers
 from osbert.reading.documents import DocumentOptions
 from osbert.text.document import Document, Documents, sources
 from osbert.text.tokenizer import Tokenizer
+from refusals import refusal
 
 BOOK = 9_000
 """Words in a giant document; word k of book b is "w" + (b * BOOK + k), so that every piece tells its place."""
@@ -193,7 +193,7 @@ def test_what_cannot_be_held_out_beside_a_single_source_is_said(
 ) -> None:
     """The second document is shorter than a block: held out, it would leave one source to train on."""
     corpus, packer = giant(BOOK, 20), Packer(tokenizer=tokenizer, length=40)
-    with pytest.raises(UserError, match=r"too small to keep a share of 0\.05 out"):
+    with refusal("too-little-data", "0.05"):
         PretrainingLoader(corpus, {"nsp": NextSentence()}, packer, LoaderSettings(batch=1, held_out=0.05))
     loader = PretrainingLoader(corpus, {"nsp": NextSentence()}, packer, LoaderSettings(batch=1, held_out=0.0, pool=500))
     assert len(list(itertools.islice(loader.steps(Cursor()), 5))) == 5

@@ -11,7 +11,6 @@ import torch
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import UserError
 from osbert.evaluation.score import predict, score
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
@@ -19,6 +18,7 @@ from osbert.models.heads.predictions import SequenceHead
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.kinds.classify import Classify
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from refusals import refusal
 
 PACKER = Packer(tokenizer=Tokenizer([*SPECIALS, "good", "bad", "film"]), length=8)
 
@@ -48,7 +48,7 @@ def test_a_score_is_the_metrics_of_the_predictions(learner: Learner) -> None:
 
 def test_a_record_without_a_label_cannot_be_scored(learner: Learner) -> None:
     rows = [*records(2), replace(records(1)[0], label=None, path="new.csv", line=4)]
-    with pytest.raises(UserError, match=r"new\.csv, line 4: there is no label"):
+    with refusal("missing-label", "new.csv", "4"):
         score(learner, Classify(labels=("a", "b")), rows, PACKER)
 
 

@@ -17,6 +17,7 @@ from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.tokenizer import Tokenizer
+from refusals import refusal
 
 TEXTS = [
     "A charming and often affecting journey.",
@@ -100,20 +101,20 @@ def test_what_cannot_be_is_said_plainly(engine: Engine, folder: Path, tmp_path: 
         engine.embed("one text")
     with pytest.raises(TypeError, match="a list of texts"):
         engine.predict("one text")
-    with pytest.raises(UserError, match="holds an encoder without a task: it can embed texts"):
+    with refusal("not-a-model"):
         engine.predict(["one text"])
-    with pytest.raises(UserError, match="There is no layer 7: the model has 0"):
+    with refusal("invalid-value", "7", "0"):
         engine.embed(["one text"], layers=7)
-    with pytest.raises(UserError, match="The pooler stands on the last layer"):
+    with refusal("options-exclude-each-other"):
         engine.embed(["one text"], layers=2, pooling="pooler")
-    with pytest.raises(UserError, match="not 3 texts at once"):
+    with refusal("wrong-number-of-texts", "3"):
         engine.embed([("a", "b", "c")])
-    with pytest.raises(UserError, match="device 'abacus' cannot be used"):
+    with refusal("unavailable-device", "abacus"):
         load(folder, device="abacus")
-    with pytest.raises(UserError, match=r"no config\.json"):
+    with refusal("not-a-model", "config.json"):
         osbert.load(tmp_path)
     (tmp_path / "bert_model.ckpt.index").touch()
-    with pytest.raises(UserError, match=f"TensorFlow checkpoint: osbert convert {tmp_path} NEW"):
+    with refusal("not-a-model", tmp_path):
         osbert.load(tmp_path)
     shutil.copy(folder / "config.json", tmp_path)
     with pytest.raises(UserError):

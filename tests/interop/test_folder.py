@@ -12,7 +12,6 @@ import torch
 
 import tiny_runs
 from osbert.commands.embed import embed
-from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop import folder as opener
 from osbert.interop import weight_files
@@ -30,6 +29,7 @@ from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.pretrain.start import Origin
 from osbert.server.models import ServerModel
 from osbert.training.run_folder import RunFolder
+from refusals import refusal
 
 CLASSIFIER = tiny_runs.TASKS["classifier"]
 
@@ -164,7 +164,7 @@ def begun(folder: Path) -> None:
 
 def test_nothing_is_read_before_it_is_used(tmp_path: Path, reads: Counter[str]) -> None:
     nowhere = open_folder(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="nowhere is not there"):
+    with refusal("missing-file"):
         _ = nowhere.backbone
     opened = open_folder(tiny_runs.write_run(tmp_path / "run", CLASSIFIER))
     assert opened.task is not None and opened.tokenizer and opened.architecture and opened.sentences is None
@@ -176,7 +176,7 @@ def test_the_hashes_are_compared_before_anything_is_used(tmp_path: Path) -> None
     folder = finished(tmp_path / "run")
     (folder / "vocab.txt").write_text("spoilt")
     for part in ("config", "architecture", "tokenizer", "task", "sentences", "tensors", "backbone", "heads"):
-        with pytest.raises(UserError, match=r"vocab\.txt.*--no-verify"):
+        with refusal("damaged-file", "vocab.txt", "--no-verify"):
             getattr(open_folder(folder), part)
     assert open_folder(folder, Opening(verify=False)).heads
 

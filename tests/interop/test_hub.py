@@ -23,6 +23,7 @@ import osbert
 from hub_server import Hub, commit_of, contents, hub_on_localhost
 from osbert.errors import UserError
 from osbert.interop.hub import DownloadProgress, locate, origin
+from refusals import refusal
 from tiny_runs import TASKS, write_run, write_sentences
 
 NAME = "someone/tiny"
@@ -75,7 +76,7 @@ def test_pytorch_files_are_fetched_where_there_is_nothing_better_and_run_no_code
     hub.repositories["someone/evil"] = files | {"pytorch_model.bin": b"cos\nsystem\n(S'touch ran'\ntR."}
     text = ["a good film"]
     assert (osbert.load("someone/old").embed(text) == osbert.load(NAME).embed(text)).all()
-    with pytest.raises(UserError, match=r"pytorch_model\.bin: cannot be read as weights alone"):
+    with refusal("damaged-file", "pytorch_model.bin"):
         osbert.load("someone/evil")
     assert not Path("ran").exists()
 
@@ -127,9 +128,9 @@ def test_offline_the_cache_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert locate(NAME) == online
     assert locate(f"{NAME}@{COMMIT}") == online
-    with pytest.raises(UserError, match="someone/other is not in the cache, and HF_HUB_OFFLINE is set"):
+    with refusal("not-downloaded", "HF_HUB_OFFLINE"):
         locate("someone/other")
-    with pytest.raises(UserError, match="someone/tiny@v2 is not in the cache"):
+    with refusal("not-downloaded"):
         locate(f"{NAME}@v2")
     assert not hub.asked()
 
@@ -176,22 +177,22 @@ def fail(hub: Hub, fault: str, monkeypatch: pytest.MonkeyPatch) -> str:
 )
 def test_a_listing_that_is_none_is_an_error(hub: Hub, answer: bytes) -> None:
     hub.nonsense = answer
-    with pytest.raises(UserError, match="does not answer as a Hugging Face hub does"):
+    with refusal("not-downloaded"):
         locate(NAME)
 
 
 def test_a_file_without_its_commit_is_an_error(hub: Hub) -> None:
     hub.without_commit = True
-    with pytest.raises(UserError, match=r"config\.json of someone/tiny: .* does not answer as a Hugging Face hub"):
+    with refusal("not-downloaded", "config.json"):
         locate(NAME)
 
 
 @pytest.mark.parametrize("code", ["RepoNotFound", ""])
 def test_unknown_names_and_revisions_say_what_to_check(hub: Hub, code: str) -> None:
     hub.unknown = code
-    with pytest.raises(UserError, match=r"someone/tinny is not at .*: check the spelling.*no folder of that name here"):
+    with refusal("unknown-model"):
         locate("someone/tinny")
-    with pytest.raises(UserError, match="has no revision 'v2'"):
+    with refusal("unknown-model", "v2"):
         locate(f"{NAME}@v2")
 
 
@@ -200,10 +201,10 @@ def test_a_gated_model_needs_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) 
     hub.tokens.add("let-me-in")
     for token in ("", "wrong"):
         monkeypatch.setenv("HF_TOKEN", token)
-        with pytest.raises(UserError, match=r"someone/tiny is gated.*set HF_TOKEN"):
+        with refusal("not-permitted", "HF_TOKEN"):
             locate(NAME)
     monkeypatch.setenv("HF_TOKEN", "expired")
-    with pytest.raises(UserError, match=r"someone/tiny: .* refuses the token \(status 401\)"):
+    with refusal("not-permitted", "401"):
         locate(NAME)
     monkeypatch.setenv("HF_TOKEN", "let-me-in")
     assert locate(NAME).commit == COMMIT
@@ -218,7 +219,7 @@ def test_what_cannot_be_a_name_is_not_looked_up(hub: Hub, name: str) -> None:
 
 def test_a_path_in_a_folder_that_is_there_is_not_looked_up(hub: Hub) -> None:
     Path("someone").mkdir()
-    with pytest.raises(UserError, match=r"the folder someone has no tiny.*someone/tiny@main"):
+    with refusal("missing-file"):
         locate(NAME)
     assert not hub.asked()
     assert locate(f"{NAME}@main").commit == COMMIT
@@ -266,7 +267,7 @@ def test_a_download_that_fails_goes_on_with_the_next_call(hub: Hub) -> None:
 
 def test_a_disk_without_room_is_an_error_before_the_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(UserError, match=r"tiny needs 0 MB, but the disk of the cache .* has 0 MB left.*HF_HOME"):
+    with refusal("not-written", "0", "HF_HOME"):
         locate(NAME)
     assert not hub.fetched()
 
@@ -276,7 +277,7 @@ def test_a_disk_that_fills_up_is_an_error(hub: Hub, monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(huggingface_hub.file_download, "http_get", full)
-    with pytest.raises(UserError, match=r"The disk is full: config\.json of someone/tiny .*HF_HOME"):
+    with refusal("not-written", "config.json", "HF_HOME"):
         locate(NAME)
 
 

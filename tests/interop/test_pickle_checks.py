@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from osbert.errors import UserError
 from osbert.interop.weight_files import read_file
+from refusals import refusal
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -42,5 +42,5 @@ def test_weights_are_read_whatever_they_are_kept_in(zipped: bool, tmp_path: Path
 @pytest.mark.parametrize("value", [Counter("ab"), {1, 2}, torch.device("cpu"), torch.eye(3).to_sparse(), 1j])
 def test_what_is_not_of_weights_is_refused(value: object, zipped: bool, tmp_path: Path) -> None:
     torch.save({"a": value}, tmp_path / "a.bin", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(UserError, match=r"a\.bin"):
+    with refusal("damaged-file", "a.bin"):
         read_file(tmp_path / "a.bin")

@@ -12,6 +12,7 @@ import pytest
 from osbert.errors import UserError
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from refusals import refusal
 
 TEXT = "The café's Straße, naïve 一龥 İx don't U.S.A. $9.50 Ünïcödé résumé ABC abc \u00ad\u200b! ﬁ ½ 😀 x"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789éßïüöÉÜİ½一😀$.,'!"
@@ -131,7 +132,7 @@ def test_case_is_guessed_from_a_vocabulary_alone(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not read_tokenizer(file).lowercase
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
-    with pytest.raises(UserError, match="the tokenizer's do_lower_case is 'no', where true or false is wanted"):
+    with refusal("unusable-tokenizer", "s do_lower_case is "):
         read_tokenizer(file)
 
 
@@ -144,7 +145,7 @@ def test_pieces_added_later_have_their_ids(tmp_path: Path) -> None:
     assert read_tokenizer(tmp_path).vocabulary == (*PIECES, "[ENT]")
     content["added_tokens"][-1]["id"] += 1
     file.write_text(json.dumps(content), "utf-8")
-    with pytest.raises(UserError, match=rf"gap or a double at {len(PIECES)}"):
+    with refusal("unusable-tokenizer", len(PIECES)):
         read_tokenizer(file)
 
 
@@ -172,10 +173,10 @@ def test_other_tokenizers_are_refused(tmp_path: Path, change: dict[str, object],
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere: there is no such folder"):
+    with refusal("missing-file"):
         read_tokenizer(tmp_path / "nowhere")
     (tmp_path / "model.bin").touch()
-    with pytest.raises(UserError, match=r"neither tokenizer.json nor vocab.txt .* \(it has model.bin\)"):
+    with refusal("unusable-tokenizer", "tokenizer.json", "vocab.txt", "model.bin"):
         read_tokenizer(tmp_path)
     file = tmp_path / "vocab.txt"
     for content, message in (
@@ -187,8 +188,8 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message):
             read_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": ')
-    with pytest.raises(UserError, match=r"tokenizer.json: not JSON"):
+    with refusal("wrong-format", "tokenizer.json"):
         read_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("[]")
-    with pytest.raises(UserError, match="a JSON object was expected, not list"):
+    with refusal("wrong-format"):
         read_tokenizer(tmp_path)

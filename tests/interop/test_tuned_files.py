@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from osbert.errors import UserError
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.huggingface.names import PIECES
 from osbert.interop.tuned_files import BASE, DOWN, TUNED, UP, keep_tuned, read_whole
 from osbert.interop.weight_files import write_tensors
 from osbert.models.adapting.lora import Factors
 from osbert.models.contract import Learner
+from refusals import refusal
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_change_is_added(tuned: Path) -> None:
 @pytest.mark.parametrize("base", [{}, {"path": 5, "fingerprint": "x"}, {"path": ".", "fingerprint": None}])
 def test_a_base_that_is_not_told(tuned: Path, base: dict[str, object]) -> None:
     (tuned / BASE).write_text(json.dumps(base))
-    with pytest.raises(UserError, match=r"base\.json does not tell path and fingerprint"):
+    with refusal("damaged-file", "base.json"):
         read_whole(tuned)
 
 
@@ -50,5 +50,5 @@ def test_a_base_that_is_not_told(tuned: Path, base: dict[str, object]) -> None:
 )
 def test_a_change_that_fits_nothing(tuned: Path, name: str, parts: dict[str, torch.Tensor]) -> None:
     write_tensors({name + part: tensor for part, tensor in parts.items()}, tuned / TUNED)
-    with pytest.raises(UserError, match=rf"tuned\.safetensors: the change of {name} does not fit"):
+    with refusal("damaged-file", "tuned.safetensors", name):
         read_whole(tuned)

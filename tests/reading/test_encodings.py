@@ -9,6 +9,7 @@ from osbert.reading import encodings as decoding
 from osbert.reading.documents import DocumentOptions, read_chunks
 from osbert.reading.encodings import guess_encoding
 from osbert.reading.inputs import Repairs
+from refusals import refusal
 
 SAMPLES = {
     "cp1252": "Le garçon a mangé près de l’hôtel où l’été était passé. Grüße aus München, schöne Straße.\n",
@@ -76,7 +77,7 @@ def test_the_error_names_place_and_encoding_and_its_advice_works(tmp_path, encod
 def test_wide_files_are_refused_with_advice_that_works(tmp_path, encoding):
     path = tmp_path / "a.txt"
     path.write_bytes("One line.\r\nAnother.".encode(encoding))
-    with pytest.raises(UserError, match=f"give --encoding {encoding}"):
+    with refusal("wrong-encoding", "--encoding", encoding):
         list(read_chunks([path]))
     (chunk,) = read_chunks([path], encoding=encoding)
     assert chunk.text == "One line.\nAnother."
@@ -91,9 +92,7 @@ def test_offset_and_line_are_exact_across_blocks(tmp_path, monkeypatch, place):
     data[place] = 0xFF
     (tmp_path / "a.txt").write_bytes(data)
     line = data.count(b"\n", 0, place) + 1
-    with pytest.raises(
-        UserError, match=rf"byte {place:,} \(line {line:,}\) is not utf-8: ff .*damaged there: --errors replace"
-    ):
+    with refusal("wrong-encoding", f"{place:,}", f"{line:,}", "8", "--errors"):
         list(read_chunks([tmp_path / "a.txt"]))
 
 
@@ -125,5 +124,5 @@ def test_byte_order_marks_are_removed_and_counted(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-9", "hex", ""])
 def test_an_encoding_that_does_not_exist_is_refused(encoding):
-    with pytest.raises(UserError, match="no text encoding"):
+    with refusal("invalid-value"):
         DocumentOptions(encoding=encoding)

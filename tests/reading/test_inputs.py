@@ -17,6 +17,7 @@ from osbert.errors import UserError
 from osbert.reading.documents import read_chunks
 from osbert.reading.inputs import OpenInput, Repairs, find_inputs
 from osbert.reading.parquet import read_rows
+from refusals import refusal
 
 PACK = {
     "": bytes,
@@ -77,13 +78,13 @@ def test_a_damaged_or_short_file_is_told_by_name(tmp_path, ending):
     path = tmp_path / f"a.txt{ending}"
     for data in (packed[: len(packed) // 2], b"not compressed at all"):
         path.write_bytes(data)
-        with pytest.raises(UserError, match=rf"a\.txt\{ending}: cannot be read after byte"):
+        with refusal("damaged-file", "a.txt", ending):
             texts(path)
 
 
 def test_an_archive_cut_short_is_told_by_name(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar({"x.txt": b"word " * 1000})[:3000])
-    with pytest.raises(UserError, match=r"a\.tar"):
+    with refusal("damaged-file", "a.tar"):
         texts(tmp_path / "a.tar")
 
 
@@ -115,7 +116,7 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
         return original(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(UserError, match=r"shut: the folder cannot be read \(Permission denied\)"):
+    with refusal("not-readable"):
         find_inputs([tmp_path])
 
 
@@ -148,7 +149,7 @@ def test_all_unusable_inputs_are_told_at_once_and_before_anything_is_read(tmp_pa
 
 
 def test_nothing_given_is_an_error():
-    with pytest.raises(UserError, match="No input files"):
+    with refusal("missing-option"):
         find_inputs([])
 
 
@@ -169,17 +170,17 @@ def test_parquet_rows_are_documents(tmp_path):
 
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": ["One.", None, "Two."], "n": [1, 2, 3]}), path)
-    with pytest.raises(UserError, match="row 2: no text"):
+    with refusal("empty-text", "2"):
         texts(path)
     repairs = Repairs()
     assert texts(path, errors="replace", repairs=repairs) == ["One.", "Two."]
     assert repairs.records == 1
-    with pytest.raises(UserError, match=r"no column 'txt'.*text, n.*Did you mean 'text'"):
+    with refusal("unknown-column", "txt", "text"):
         texts(path, field="txt")
-    with pytest.raises(UserError, match="holds int64, not texts"):
+    with refusal("wrong-column-type"):
         texts(path, field="n")
     path.write_bytes(b"PAR1 nonsense")
-    with pytest.raises(UserError, match="not a Parquet file"):
+    with refusal("wrong-format"):
         texts(path)
 
 
@@ -206,7 +207,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises(UserError, match=r'pip install "osbert\[parquet\]"'):
+    with refusal("missing-library"):
         texts(tmp_path / "a.parquet")
 
 
@@ -218,9 +219,9 @@ def test_texts_in_parquet_that_are_not_utf_8_are_named_or_replaced(tmp_path: Pat
     column = pyarrow.StringArray.from_buffers(len(cells), binary.buffers()[1], binary.buffers()[2], binary.buffers()[0])
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"id": pyarrow.array(range(5)), "text": column}), path)
-    with pytest.raises(UserError, match=r"a\.parquet, row 4\b.*'text'"):
+    with refusal("wrong-encoding", "a.parquet", "4", "text"):
         list(read_rows(path))
-    with pytest.raises(UserError, match=r"a\.parquet, row 4\b"):
+    with refusal("wrong-encoding", "a.parquet", "4"):
         list(read_chunks([path]))
     repairs = Repairs()
     found = [chunk.text for chunk in read_chunks([path], errors="replace", repairs=repairs)]

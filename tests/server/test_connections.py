@@ -18,10 +18,10 @@ from unittest.mock import MagicMock
 import httpx
 import pytest
 
-from osbert.errors import UserError
 from osbert.server.connections import FEWEST, Room
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
+from refusals import refusal
 
 BODY = b'{"texts": ["a good film"]}'
 HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -221,7 +221,7 @@ def test_room_is_below_the_limit_on_open_files(monkeypatch: pytest.MonkeyPatch) 
 
     assert room(resource.RLIM_INFINITY).most == room(10_000).most == ServerLimits().connections
     assert room(1024).most < 1024 - 100 and room(1024, 4).most < room(1024).most
-    with pytest.raises(UserError, match=r"limit on open files is 64.*ulimit -n"):
+    with refusal("too-few-open-files", "64"):
         room(64)
 
 

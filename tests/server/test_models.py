@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.sentence_files import LENGTHS, MODULES, POOLING
@@ -16,6 +15,7 @@ from osbert.server.models import ModelFolder, ServerModel, find, named
 from osbert.server.schemas import Refusal
 from osbert.server.wire import Orders
 from osbert.server.worker import Worker
+from refusals import refusal
 
 
 def test_a_folder_with_an_equals_sign_is_no_name(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], t
     with pytest.raises(Refusal, match="max_seq_length must be a number of tokens, not 'long'"):
         ServerModel("sentences", load(folder)).embedder(EmbeddingOptions())
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": 3}))
-    with pytest.raises(UserError, match="must be from 5 to 12"):
+    with refusal("invalid-value", "5", "12"):
         ServerModel("sentences", load(folder))
 
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from osbert import components
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems
 from osbert.tasks import Prediction, Record, Task, findings, load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.sets.wnli import Wnli
+from refusals import refusal
 
 
 def task(name: str, data: Path | str = "", **settings: Any) -> Any:
@@ -164,11 +165,11 @@ def test_a_few_bad_rows_of_mnli_are_left_out_and_many_refused(tmp_path: Path) ->
     told = " ".join(findings(mnli))
     assert "rows left out: 3, the first being" in told and "line 302: the row has no label" in told
     (tmp_path / "train.tsv").write_text("\n".join([head, *good[:100], "300\ta\tb\t-", "301\ta\tb"]) + "\n")
-    with pytest.raises(UserError, match="line 102: the row has no label") as error:
+    with refusal("unusable-row", "102") as error:
         load(mnli, ("train", "dev"))
     assert "line 103: 3 cells" in str(error.value)
     (tmp_path / "test_matched.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n")
-    with pytest.raises(UserError, match="line 3: 2 cells"):  # the server wants every row
+    with refusal("unusable-row", "3", "2"):  # the server wants every row
         load(mnli, ("test",), fit=False)
 
 
@@ -218,7 +219,7 @@ def test_wnli_is_the_majority_class_whatever_the_model_says() -> None:
 
 def test_the_diagnostic_set_is_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
-    with pytest.raises(UserError, match=r"has no training rows\. Fine-tune mnli"):
+    with refusal("unusable-row"):
         task("ax", tmp_path).source.resolved()
     (record,) = task("ax", tmp_path).source.records("test", Problems(heading=""))
     assert record.texts == ("a", "b") and record.label is None
@@ -228,7 +229,7 @@ def test_a_column_that_the_user_names_wins_and_must_be_there(tmp_path: Path) -> 
     (tmp_path / "train.tsv").write_text("index\tsentence1\tsentence2\tshort\tlabel\n0\ta\tb\tc\tentailment\n")
     named = task("rte", tmp_path, text="sentence1", pair="short", label="label").source.resolved()
     assert (named.text, named.pair) == ("sentence1", "short")
-    with pytest.raises(UserError, match=r"there is no 'longer' \(--pair\)"):
+    with refusal("unknown-column", "longer", "--pair"):
         task("rte", tmp_path, text="sentence1", pair="longer").source.resolved()
 
 
@@ -236,19 +237,17 @@ def test_one_class_alone_is_nothing_to_learn_though_the_set_has_two(tmp_path: Pa
     rows = "".join(f"{number}\ta\tb\tentailment\n" for number in range(5))
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("index\tsentence1\tsentence2\tlabel\n" + rows)
-    with pytest.raises(UserError, match="every training row has the label 'entailment'"):
+    with refusal("nothing-to-learn", "entailment"):
         load(task("rte", tmp_path).source.resolved(), ("train", "dev"))
 
 
 def test_a_missing_column_is_told_with_those_that_are_there(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("index\tsentence1\tlabel\n0\ta\tentailment\n")
     (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
-    with pytest.raises(
-        UserError, match=r"train\.tsv has the columns 'index', 'sentence1', 'label'; none is called text"
-    ):
+    with refusal("unknown-column", "train.tsv", "index", "sentence1", "label"):
         task("rte", tmp_path).source.resolved()
     (tmp_path / "train.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n")
-    with pytest.raises(UserError, match=r"dev\.tsv has the columns .*none is called label"):
+    with refusal("unknown-column", "dev.tsv"):
         load(task("rte", tmp_path).source.resolved(), ("train", "dev"))
 
 
@@ -257,9 +256,7 @@ def test_scores_that_are_no_numbers_in_json_lines(cell: str, tmp_path: Path) -> 
     good = '{"sentence1": "a", "sentence2": "b", "label": 1.5}\n'
     (tmp_path / "train.jsonl").write_text(good + good.replace("1.5", cell) + good.replace("1.5", cell))
     (tmp_path / "validation.jsonl").write_text(good)
-    with pytest.raises(
-        UserError, match=r"train\.jsonl, line 2: the label (is empty|.* is not a (finite )?number)"
-    ) as error:
+    with refusal("nothing-to-learn", "train.jsonl", "2") as error:
         load(task("stsb", tmp_path).source.resolved(), ("train", "dev"))
     assert "line 3" in str(error.value)
 
@@ -286,5 +283,5 @@ def test_sts_b_in_its_first_form_has_rows_with_two_more_cells(tmp_path: Path) ->
     moved = stsb.source.moved(tmp_path / "sts-test.tsv", {})
     assert len(load(moved, ("all",), fit=False)[1]["all"]) == 3
     (tmp_path / "sts-train.tsv").write_text(f"{row}\n{row}\tone more\n{row}\n")
-    with pytest.raises(UserError, match=r"sts-train\.tsv, line 2: 8 cells"):
+    with refusal("unusable-row", "sts-train.tsv", "2", "8"):
         load(task("stsb", tmp_path).source.resolved(), ("train", "dev"))

@@ -15,6 +15,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.regress import Regress
+from refusals import refusal
 
 
 def records(numbers: list[float]) -> list[Record]:
@@ -76,7 +77,7 @@ def test_what_is_no_number_is_told_with_its_line(tmp_path: Path) -> None:
 def test_equal_numbers_are_nothing_to_learn(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("text,score\n" + "x,2\n" * 20)
-    with pytest.raises(UserError, match="every training row has the number 2"):
+    with refusal("nothing-to-learn", "2"):
         load(Regress(data=str(path)), ("train", "dev"))
 
 

@@ -15,6 +15,7 @@ from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.sets.squad import Squad
 from questions import PARAGRAPH, answers, squad
+from refusals import refusal
 
 
 def read(path: Path, task: Span | None = None) -> list[Question]:
@@ -185,7 +186,7 @@ def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
     ):
         with pytest.raises(UserError, match=message):
             read(path, Squad(encoding=wrong))
-    with pytest.raises(UserError, match=r"absent\.json: no such file"):
+    with refusal("missing-file", "absent.json"):
         Squad().source.inputs(path.with_name("absent.json"))
 
 
@@ -206,5 +207,5 @@ def test_tables_that_cannot_be_used(write: Callable[..., Path], cells: str, mess
 
 
 def test_a_column_that_is_not_there_is_told_with_the_nearest_and_the_options(write: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match=r"there is no 'frag'\. Did you mean 'frage'\? Give --question NAME, or for"):
+    with refusal("unknown-column", "frag", "frage", "--question"):
         read(write("frage,context,answer\nq,a film,film\n", "own.csv"), Span(question="frag"))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from osbert.errors import UserError
 from osbert.text.extend import extended, extends, spellings
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from refusals import refusal
 
 OLD = Tokenizer([*SPECIALS, *"abcde", *(f"##{letter}" for letter in "abcde"), "ab", "##cd"])
 WORDS = st.dictionaries(st.text("abcdexy", min_size=1, max_size=6), st.integers(1, 50), min_size=1, max_size=20)
@@ -58,10 +59,10 @@ def test_settings_and_order_are_part_of_being_extended() -> None:
 
 @pytest.mark.parametrize(("pieces", "minimum"), [(0, 1), (1, 0)])
 def test_numbers_below_one_are_refused(pieces: int, minimum: int) -> None:
-    with pytest.raises(UserError, match="1 or more"):
+    with refusal("invalid-value", "1"):
         extended(OLD, {"abc": 5}, pieces=pieces, minimum=minimum)
 
 
 def test_nothing_to_add_is_told() -> None:
-    with pytest.raises(UserError, match="nothing to add"):
+    with refusal("no-data"):
         extended(OLD, {"ab": 100, "abc": 3}, pieces=5, minimum=4)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from osbert.errors import UserError
 from osbert.text.normalize import Normalizer
 from osbert.text.tokenizer import SPECIALS
 from osbert.text.train import WordCounter, choose_characters, learn, train
+from refusals import refusal
 
 TEXT = "the lower the lowest, the newer the newest: wider widest low new wide " * 3
 PROGRAM = """
@@ -131,13 +131,13 @@ def test_huge_counts_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_to_learn_from() -> None:
-    with pytest.raises(UserError, match="no words"):
+    with refusal("no-data"):
         train([" \n"], vocabulary=100)
-    with pytest.raises(UserError, match="vocabulary of 5"):
+    with refusal("invalid-value", "5"):
         train([TEXT], vocabulary=5)
 
 
 @pytest.mark.parametrize("setting", ["alphabet", "minimum"])
 def test_settings_below_one_are_refused(setting: str) -> None:
-    with pytest.raises(UserError, match=f"{setting} must be 1 or more, not -1"):
+    with refusal("invalid-value", setting, "1"):
         train([TEXT], vocabulary=100, **{setting: -1})

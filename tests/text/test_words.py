@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.errors import UserError
 from osbert.text.normalize import is_cjk
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert.text.words import check_words, segmenter, word_finder
+from refusals import refusal
 
 TOKENIZER = Tokenizer([*SPECIALS, *"我们爱北京中国abc.", "##b", "##c", "豈"])
 # With what the normaliser treats in its own way: an accent, a zero-width space, a compatibility ideograph, a rare one.
@@ -71,13 +71,13 @@ def test_rjieba_finds_words_of_a_dictionary() -> None:
 
 def test_what_is_missing_or_impossible_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rjieba", None)
-    with pytest.raises(UserError, match=r"pip install 'osbert\[chinese\]'.*the words 'segmented'"):
+    with refusal("missing-library", "segmented"):
         check_words("rjieba", TOKENIZER)
     joined = Tokenizer(TOKENIZER.vocabulary, cjk=False)
-    with pytest.raises(UserError, match="tokenize_chinese_chars"):
+    with refusal("unusable-tokenizer", "tokenize_chinese_chars"):
         check_words("segmented", joined)
     check_words("characters", joined)
     check_words("segmented", TOKENIZER)
     wrong: str = "jieba"
-    with pytest.raises(UserError, match="characters, segmented, rjieba"):
+    with refusal("invalid-value"):
         check_words(wrong, TOKENIZER)  # type: ignore[arg-type]

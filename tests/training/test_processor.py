@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from osbert.errors import UserError
 from osbert.training.processor import choose, compile_layers, has_bf16
+from refusals import refusal
 
 
 def test_auto_is_bf16_only_where_the_processor_has_it(monkeypatch) -> None:
@@ -29,13 +29,13 @@ def test_auto_is_a_gpu_where_there_is_one() -> None:
 
 @pytest.mark.parametrize("device", ["abacus", "cuda:99", ""])
 def test_no_such_device(device) -> None:
-    with pytest.raises(UserError, match=r"cannot be used: .*[^.]\. Use cpu, cuda, cuda:N or auto\.$"):
+    with refusal("unavailable-device"):
         choose(device)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_called_that() -> None:
-    with pytest.raises(UserError, match=r"'cuda' cannot be used: there is no GPU that torch can use \(.*\)\. Use"):
+    with refusal("unavailable-device", "cuda"):
         choose("cuda")
 
 

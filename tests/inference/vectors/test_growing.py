@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from osbert.errors import UserError
 from osbert.inference.vectors.growing import PROGRESS, GrowingFiles
+from refusals import refusal
 
 
 def grown(folder: Path) -> GrowingFiles:
@@ -38,7 +38,7 @@ def test_a_bit_that_changed_is_found_when_they_go_on(tmp_path: Path, name: str) 
     grown(tmp_path)
     for place in range((tmp_path / name).stat().st_size):
         flip(tmp_path / name, place)
-        with pytest.raises(UserError, match=rf"{name} is damaged.*Remove {tmp_path} to start again"):
+        with refusal("damaged-file", name, tmp_path):
             GrowingFiles(tmp_path)
         flip(tmp_path / name, place)
     GrowingFiles(tmp_path).check()
@@ -47,5 +47,5 @@ def test_a_bit_that_changed_is_found_when_they_go_on(tmp_path: Path, name: str) 
 def test_a_bit_that_changed_is_found_at_the_end(tmp_path: Path) -> None:
     growing = grown(tmp_path)
     flip(tmp_path / "vectors.bin", 3)
-    with pytest.raises(UserError, match=r"vectors\.bin is damaged"):
+    with refusal("damaged-file", "vectors.bin"):
         growing.check()

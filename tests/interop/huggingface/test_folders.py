@@ -23,12 +23,12 @@ from transformers.models.roformer import modeling_roformer
 
 from osbert.data.batch import Batch, BatchTarget, collate
 from osbert.data.example import Example
-from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from refusals import refusal
 
 TOLERANCE = 2e-5
 
@@ -250,7 +250,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, make_learner: C
     write_tokenizer(Tokenizer([*SPECIALS, *(f"w{n}" for n in range(55))]), tmp_path)
     assert len(open_folder(tmp_path).tokenizer) == 60
     write_tokenizer(Tokenizer([*SPECIALS, *(f"w{n}" for n in range(56))]), tmp_path)
-    with pytest.raises(UserError, match="the tokenizer has 61 pieces, but the model knows 60"):
+    with refusal("mismatched-tokenizer", "61", "60"):
         _ = open_folder(tmp_path).tokenizer
 
 

@@ -17,11 +17,11 @@ import transformers
 
 from family_tokenizers import KINDS, LEARNT, save_roberta
 from osbert.data.pack import Packer, PieceRun
-from osbert.errors import UserError
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.tasks.kinds.span.windows import Cutter
 from osbert.tasks.kinds.tag.passages import TaggedText, cut_words
 from osbert.text.file_tokenizer import FileTokenizer
+from refusals import refusal
 
 TEXTS = [
     *LEARNT,
@@ -146,24 +146,24 @@ def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     save_roberta(tmp_path / "folder")
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "sentencepiece.bpe.model").write_bytes(b"")
-    with pytest.raises(UserError, match=r"sentencepiece model alone .*tokenizer\.json is missing.*save_pretrained"):
+    with refusal("unusable-tokenizer", "tokenizer.json", "save_pretrained"):
         read_any_tokenizer(tmp_path / "alone")
     (tmp_path / "bare" / "vocab.json").write_text('{"a": 0}')
-    with pytest.raises(UserError, match="lacks the special pieces <pad>, <unk>, <s>, </s>, <mask>"):
+    with refusal("unusable-tokenizer"):
         read_any_tokenizer(tmp_path / "bare")
     change(tmp_path / "folder", post_processor=None)
-    with pytest.raises(UserError, match="post_processor is missing"):
+    with refusal("unusable-tokenizer", "post_processor"):
         read_any_tokenizer(tmp_path / "folder")
     change(tmp_path / "folder", normalizer={"type": "Unheard"})
-    with pytest.raises(UserError, match="tokenizers library cannot read it"):
+    with refusal("unusable-tokenizer"):
         read_any_tokenizer(tmp_path / "folder")
     config = tmp_path / "folder" / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"mask_token": "[HIDE]"}))
     change(tmp_path / "folder", normalizer=None)
-    with pytest.raises(UserError, match=r"special piece \[HIDE\] \(mask\) is missing"):
+    with refusal("unusable-tokenizer"):
         read_any_tokenizer(tmp_path / "folder")
     config.write_text(json.dumps({"mask_token": 5}))
-    with pytest.raises(UserError, match="a file of the tokenizer is damaged"):
+    with refusal("unusable-tokenizer"):
         read_any_tokenizer(tmp_path / "folder")
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems
 from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged, tagged_files
 from osbert.reading.tagged.marks import apart, covered, marks
 from osbert.reading.tagged.schemes import EntitySpan
+from refusals import refusal
 
 PER, LOC = "PER", "LOC"
 COLUMNS = "EU NNP I-ORG\nrejects VBZ O\n\nPeter NNP I-PER\nBlackburn NNP I-PER\n"
@@ -189,23 +190,23 @@ def test_files_of_a_folder_by_their_names(tmp_path: Path) -> None:
         "test": "eng.testb",
     }
     (tmp_path / "wnut17train.conll").touch()
-    with pytest.raises(UserError, match="several files for train"):
+    with refusal("missing-split"):
         tagged_files(tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no files at all"):
+    with refusal("missing-split"):
         tagged_files(tmp_path / "empty")
-    with pytest.raises(UserError, match="no such file"):
+    with refusal("missing-file"):
         tagged_files(tmp_path / "absent")
     assert list(tagged_files(tmp_path / "README")) == ["all"]
-    with pytest.raises(UserError, match="no such file"):
+    with refusal("missing-file"):
         read_tagged(tmp_path / "absent", TagReading(), Problems(heading=""), labelled=True)
     (tmp_path / "train.parquet").touch()
-    with pytest.raises(UserError, match="from columns or JSON lines, not from Parquet"):
+    with refusal("wrong-format"):
         read_tagged(tmp_path / "train.parquet", TagReading(), Problems(heading=""), labelled=True)
 
 
 def test_another_encoding_is_told_or_read(tmp_path: Path) -> None:
     text = "北京 B-LOC\n的 O\n人 O\n" * 30
-    with pytest.raises(UserError, match=r"is not utf-8.*gb18030"):
+    with refusal("wrong-encoding", "8"):
         read(tmp_path, text.encode("gb18030"))
     assert len(read(tmp_path, text.encode("gb18030"), encoding="gb18030")[0].sentences[0].words) == 90

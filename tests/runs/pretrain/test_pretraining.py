@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import corpora
-from osbert.errors import UnknownSetting, UserError
+from osbert.errors import UnknownSetting
 from osbert.runs.contract import Notice
 from osbert.runs.pretrain import budget
 from osbert.runs.pretrain.events import Measurement, TrainingStart
@@ -21,6 +21,7 @@ from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretra
 from osbert.text.train import train
 from osbert.training.progress import Progress
 from osbert.training.tracking import CLOCK, read_lines
+from refusals import refusal
 
 TINY = {
     "model.layers": 1, "width": 16, "heads": 2, "model.length": 24, "batch": 4, "data.length": 24, "held_out": 0.05,
@@ -164,9 +165,9 @@ def test_an_error_of_the_callback_passes_through_and_releases_the_folder(run, wh
 def test_settings_are_keywords_that_are_checked(run, tmp_path: Path) -> None:
     with pytest.raises(UnknownSetting, match=r"Did you mean 'steps'\?"):
         run(stepps=3)
-    with pytest.raises(UserError, match=r"'training\.log_every' must be integer, not '2'"):
+    with refusal("invalid-value", "training.log_every", "2"):
         run(log_every="2")
-    with pytest.raises(UserError, match=r"could be --data\.seed or --training\.seed"):
+    with refusal("ambiguous-setting", "--data.seed", "--training.seed"):
         run(seed=1)
     assert not (tmp_path / "run").exists()
     done = run(steps=1, training_seed=3, objectives=["mlm"])

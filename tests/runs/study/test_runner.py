@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from osbert.runs.study.runner import (
     TrialResult,
     read_results,
 )
+from refusals import refusal
 
 
 class Killed(BaseException):
@@ -104,7 +104,7 @@ def test_the_error_of_a_trial_ends_the_study_or_is_noted(tmp_path: Path) -> None
             raise UserError("no such file")
         end(trial, collapsed=False)
 
-    with pytest.raises(UserError, match=r"^no such file$"):
+    with refusal("refused"):
         Study(work=work).run(trials(tmp_path, 2))
     assert not (tmp_path / "seed-1").exists()
     problems = Problems(heading="Some failed")
