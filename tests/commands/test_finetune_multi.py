@@ -15,7 +15,7 @@ from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.options import given
-from osbert.runs.finetune.events import TrainingBegin
+from osbert.runs.events import TrainingStart
 from osbert.runs.finetune.finetune import finetune as finetune_tasks
 from osbert.runs.finetune.plan import schema
 from osbert.runs.finetune.records import data_of, own_settings
@@ -92,7 +92,7 @@ def test_a_stopped_run_ends_in_the_same_weights(run: Path, encoder: Path, data: 
     begins: list[int] = []
 
     def watch(event: object) -> None:
-        if isinstance(event, TrainingBegin):
+        if isinstance(event, TrainingStart):
             begins.append(event.done)
         if isinstance(event, Progress) and event.step == 40 and len(begins) == 1:
             raise Killed

@@ -20,7 +20,8 @@ from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.runs.contract import Notice
-from osbert.runs.finetune.events import Epoch, StepMeans, TrainingBegin
+from osbert.runs.events import Measurement, TrainingStart
+from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.finetune import finetune
 from osbert.runs.finetune.result import FinetuneRun, Mistake
 from osbert.tasks.kinds.classify import Classify
@@ -88,11 +89,11 @@ def run(watched: tuple[FinetuneRun, list[Any]]) -> FinetuneRun:
 
 def test_the_events_are_all_that_the_command_prints(watched: tuple[FinetuneRun, list[Any]]) -> None:
     run, events = watched
-    assert {type(event) for event in events} == {Notice, TrainingBegin, StepMeans, Progress, Epoch}
+    assert {type(event) for event in events} == {Notice, TrainingStart, Measurement, Progress, Epoch}
     assert [event.step for event in events if isinstance(event, Progress)] == [*range(1, STEPS + 1)]
     epochs = [event for event in events if isinstance(event, Epoch)]
     assert [one.epoch for one in epochs] == [1, 2, 3] and run.metrics == [one.metrics for one in epochs if one.best][-1]
-    means = [event.values["step"] for event in events if isinstance(event, StepMeans)]
+    means = [event.values["step"] for event in events if isinstance(event, Measurement)]
     assert means == [5, 10, 15, 20, 25, 27]
     said = " ".join(str(event) for event in events if isinstance(event, Notice))
     for part in ("model: ", "train: 144 rows (", "length: 24 tokens", "best: epoch ", "try: osbert predict "):
@@ -168,10 +169,10 @@ def test_ctrl_c_leaves_a_run_that_ends_in_the_same_weights(
         watch = stopping(step, KeyboardInterrupt)
         finetune("classify", model=encoder, data=table, out=out, watch=watch, **QUICK)
     assert [path.name for path in out.glob("checkpoints/step-*")] == [f"step-{number}" for number in kept]
-    begins: list[TrainingBegin] = []
+    begins: list[TrainingStart] = []
 
     def watch(event: object) -> None:
-        begins.extend([event] if isinstance(event, TrainingBegin) else [])
+        begins.extend([event] if isinstance(event, TrainingStart) else [])
 
     finetune("classify", model=encoder, data=table, out=out, watch=watch, **QUICK)
     assert [begin.done for begin in begins] == (kept or [0])

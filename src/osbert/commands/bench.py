@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.commands.event_consoles import say
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.printing import say
 from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
 from osbert.errors import UserError
 from osbert.files import as_json, writing_output

@@ -11,8 +11,9 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from osbert.commands.event_consoles import CorpusConsole, say
+from osbert.commands.event_consoles import CorpusConsole
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.printing import say
 from osbert.commands.recipe_options import schemas
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError

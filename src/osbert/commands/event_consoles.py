@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -19,38 +18,43 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from osbert.commands.printing import say
 from osbert.corpus.build import BuildProgress
 from osbert.runs.tokenizer import VocabularyProgress
 from osbert.terminal import open_console
 
-
-def say(console: Console, event: object) -> None:
-    """Print a notice, or any text, as it is."""
-    console.print(str(event), markup=False, highlight=False, soft_wrap=True)
+if TYPE_CHECKING:
+    from osbert.training.tracking import ProgressLine
 
 
 class TrainingConsole(ExitStack):
-    """Shows a run that trains: a bar on a terminal, elsewhere a line for each line of metrics."""
+    """Shows runs that train, one after the other: a bar on a terminal, elsewhere a line for each line of metrics."""
 
-    def __init__(self, console: Console) -> None:
-        """Print on a console."""
+    def __init__(self) -> None:
+        """Print to standard output."""
         super().__init__()
-        self.console = console
+        self.line: ProgressLine | None = None
 
     def __call__(self, event: Any) -> None:
         """Print one event."""
-        from osbert.runs.pretrain.events import Measurement, TrainingStart
-        from osbert.training.progress import Progress
+        from osbert.runs.events import Measurement, TrainingStart
+        from osbert.runs.study.runner import TrialEnd
+        from osbert.training.progress import Progress as StepProgress
         from osbert.training.tracking import ProgressLine
 
         if isinstance(event, TrainingStart):
-            line = ProgressLine(self.console, processor=event.processor, done=event.done, steps=event.steps)
+            self.close()
+            line = ProgressLine(open_console(), processor=event.processor, done=event.done, steps=event.steps)
             self.line = self.enter_context(line)
-        elif isinstance(event, Progress):
+        elif isinstance(event, TrialEnd):
+            pass  # each trial has printed how it ended
+        elif self.line is None:
+            print(event, flush=True)
+        elif isinstance(event, StepProgress):
             self.progress = event
             self.line.step(event, None)
         elif not isinstance(event, Measurement):
-            say(self.console, event)
+            self.line.say(str(event))
         elif event.of == "training":
             self.line.step(self.progress, event.values)
         else:

@@ -84,13 +84,13 @@ def finetune(
 
 def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
     """Fine-tune one run, and print what it reports; a signal ends it after a checkpoint."""
-    from osbert.commands.run_printer import RunPrinter
+    from osbert.commands.event_consoles import TrainingConsole
     from osbert.runs.finetune.finetune import finetune as run
     from osbert.training.interruption import Interruption, StopRequest
 
     wish = Interruption()
     try:
-        with RunPrinter() as watch:
+        with TrainingConsole() as watch:
             run(tasks, model=model, data=data, out=out, watch=watch, wish=wish, **settings)
     except StopRequest:
         raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None
@@ -98,7 +98,7 @@ def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: 
 
 def finetune_glue(words: Sequence[str], call: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
     """Fine-tune a run for each of GLUE's sets; all sets are checked before the first."""
-    from osbert.commands.run_printer import RunPrinter
+    from osbert.commands.event_consoles import TrainingConsole
     from osbert.runs.finetune.long import ModelReader
     from osbert.runs.study.glue import Glue
 
@@ -112,4 +112,4 @@ def finetune_glue(words: Sequence[str], call: Mapping[str, Any], *, model: Path,
         finetune_tasks((one,), {**call, **given(words, schema(one))}, model=model, data=data, out=out)
 
     with claim(out):
-        Glue(check=checked, tune=tuned, watch=RunPrinter()).run(data, out)
+        Glue(check=checked, tune=tuned, watch=TrainingConsole()).run(data, out)

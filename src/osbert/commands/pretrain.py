@@ -14,7 +14,6 @@ from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
-from osbert.terminal import open_console
 
 
 @takes_settings(schemas_shown)
@@ -55,7 +54,7 @@ def pretrain(
     from osbert.training.interruption import Interruption, StopRequest
 
     begun, status = time.monotonic() - since_start(), 0
-    with joined() as group, Interruption() as wish, TrainingConsole(open_console()) as watch:
+    with joined() as group, Interruption() as wish, TrainingConsole() as watch:
         # Of several processes one says what is wrong.
         name, chosen = group.each(partial(recipe_and_settings, (recipe, *settings), origin=origin, opening=opening))
         request = pretraining.PretrainRequest(

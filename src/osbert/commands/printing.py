@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from osbert.runs.contract import Notice, Watch
 from osbert.terminal import one_line, open_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def print_notices(stream: TextIO | None = None) -> Watch:
@@ -20,6 +23,11 @@ def print_notices(stream: TextIO | None = None) -> Watch:
             print(one_line(event.text), file=stream or usual, flush=True)
 
     return printed
+
+
+def say(console: Console, event: object) -> None:
+    """Print a notice, or any text, as it is."""
+    console.print(str(event), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 A function of runs/ prints nothing, catches no signal and never exits the process. It raises UserError for what the user
 can mend. What happens on the way goes to `watch`, an event at a time; a command prints the events, a library call
-ignores them unless asked. A command that wants a signal to end the run in good order passes `wish`, an Interruption
-that it has entered; StopRequest is raised where one did. Without one, KeyboardInterrupt passes through. Either way the
-same call goes on from the last checkpoint.
+ignores them unless asked. A command that wants a signal to end the run in good order passes `wish`, an Interruption:
+pretraining wants it entered, fine-tuning enters it while it trains. StopRequest is raised where a signal came. Without
+`wish`, KeyboardInterrupt passes through. Either way the same call goes on from the last checkpoint.
 
 Events are small frozen dataclasses: those of every run are here, those of one kind of run are beside it.
 """

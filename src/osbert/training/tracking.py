@@ -180,7 +180,7 @@ class ProgressLine:
 
     def say(self, message: str) -> None:
         """Show a message on a line of its own."""
-        self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(message, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def _full(self, step: int, text: str) -> str:
         pace = (time.monotonic() - self.started) / max(1, step - self.done)

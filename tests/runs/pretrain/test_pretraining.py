@@ -15,8 +15,8 @@ import pytest
 import corpora
 from osbert.errors import UnknownSetting
 from osbert.runs.contract import Notice
+from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain import budget
-from osbert.runs.pretrain.events import Measurement, TrainingStart
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
 from osbert.text.train import train
 from osbert.training.progress import Progress

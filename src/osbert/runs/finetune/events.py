@@ -1,26 +1,9 @@
-"""What a fine-tuning reports on its way, besides notices and steps: its beginning, its means, its epochs."""
+"""What a fine-tuning reports besides the events of every run that trains: how each epoch ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingBegin:
-    """Training begins, or goes on: `done` of `steps` steps were done before. `processor`: what computes, in words."""
-
-    processor: str
-    done: int
-    steps: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepMeans:
-    """Means over the last steps, a line of metrics.jsonl, just before the Progress of the step that ends them."""
-
-    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ def finetune(
     its full name (**{"training.epochs": 4}) or its last part (epochs=4); one task's own of several have its name before
     them. `trust` and `verify` say how the model's folder is opened.
 
-    `watch` is called with Notice, TrainingBegin, StepMeans, Progress (each step) and Epoch. A run that was stopped goes
+    `watch` is called with Notice, TrainingStart, Progress, Measurement and Epoch. A run that was stopped goes
     on when the same call is made again, and ends in the same weights: KeyboardInterrupt writes a checkpoint of the last
     whole step first. With `wish`, SIGINT and SIGTERM are caught while it trains; StopRequest is raised after the step.
 

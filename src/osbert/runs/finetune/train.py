@@ -20,8 +20,9 @@ from osbert.interop.tuned_files import BASE, TUNED
 from osbert.interop.weight_files import read_json
 from osbert.lock import locked
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.finetune.collapse import advice
-from osbert.runs.finetune.events import Epoch, StepMeans, TrainingBegin, row, scores_line
+from osbert.runs.finetune.events import Epoch, row, scores_line
 from osbert.runs.finetune.model import Model, read_model
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
@@ -169,7 +170,7 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
     trainer = run.trainer
     metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory)
     metrics.go_back(trainer.step)
-    watch(TrainingBegin(processor=str(trainer.processor), done=trainer.step, steps=trainer.settings.steps))
+    watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=trainer.settings.steps))
     noted = trainer.step  # all that the run is resumed from is noted up to this step
     with wish or contextlib.nullcontext():
         try:
@@ -178,12 +179,11 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
                 # An epoch that has ended is scored first: without its scores the run would go on behind it.
                 between = not isinstance(event, Progress) or not run.ends_epoch(event)
                 noted = trainer.step if between else noted
-                for one in (*means, event, *trainer.notices):
+                for one in (event, *means, *trainer.notices):
                     watch(Notice(one, warning=True) if isinstance(one, str) else one)
                 trainer.notices.clear()
-                if (
-                    wish and wish.signal and between
-                ):  # after the last step too: later code does not check for the signal
+                # After the last step too: later code does not check for the signal.
+                if wish and wish.signal and between:
                     trainer.save()
                     watch(Notice(f"stopped after step {trainer.step:,}; the same command goes on from there"))
                     raise StopRequest
@@ -193,11 +193,11 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
             raise
 
 
-def write_metrics(metrics: Metrics, event: Progress | Epoch) -> list[StepMeans]:
+def write_metrics(metrics: Metrics, event: Progress | Epoch) -> list[Measurement]:
     """Write what an event adds to metrics.jsonl, and return the means over the steps if a line of them ends with it."""
     if isinstance(event, Progress):
         line = metrics.step(event)
-        return [] if line is None else [StepMeans(values=line)]
+        return [] if line is None else [Measurement(of="training", values=line)]
     scores = {f"dev.{name}": value for name, value in event.metrics.items()}
     metrics.write({"step": event.step, "epoch": event.epoch, "train.loss": event.loss} | scores)
     return []

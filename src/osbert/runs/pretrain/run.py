@@ -24,7 +24,7 @@ from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.reports.page import pretraining_report
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.pretrain.events import Measurement, TrainingStart
+from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors

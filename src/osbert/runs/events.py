@@ -1,4 +1,4 @@
-"""The events of a pretraining run, besides Notice and the trainer's Progress, which comes after every step."""
+"""The events of a run that trains, besides Notice and the trainer's Progress, which comes after every step."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TrainingStart:
 class Measurement:
     """A line of metrics.jsonl: means over the steps since the line before, or on held-out text.
 
-    `values`: the line, such as {"step": 100, "mlm.loss": 6.3}. `of`: what was measured on: "training", "held_out", or
-    "held_out_before", the held-out text of the run that this one goes on from.
+    `values`: the line, such as {"step": 100, "mlm.loss": 6.3}. `of`: "training", after the Progress of the last step; in
+    pretraining also "held_out", and "held_out_before" for the held-out text of the run that this one continues.
     """
 
     of: str
