@@ -74,12 +74,12 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
 
 def _verb(name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., None]:
     """Return where a verb is; or, if `words` ask for its help and it takes settings, the verb with these as options."""
+    place = f"osbert.commands.{'.'.join(name)}:{name[-1]}"
     if {"--help", "-h"} & {*words} and (*words[: len(name)],) == name:
         from osbert.options import documented
 
-        if shown := documented(name, words[len(name) :]):
-            return shown
-    return f"osbert.commands.{name[0]}:{name[-1]}"
+        return documented(place, words[len(name) :]) or place
+    return place
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

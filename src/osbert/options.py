@@ -85,13 +85,14 @@ def _parser(kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopt
     return app
 
 
-def documented(name: Sequence[str], words: Sequence[str]) -> Callable[..., None] | None:
+def documented(place: str, words: Sequence[str]) -> Callable[..., None] | None:
     """Return a verb with its settings among its options; None if it has none to show.
 
-    `name`: the verb, behind its group if it is in one. `words`: those after it, which ask for its help.
+    `place`: the verb's module and function, as in "osbert.commands.plan:plan". `words`: those after the verb.
     """
+    module, _, function = place.partition(":")
     try:
-        verb = getattr(importlib.import_module(f"osbert.commands.{name[0]}"), name[-1])
+        verb = getattr(importlib.import_module(module), function)
         schemas = verb.settings_schemas(words)
     except (ImportError, AttributeError, UserError):  # a verb without settings, or a task that there is not
         return None

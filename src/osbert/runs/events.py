@@ -22,7 +22,7 @@ class TrainingStart:
 class Measurement:
     """A line of metrics.jsonl: means over the steps since the line before, or on held-out text.
 
-    `values`: the line, such as {"step": 100, "mlm.loss": 6.3}. `of`: "training", after the Progress of the last step; in
+    `values`: the line, such as {"step": 100, "mlm.loss": 6.3}. `of`: "training", after the last step's Progress; in
     pretraining also "held_out", and "held_out_before" for the held-out text of the run that this one continues.
     """
 

@@ -18,6 +18,7 @@ from osbert.reading.documents import DocumentOptions, probe, read_input
 from osbert.reading.encodings import Errors
 from osbert.reading.inputs import OpenInput, Repairs, find_inputs, kind_of
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.terminal import counted
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.train import WordCounter, check_settings, learn
@@ -149,7 +150,7 @@ def extend_tokenizer(
     _report(repairs, counter, watch)
     added = new.vocabulary[len(old) :]
     before, after = (_tokens(tokenizer, words) for tokenizer in (old, new))
-    pieces = f"{len(added):,} piece{'' if len(added) == 1 else 's'}"
+    pieces = counted(len(added), "piece")
     watch(Notice(f"{pieces} added to {len(old):,}, among them: {', '.join(added[:10])}"))
     fewer = f"({1 - after / before:.1%} fewer)"
     watch(Notice(f"{out}: these texts had {before:,} tokens and have {after:,} now {fewer}"))

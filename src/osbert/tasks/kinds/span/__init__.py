@@ -28,6 +28,7 @@ from osbert.tasks.kinds.span.scores import Scores
 from osbert.tasks.kinds.span.scoring import Way, is_chinese
 from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, covering, encoding
 from osbert.tasks.tables import TableSource, TableTask
+from osbert.terminal import counted
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -188,7 +189,7 @@ class Span(TableTask):
         paragraphs = len({record.texts[1] for record in records})
         said = f", {without:,} without an answer" if without else ""
         said += f", {unknown:,} of unknown answer" if unknown else ""
-        return f"{_counted(len(records), 'question')} on {_counted(paragraphs, 'paragraph')}{said}"
+        return f"{counted(len(records), 'question')} on {counted(paragraphs, 'paragraph')}{said}"
 
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task that knows whether there may be no answer, and what its scores compare.
@@ -339,7 +340,3 @@ class Span(TableTask):
                 tokens = (window.first + found[0] - begin, window.first + found[1] - begin)
         target = Target(labels=np.array([0, 1]), index=np.array(tokens))
         return dataclasses.replace(window, targets={self.name: target})
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""osbert corpus: text files become a corpus that pretraining reads; a corpus is shown."""
+"""osbert corpus show: a corpus's report with a sample, or its sequences as a recipe masks them."""
 
 from __future__ import annotations
 
@@ -11,52 +11,18 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from osbert.commands.event_consoles import CorpusConsole
-from osbert.commands.opening_options import OpeningOptions
 from osbert.commands.printing import say
 from osbert.commands.recipe_options import schemas
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
-from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.opening import Opening
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.options import given, takes_settings
 from osbert.reports.corpus_text import SAMPLE, report_text, sample_text
-from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.terminal import open_console
 
 RECIPE = "bert-base"
 """The recipe whose masks are shown unless another is named."""
-
-
-def build(
-    files: list[Path],
-    /,
-    *,
-    tokenizer: Path,
-    out: Path,
-    settings: Annotated[CorpusSettings | None, Parameter(name="*")] = None,
-    opening: OpeningOptions = CAREFUL,
-) -> None:
-    """Build a corpus from text files.
-
-    Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
-    these, in memory that no file's size can raise. A build that was stopped at any moment goes on when the same command
-    is given again, and ends in the same bytes, whatever the number of workers.
-
-    Parameters
-    ----------
-    files
-        Text files (.txt, .jsonl), Wikipedia dumps (.xml), Parquet, archives of these, and folders. Folders give their
-        files with a known ending, sorted.
-    tokenizer
-        A folder that `osbert tokenizer train` wrote, a Hugging Face tokenizer folder, or a vocab.txt.
-    out
-        The folder for the corpus.
-    """
-    with CorpusConsole() as watch:
-        built = build_corpus(files, tokenizer=tokenizer, out=out, settings=settings, opening=opening, watch=watch)
-    if built is not None:
-        open_console().print(report_text(out, built.report))
 
 
 def masks_settings(words: Sequence[str]) -> Sequence[type]:

@@ -1,0 +1,46 @@
+"""osbert corpus build: text files become a corpus that pretraining reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from osbert.commands.event_consoles import CorpusConsole
+from osbert.commands.opening_options import OpeningOptions
+from osbert.interop.opening import CAREFUL
+from osbert.reports.corpus_text import report_text
+from osbert.runs.corpus import CorpusSettings, build_corpus
+from osbert.terminal import open_console
+
+
+def build(
+    files: list[Path],
+    /,
+    *,
+    tokenizer: Path,
+    out: Path,
+    settings: Annotated[CorpusSettings | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
+) -> None:
+    """Build a corpus from text files.
+
+    Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
+    these, in memory that no file's size can raise. A build that was stopped at any moment goes on when the same command
+    is given again, and ends in the same bytes, whatever the number of workers.
+
+    Parameters
+    ----------
+    files
+        Text files (.txt, .jsonl), Wikipedia dumps (.xml), Parquet, archives of these, and folders. Folders give their
+        files with a known ending, sorted.
+    tokenizer
+        A folder that `osbert tokenizer train` wrote, a Hugging Face tokenizer folder, or a vocab.txt.
+    out
+        The folder for the corpus.
+    """
+    with CorpusConsole() as watch:
+        built = build_corpus(files, tokenizer=tokenizer, out=out, settings=settings, opening=opening, watch=watch)
+    if built is not None:
+        open_console().print(report_text(out, built.report))

@@ -1,0 +1,55 @@
+"""osbert tokenizer encode: a text as pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.table import Table
+from rich.text import Text
+
+from osbert.commands.opening_options import OpeningOptions
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.opening import CAREFUL
+from osbert.terminal import counted, open_console
+
+
+def encode(
+    folder: Path,
+    text: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    opening: OpeningOptions = CAREFUL,
+) -> None:
+    """Show the pieces of a text: their ids, and the characters of the text that each stands for.
+
+    Parameters
+    ----------
+    folder
+        A tokenizer: a folder that osbert or Hugging Face wrote, or a vocab.txt.
+    text
+        The text; quote it.
+    """
+    tokenizer = read_any_tokenizer(folder, opening)
+    encoding = tokenizer.encode_with_offsets(text)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "id", "start", "end"):
+        table.add_column(heading, justify="right")
+    table.add_column("piece", overflow="fold")
+    table.add_column("in the text", overflow="fold")
+    rows = zip(tokenizer.tokens(encoding.ids), encoding.ids, encoding.starts, encoding.ends)
+    for number, (piece, index, start, end) in enumerate(rows):
+        cells = (str(number), str(index), str(start), str(end), piece, _visible(text[start:end]))
+        table.add_row(*map(Text, cells))  # as Text: "[UNK]" is no mark-up
+    console = open_console(highlight=False)
+    console.print(table)
+    words = int(encoding.words[-1]) + 1 if len(encoding) else 0
+    console.print(f"{counted(len(encoding), 'piece')}, {counted(words, 'word')}, {counted(len(text), 'character')}")
+
+
+def _visible(text: str) -> str:
+    """Return the text with characters that cannot be shown written as escapes."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

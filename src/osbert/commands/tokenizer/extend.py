@@ -1,0 +1,41 @@
+"""osbert tokenizer extend: more words for a vocabulary, from texts of another domain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from osbert.commands.event_consoles import VocabularyConsole
+from osbert.commands.opening_options import OpeningOptions
+from osbert.interop.opening import CAREFUL
+from osbert.runs import tokenizer as vocabularies
+from osbert.runs.tokenizer import ExtensionSettings
+
+
+def extend(
+    folder: Path,
+    files: list[Path],
+    /,
+    *,
+    out: Path,
+    settings: Annotated[ExtensionSettings | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
+) -> None:
+    """Extend a vocabulary for texts of another domain.
+
+    Words that the vocabulary cuts to pieces, and that save the most tokens, are added behind the old pieces, which keep
+    their ids. `osbert pretrain --from RUN` then starts a new piece at the mean of the old ones that spelt it.
+
+    Parameters
+    ----------
+    folder
+        The vocabulary to extend: a run, a tokenizer that osbert or Hugging Face wrote, or a vocab.txt.
+    files
+        Text files, archives and folders of the new domain, as `osbert tokenizer train` takes.
+    out
+        The folder for tokenizer.json, vocab.txt and two small files beside them.
+    """
+    with VocabularyConsole() as watch:
+        vocabularies.extend_tokenizer(folder, files, out=out, settings=settings, opening=opening, watch=watch)

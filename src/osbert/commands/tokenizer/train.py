@@ -1,0 +1,36 @@
+"""osbert tokenizer train: a WordPiece vocabulary from text files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from osbert.commands.event_consoles import VocabularyConsole
+from osbert.runs import tokenizer as vocabularies
+from osbert.runs.tokenizer import VocabularySettings
+
+
+def train(
+    files: list[Path],
+    /,
+    *,
+    out: Path,
+    settings: Annotated[VocabularySettings | None, Parameter(name="*")] = None,
+) -> None:
+    """Train a WordPiece vocabulary on text files.
+
+    Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
+    these. The same text gives the same vocabulary, byte for byte, and memory does not grow with it. What is written
+    loads in Hugging Face too.
+
+    Parameters
+    ----------
+    files
+        Text files (.txt, .jsonl), Wikipedia dumps (.xml), Parquet, archives of these, and folders.
+    out
+        The folder for tokenizer.json, vocab.txt and two small files beside them.
+    """
+    with VocabularyConsole() as watch:
+        vocabularies.train_tokenizer(files, out=out, settings=settings, watch=watch)
