@@ -136,6 +136,28 @@ def test_more_seeds_are_added_and_finished_ones_not_repeated(
         finetune("classify", *QUICK, "--epochs", "2", "--seeds", "3", model=encoder, data=table, out=out)
 
 
+def test_a_trial_that_is_older_than_a_setting_is_not_repeated(
+    compared: Path, encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, ran = tmp_path / "run", []
+    shutil.copytree(compared, out)
+    for path in (out / "run.json", *(out / "trials").glob("*/run.json")):
+        facts = json.loads(path.read_text())
+        assert facts["settings"]["classify"].pop("skip_unlabelled") is False
+        path.write_text(json.dumps(facts))
+    before = {path: path.read_bytes() for path in (out / "trials").glob("*/*") if path.is_file()}
+
+    def train(plan: Any, *rest: Any) -> Any:
+        ran.append(plan.training.seed)
+        raise Killed
+
+    monkeypatch.setattr(finetune_train, "train", train)
+    with pytest.raises(Killed):
+        finetune("classify", *QUICK, "--seeds", "4", model=encoder, data=table, out=out)
+    assert ran == [3]
+    assert before == {path: path.read_bytes() for path in before if path.is_file()}
+
+
 def test_a_collapsed_run_is_named_and_restarted_once(
     encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
