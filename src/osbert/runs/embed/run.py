@@ -112,7 +112,7 @@ def _refuse_half(out: Path) -> None:
     if out.suffix == real.suffix == ".npy" and other.is_file() and not (rows.exists() and rows.samefile(other)):
         raise UserError(
             f"{out} is a link to {real}, whose rows are described in {other}. Give --out {real}.",
-            code="output-is-input",
+            code="output-holds-something-else",
         )
 
 

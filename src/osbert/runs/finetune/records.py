@@ -66,7 +66,7 @@ def _read_several(
         raise UserError(
             f"The tasks {', '.join(map(name_of, tasks))} cannot be learnt together: name one or more, each by a name "
             "of its own.",
-            code="unusable-row",
+            code="duplicate-name" if tasks else "missing-value",
         )
     folders = data_of(names, data)
     reader = ModelReader.of(model)
@@ -106,7 +106,7 @@ def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
     if unlike := {*names} ^ {*data}:
         raise UserError(
             f"data must have what each task learns from, and no more; it differs in {', '.join(unlike)}.",
-            code="unusable-row",
+            code="invalid-value",
         )
     return dict(data)
 
