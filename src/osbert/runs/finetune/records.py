@@ -82,7 +82,7 @@ def _read_several(
                 )
             reader.check(plan.task, records)
         except UserError as error:
-            problems.add(f"{name}: {error}", code=error.code)
+            problems.add_from(name, error)
             continue
         plans.append((plan, records))
     problems.stop_if_any()

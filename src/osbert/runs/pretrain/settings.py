@@ -259,7 +259,7 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
     try:
         return schema(base.objectives, family=base.family, trust=bool(typed) or opening.trust)
     except UserError as error:
-        raise UserError(f"{name}: {error}" if name else str(error), code=error.code) from error
+        raise UserError(f"{name}: {error}" if name else str(error), code=error.code, codes=error.codes) from error
     except (TypeError, ValueError) as error:
         raise UserError(
             f"objectives = {list(base.objectives)} cannot be: {error}", code="options-exclude-each-other"

@@ -154,5 +154,7 @@ class TablePlan:
                     check(column.task or column.set, settings, model=self.out, data=self._data(column))
                 except UserError as error:
                     raise UserError(
-                        f"Fine-tuning on {column.name} cannot be done (--finetuning): {error}", code=error.code
+                        f"Fine-tuning on {column.name} cannot be done (--finetuning): {error}",
+                        code=error.code,
+                        codes=error.codes,
                     ) from error
