@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from osbert import recipe
+from osbert.commands.event_consoles import ProgressLine
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.evaluation.score import collapsed
@@ -28,7 +29,6 @@ from osbert.runs.study.trials import chosen
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import ProgressLine
 from osbert.training.trainer import Trainer
 from refusals import refusal
 
