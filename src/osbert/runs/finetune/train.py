@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from osbert.data.mixed_loader import EXPONENT
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.score import class_scores
-from osbert.files import disk_full, write_text
+from osbert.files import write_text
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import closed_to_others
 from osbert.interop.tuned_files import BASE, TUNED
@@ -33,7 +33,7 @@ from osbert.runs.finetune.tuning import describe as learning
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
 from osbert.terminal import one_line
-from osbert.training.checkpoint import reason
+from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RECIPE, RunFolder
@@ -82,7 +82,7 @@ def train(
     """
     # Made before anything is written: what cannot be leaves no folder behind.
     run = FinetuneTrainer(model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out)
-    with writing(out):
+    with disk_needed(out), locked(out):
         folder = opened(plan, rows, out)
         write_remarks(rows.remarks, out, watch)
         if not folder.finished:
@@ -94,19 +94,6 @@ def train(
                 raise
         run.tidy()
         return Epoch(**folder.facts["finished"]["best"])
-
-
-@contextlib.contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """Hold the run folder; a full disk is told with what to do."""
-    try:
-        with locked(out):
-            yield
-    except OSError as error:
-        if not disk_full(error):
-            raise
-        again = "Make room and give the same command again; it goes on from the last checkpoint"
-        raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.", code="not-written") from error
 
 
 def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:

@@ -18,7 +18,6 @@ from osbert.data.batch_files import write_batches
 from osbert.data.phases import Phases
 from osbert.data.step import Loader
 from osbert.errors import UserError
-from osbert.files import disk_full
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
@@ -28,7 +27,7 @@ from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
-from osbert.training.checkpoint import reason
+from osbert.training.checkpoint import disk_needed
 from osbert.training.distributed import ALONE, Group
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone
@@ -67,17 +66,8 @@ class PretrainingRun:
         Raises UserError when the folder belongs to another run, and when the disk is too full to begin or to end or
         there is too little memory.
         """
-        try:
-            with memory.needed("this run", "Free some, or take a smaller model."):
-                return self._complete()
-        except OSError as error:
-            if not disk_full(error):
-                raise
-            raise UserError(
-                f"{self.out} could not be written: {reason(error, self.out)}. Make room and give the same command "
-                "again; it goes on from the last checkpoint.",
-                code="not-written",
-            ) from error
+        with disk_needed(self.out), memory.needed("this run", "Free some, or take a smaller model."):
+            return self._complete()
 
     def _complete(self) -> bool:
         if impossible := self._impossible():

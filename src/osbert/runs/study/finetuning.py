@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from osbert.lock import locked
 from osbert.runs.contract import Watch
 from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.events import Epoch
@@ -16,6 +17,7 @@ from osbert.runs.finetune.plan import FinetunePlan, read_plan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows
 from osbert.runs.finetune.run import tidy
+from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 
@@ -38,7 +40,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], watch: Watch) -> tupl
 @contextmanager
 def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path, watch: Watch) -> Iterator[RunFolder]:
     """Hold the folder of a comparison, begun now or before; UserError when it holds another one."""
-    with finetune_train.writing(out):
+    with disk_needed(out), locked(out):
         folder = finetune_train.opened(plan, rows, out)
         finetune_train.write_remarks(rows.remarks, out, watch)
         yield folder
