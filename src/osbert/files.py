@@ -102,6 +102,17 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_own(path: Path, again: str) -> dict[str, Any]:
+    """Return what `write_sealed` wrote. Raises UserError if it is damaged; `again`: the sentence that says what to do.
+
+    Raises OSError as `open`.
+    """
+    try:
+        return read_sealed(path)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}). {again}", code="damaged-file") from error
+
+
 def _seal(value: Mapping[str, Any]) -> str:
     read_again = json.loads(json.dumps(value))  # tuples become lists, and keys become strings
     return hashlib.sha256(json.dumps(read_again, sort_keys=True).encode()).hexdigest()

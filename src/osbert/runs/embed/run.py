@@ -15,7 +15,7 @@ import numpy as np
 
 from osbert import __version__, recipe
 from osbert.errors import UserError
-from osbert.files import read_sealed, refuse_foreign, replace_file, require_file, write_sealed
+from osbert.files import read_own, refuse_foreign, replace_file, require_file, write_sealed
 from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
@@ -199,10 +199,7 @@ class _Embedding:
 def _begun(folder: Path) -> dict[str, Any]:
     """Return the facts of the unfinished run in a folder, {} if there is none. Raises UserError if they are damaged."""
     path = folder / FACTS
-    try:
-        return read_sealed(path) if path.is_file() else {}
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}). Remove {folder} to begin anew.", code="damaged-file") from error
+    return read_own(path, f"Remove {folder} to begin anew.") if path.is_file() else {}
 
 
 def _embedder(engine: Engine, options: VectorOptions) -> Embedder:

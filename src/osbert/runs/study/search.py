@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from osbert.errors import Problems, UserError
-from osbert.files import read_sealed, write_sealed
+from osbert.files import read_own, write_sealed
 
 GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "paper": {
@@ -154,11 +154,8 @@ class Optuna:
             yield _named(written[number], f"{number:03}")
 
     def _written(self) -> list[dict[str, float]]:
-        try:
-            return list(read_sealed(self.path)["proposals"]) if self.path.exists() else []
-        except ValueError as error:
-            again = "Remove it and give the same command again: the same settings are proposed"
-            raise UserError(f"{self.path} is damaged ({error}). {again}.", code="damaged-file") from error
+        again = "Remove it and give the same command again: the same settings are proposed."
+        return list(read_own(self.path, again)["proposals"]) if self.path.exists() else []
 
     def proposed(self, number: int, tried: Sequence[SettingsScore]) -> dict[str, float]:
         """Return the settings that optuna proposes as the `number`th, counted from 0."""
