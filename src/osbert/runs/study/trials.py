@@ -134,15 +134,8 @@ def trial_of(settings: TrialSettings, seed: int, folder: Path) -> StudyTrial:
 
 def trial_plan(plan: FinetunePlan, trial: StudyTrial) -> FinetunePlan:
     """Return the settings of one run of a comparison."""
-    values: dict[str, dict[str, float]] = {"training": {"seed": trial.seed}, "optimizer": {}}
-    for key, value in trial.settings.settings.items():
-        table, _, leaf = key.partition(".")
-        values[table][leaf] = value
     return dataclasses.replace(
-        plan,
-        training=dataclasses.replace(plan.training, **values["training"]),
-        optimizer=dataclasses.replace(plan.optimizer, **values["optimizer"]),
-        comparison=Comparison(),
+        plan.changed({"training.seed": trial.seed, **trial.settings.settings}), comparison=Comparison()
     )
 
 
