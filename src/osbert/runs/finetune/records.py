@@ -10,8 +10,7 @@ from typing import Any
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan
-from osbert.tasks import Record, Task, load, passed_over
-from osbert.tasks import findings as findings_of_files
+from osbert.tasks import Record, Task, findings, load, passed_over
 from osbert.terminal import one_line
 
 SPLITS = ("train", "dev")
@@ -33,14 +32,14 @@ def read_tasks(
     else:
         plans = _read_several(tasks, settings, model=model, data=data)
     for plan, splits in plans:
-        for text in findings(plan.task, splits):
+        for text in data_notices(plan.task, splits):
             watch(Notice(text if len(plans) == 1 else f"{plan.task.name}: {text}"))
     return FinetunePlan.joined([plan for plan, _ in plans]), [splits for _, splits in plans]
 
 
-def findings(task: Task, records: Splits) -> Iterator[str]:
+def data_notices(task: Task, records: Splits) -> Iterator[str]:
     """Yield what was found in the data: the form of each file, the columns, the rows, the labels."""
-    yield from map(one_line, findings_of_files(task))
+    yield from map(one_line, findings(task))
     for split, found in records.items():
         yield f"{split}: {one_line(task.describe(found))}"
     if skipped := passed_over(task, records["train"]):
