@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from osbert.runs.contract import Watch, ignore
 
 if TYPE_CHECKING:
     from osbert.corpus.shards import Corpus
@@ -26,10 +28,6 @@ __all__ = [
     "pretrain",
     "train_tokenizer",
 ]
-
-
-def _silence(event: Any) -> None:
-    """Do nothing with an event: the default of `watch`."""
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Engine:
@@ -60,7 +58,7 @@ def train_tokenizer(
     texts: str | Path | Iterable[str | Path],
     *,
     out: str | Path,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Tokenizer:
     """Train a WordPiece vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
@@ -87,7 +85,7 @@ def extend_tokenizer(
     texts: str | Path | Iterable[str | Path],
     *,
     out: str | Path,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Tokenizer:
     """Add whole words of another domain to the vocabulary in `folder`, into the folder `out`; return its tokenizer.
@@ -113,7 +111,7 @@ def build_corpus(
     *,
     tokenizer: str | Path,
     out: str | Path,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Corpus | None:
     """Build the corpus that `pretrain` reads from files and folders of text, into the folder `out`; return it.
@@ -145,7 +143,7 @@ def pretrain(
     out: str | Path,
     origin: str | Path | None = None,
     trust: bool = False,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> EncoderRun:
     """Pretrain an encoder on a corpus by a recipe, into the run folder `out`; return the run.
@@ -238,7 +236,7 @@ def evaluate(
     *,
     data: Any,
     split: str = "dev",
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **options: Any,
 ) -> dict[str, float]:
     """Return the scores of a fine-tuned run on data with labels, by name.
@@ -273,7 +271,7 @@ def export(
     run: str | Path,
     *,
     out: str | Path | None = None,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Path:
     """Export a run, or an encoder, as ONNX; return the folder, `out` or by default RUN-onnx or RUN-int8.

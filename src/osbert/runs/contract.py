@@ -17,8 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from osbert.training.run_folder import RunFolder
-
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
@@ -52,6 +50,8 @@ class Run:
     @property
     def facts(self) -> dict[str, Any]:
         """Return what run.json says of the end of the run."""
+        from osbert.training.run_folder import RunFolder  # late: `import osbert` needs Watch alone
+
         return dict(RunFolder(self.folder).facts["finished"])
 
     @cached_property
