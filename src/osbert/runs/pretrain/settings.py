@@ -319,8 +319,10 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
             )
         try:
             plan.loader(length=length)
-        except (UserError, ValueError) as error:
-            problems.add(str(error), code=getattr(error, "code", "invalid-setting"))
+        except UserError as error:
+            problems.add(str(error), code=error.code)
+        except ValueError as error:
+            problems.add(str(error), code="invalid-setting")
 
 
 def _conflicts(plan: PretrainPlan) -> Iterator[str]:
