@@ -41,6 +41,12 @@ def ignore(event: Any) -> None:
     """Do nothing with an event: the default of `watch`."""
 
 
+def report_remarks(engine: Engine, watch: Watch) -> None:
+    """Report what is odd about the folder of a model that was opened."""
+    for remark in engine.remarks:
+        watch(Notice(f"{engine.folder}: {remark}"))
+
+
 @dataclass(frozen=True)
 class Run:
     """A finished run: its folder, and what was measured. The model is loaded when it is first used."""

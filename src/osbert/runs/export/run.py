@@ -14,7 +14,7 @@ from osbert.files import require_free, whole_folder
 from osbert.interop.hub import default_out
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
-from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Record, Task, load
 
@@ -97,8 +97,7 @@ def opened(run: Path, opening: Opening, watch: Watch) -> Engine:
     from osbert.inference.engine import load as load_engine
 
     engine = load_engine(run, device="cpu", opening=opening)
-    for remark in engine.remarks:
-        watch(Notice(f"{run}: {remark}"))
+    report_remarks(engine, watch)
     sentences = engine.sentence_model()
     for remark in sentences.remarks if sentences else ():
         watch(Notice(remark))
