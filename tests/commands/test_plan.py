@@ -106,7 +106,7 @@ def test_its_own_file_is_written_anew_and_no_other(plan, quick, monkeypatch) -> 
 def test_missing_folders_are_made(plan, quick, tmp_path) -> None:
     assert plan("--out", str(tmp_path / "new" / "plan.toml")).status == 0
     assert (tmp_path / "new" / "plan.toml").is_file()
-    assert "this is a folder" in plan("--out", str(tmp_path)).error
+    assert "is a folder" in plan("--out", str(tmp_path)).error
 
 
 def test_the_device_planned_for_is_in_the_recipe(plan, quick, monkeypatch) -> None:
