@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.progress import (
@@ -20,8 +20,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from osbert.commands.printing import say
+from osbert.commands.printing import print_notices, say
 from osbert.corpus.build import BuildProgress
+from osbert.runs.contract import Watch
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.study.runner import TrialEnd
 from osbert.runs.tokenizer import VocabularyProgress
@@ -159,3 +160,23 @@ class _Rate(ProgressColumn):
         if not task.fields["text_bytes"] or not task.elapsed:
             return Text("")
         return Text(f"{task.fields['text_bytes'] / 1e6 / task.elapsed:.1f} MB/s")
+
+
+@contextmanager
+def showing_progress(what: str) -> Iterator[Watch]:
+    """Give a `watch` that prints notices and, on a terminal, shows a bar of events that are `done` of a `count`."""
+    console = open_console(stderr=True)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(what, total=None)
+    notices = print_notices()
+
+    def watch(event: Any) -> None:
+        notices(event)
+        if hasattr(event, "done"):
+            bar.start()
+            bar.update(task, total=event.count, completed=event.done)
+
+    try:
+        yield watch
+    finally:
+        bar.stop()

@@ -61,7 +61,7 @@ def plan(
         if isinstance(event, SizeComparison):
             show(event, console)
         else:
-            console.print(str(event), markup=False, highlight=False)
+            say(console, event)
 
     name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
     request = SizeRequest(
