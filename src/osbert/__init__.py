@@ -192,8 +192,8 @@ def finetune(
     full name (**{"training.epochs": 4}); of several tasks one's own has its name before it. `from_scratch=True` draws
     new weights; `trust` and `verify` are those of `load`.
 
-    Nothing is printed. `watch`, one of the settings, is called with each event (osbert.runs.finetune.events): a Notice,
-    each step's Progress, each Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
+    Nothing is printed. `watch`, one of the settings, is called with each event: Notice (osbert.runs.contract), each
+    step's Progress, each Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
     when the same call is made again, and ends in the same weights.
 
     The run has `metrics`, the best epoch's scores on the development rows; `errors`, the wrong predictions for them,

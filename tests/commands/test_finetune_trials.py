@@ -317,7 +317,7 @@ def counting(encode: Any, seen: list[bool]) -> Any:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("--search", "optuna"), "how many settings to try: --trials 20"),
+        (("--search", "optuna"), "optuna needs a number of settings: --trials 20"),
         (("--trials", "3"), "does nothing without --search optuna"),
         (("--seeds", "-1"), "seeds must be 0 or more"),
         (("--search", "papers"), "Did you mean 'paper'"),

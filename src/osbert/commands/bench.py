@@ -32,8 +32,8 @@ def bench(
 ) -> None:
     """Measure the speed of pretraining by a recipe.
 
-    Trains for some seconds with the run's own trainer and loader and throws the weights away. Tells tokens a second,
-    the share of the processor's peak, the memory, and what the loader gives by itself.
+    Trains for some seconds with the run's own trainer and loader and throws the weights away. Reports tokens a
+    second, the share of the processor's peak, the memory, and what the loader gives by itself.
 
     Parameters
     ----------

@@ -35,8 +35,7 @@ def pretrain(
     ----------
     recipe
         A TOML file, such as the recipe.toml of another run, or the name of a packaged one: bert-base, bert-large,
-        bert-medium, bert-small, bert-mini, bert-tiny, bert-paper, bert-fast, roberta-base,
-        cpu, further.
+        bert-medium, bert-small, bert-mini, bert-tiny, bert-paper, bert-fast, roberta-base, cpu, further.
     corpus
         A folder that `osbert corpus build` made.
     out

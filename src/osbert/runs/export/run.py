@@ -130,7 +130,7 @@ def development(
         )
     elif not task.data or not Path(task.data).exists():
         raise UserError(
-            f"The data that {run} was fine-tuned on, {task.data or 'not told'}, is not here. Give labelled rows to "
+            f"The data that {run} was fine-tuned on, {task.data or 'unknown'}, is not here. Give labelled rows to "
             "compare on, --data FILE; or --unchecked to compare nothing.",
             code="missing-option",
         )

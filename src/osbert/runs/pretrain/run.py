@@ -165,7 +165,7 @@ class PretrainingRun:
         if settings.training.checkpoint_every and free < needed:
             self._notice(
                 f"{self.out} has {free / 1e6:,.0f} MB of free disk, but checkpoints and the model may take "
-                f"{needed / 1e6:,.0f} MB. A checkpoint that cannot be written is told, and the one before is kept."
+                f"{needed / 1e6:,.0f} MB. A checkpoint that cannot be written is reported, and the one before is kept."
             )
 
     def _say_of_origin(self, fresh: Sequence[str]) -> None:
@@ -247,7 +247,7 @@ class PretrainingRun:
         if not batches:
             self._notice(
                 f"{self.plan.origin.folder} keeps no held-out text ({KEPT_OUT}), so what is forgotten of the text it "
-                "was trained on cannot be told."
+                "was trained on cannot be measured."
             )
         return batches
 

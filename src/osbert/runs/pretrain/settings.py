@@ -103,7 +103,7 @@ def table_of(objective: str) -> str:
 class PretrainPlan:
     """A run that can begin: its settings resolved and its inputs opened and checked.
 
-    `budget`: what a run with `minutes` was given instead of them (see pretrain_budget); it is kept in run.json.
+    `budget`: what a run with `minutes` was given instead of them (budget.py); it is kept in run.json.
     """
 
     name: str
@@ -164,7 +164,7 @@ def read_plan(
     `out`: the run's folder, None when nothing will be written. `origin`: the folder of an encoder that is trained
     further; the model's sizes are then its own, and its recipe serves when `name` is empty.
 
-    Raises UserError that tells all that is wrong with them.
+    Raises UserError that lists all that is wrong with them.
     """
     before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:

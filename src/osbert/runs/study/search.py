@@ -41,7 +41,7 @@ class Comparison:
     """Several runs in place of one; the best on the development rows is the run folder's model."""
 
     seeds: int = 0
-    """Runs with so many seeds, --seed and those after it: their median, mean and deviation are told; 0 for one run."""
+    """Runs with so many seeds, --seed and those after it: median, mean and deviation are reported; 0 for one run."""
     search: Search = "none"
     """Settings to try, with every seed: paper (batch 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue
     (batch 32, 3 epochs, learning rate 5e-5, 4e-5, 3e-5, 2e-5) or optuna (as many as --trials, each proposed from the
@@ -55,7 +55,7 @@ class Comparison:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.search == "optuna" and not self.trials:
-            raise ValueError("optuna must be told how many settings to try: --trials 20")
+            raise ValueError("optuna needs a number of settings: --trials 20")
         if self.search != "optuna" and self.trials:
             raise ValueError(f"trials = {self.trials} does nothing without --search optuna (several runs: --seeds N)")
 
