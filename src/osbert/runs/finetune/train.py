@@ -23,7 +23,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.events import Epoch, row, scores_line
-from osbert.runs.finetune.model import Model, read_model
+from osbert.runs.finetune.model import StartingModel, read_model
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.report import finetuning_report
@@ -43,12 +43,12 @@ REMARKS = "remarks.txt"
 """The list of what was mended or is amiss in the data, in a run's folder."""
 
 
-def start(plan: FinetunePlan) -> Model:
+def start(plan: FinetunePlan) -> StartingModel:
     """Return the encoder that a run starts from."""
     return read_model(plan.model, plan.training, from_scratch=plan.from_scratch, opening=plan.opening)
 
 
-def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: Model, watch: Watch = ignore) -> FinetuneRows:
+def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel, watch: Watch = ignore) -> FinetuneRows:
     """Return the rows of each task as a model reads them; report where that takes fewer tokens than a task's length.
 
     Raises UserError where one of several tasks would not be learnt.
@@ -59,7 +59,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: Model, watch: 
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))
-        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length)))
+        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.source.tokenizer, length=length)))
     rows = FinetuneRows.of(laid_out)
     wanted = plan.training
     if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):
@@ -70,7 +70,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: Model, watch: 
 def train(
     plan: FinetunePlan,
     rows: FinetuneRows,
-    model: Model,
+    model: StartingModel,
     out: Path,
     watch: Watch = ignore,
     wish: Interruption | None = None,
@@ -190,7 +190,7 @@ def write_metrics(metrics: Metrics, event: Progress | Epoch) -> list[Measurement
     return []
 
 
-def introduce(plan: FinetunePlan, model: Model, watch: Watch) -> None:
+def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
     """Report what is fine-tuned, and what was odd about it."""
     sizes = model.backbone.architecture
     begin = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
