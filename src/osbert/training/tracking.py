@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 NAME = "metrics.jsonl"
 HELD_OUT, BEFORE = "held_out", "held_out_before"
 """What names begin with that were measured on held-out text, of this run's corpus and of the one before."""
-CLOCK = ("seconds", "tokens_per_second", "loader_share")
-"""The values of a line that depend on the clock; all others are the same in every run of the same settings."""
 
 
 class Metrics:

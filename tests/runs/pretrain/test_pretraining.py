@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import corpora
+from clock import CLOCK
 from osbert.errors import UnknownSetting, UserError
 from osbert.runs.contract import Notice
 from osbert.runs.events import Measurement, TrainingStart
@@ -21,7 +22,7 @@ from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretra
 from osbert.runs.pretrain.settings import read_plan
 from osbert.text.train import train
 from osbert.training.progress import Progress
-from osbert.training.tracking import CLOCK, read_lines
+from osbert.training.tracking import read_lines
 from refusals import refusal
 
 TINY = {
