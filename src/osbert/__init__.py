@@ -288,10 +288,11 @@ def export(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.export import run as runs
+    from osbert.runs.export.run import export as run_export
+    from osbert.runs.export.settings import ExportOptions
 
-    chosen = recipe.settings(runs.ExportOptions, settings)
-    exported = runs.export(
+    chosen = recipe.settings(ExportOptions, settings)
+    exported = run_export(
         locate(run, watch=watch).path,
         out=None if out is None else Path(out),
         settings=chosen.settings,
