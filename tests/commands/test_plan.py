@@ -10,7 +10,7 @@ import pytest
 
 from osbert import recipe
 from osbert.runs.bench_corpus import synthetic_corpus
-from osbert.runs.pretrain import plan_sizes, sizing
+from osbert.runs.pretrain import plan_sizes, sizing, speed_test
 from osbert.runs.pretrain.plan_sizes import (
     BYTES,
     SizeLimits,
@@ -47,7 +47,7 @@ def plan(tmp_path, corpus, capsys):
 @pytest.fixture
 def quick(monkeypatch) -> None:
     """A machine of 20 GFLOP/s that need not be measured."""
-    monkeypatch.setattr(plan_sizes, "loader_ceiling", lambda plan, seconds: 1e6)
+    monkeypatch.setattr(speed_test, "loader_ceiling", lambda plan, length, seconds: 1e6)
     monkeypatch.setattr("osbert.training.probe.resident_memory", lambda: 0)
     monkeypatch.setattr(
         plan_sizes,

@@ -160,7 +160,7 @@ class PretrainingRun:
             f"({corpus.tokens:,} tokens, {len(self.plan.tokenizer):,} pieces): {settings.training.steps:,} steps of "
             f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {place}"
         )
-        needed = 12 * parameters * (settings.training.keep + 1) + 4 * parameters  # weights and two moments each
+        needed = disk_bytes(parameters, keep=settings.training.keep)
         free = shutil.disk_usage(self.out).free
         if settings.training.checkpoint_every and free < needed:
             self._notice(
@@ -323,6 +323,12 @@ class PretrainingRun:
 
     def _say(self, message: str) -> None:
         self.watch(Notice(message))
+
+
+def disk_bytes(parameters: int, *, keep: int) -> int:
+    """Return the bytes of a run with `keep` checkpoints, one being written, and the model, in fp32."""
+    checkpoint = 12 * parameters  # the weights and two moments of each
+    return checkpoint * (keep + 1) + 4 * parameters
 
 
 def build_learner(plan: PretrainPlan) -> Learner:

@@ -20,7 +20,7 @@ from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.pretrain import plan_sizes
+from osbert.runs.pretrain import plan_sizes, speed_test
 from osbert.runs.pretrain.plan_sizes import Size, SizeEstimate, SizeLimits, SizeSample
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.training import probe
@@ -98,7 +98,7 @@ def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> Siz
     kind = device.partition(":")[0]
     sizes = plan_sizes.candidates(plan, kind)
     process = probe.resident_memory() if kind == "cpu" else 0
-    ceiling = plan_sizes.loader_ceiling(plan, seconds=request.seconds * LOADING)
+    ceiling = speed_test.loader_ceiling(plan, plan.settings.data.length, seconds=request.seconds * LOADING)
     limits = SizeLimits(seconds=60 * request.minutes, loader=ceiling, process=process)
     if absent:
         samples = assumed(sizes)
