@@ -260,6 +260,10 @@ class Head(nn.Module):
         """Return the scores that decoding reads."""
         raise NotImplementedError
 
+    def every(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores from the backbone's states; those of a language head at every token, not only labelled."""
+        return self.outputs(states if self.frozen is None else self.frozen(batch), batch)
+
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss over this objective's targets in the batch."""
         raise NotImplementedError
