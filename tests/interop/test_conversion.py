@@ -206,6 +206,14 @@ def test_a_left_to_right_pretraining_comes_back(
         write_model_as(source, tmp_path / "google", "google")
 
 
+def test_a_folder_without_a_model_is_refused_as_on_opening(tmp_path: Path) -> None:
+    with refusal("not-a-model", "config.json"):
+        open_any(tmp_path)
+    (tmp_path / "run.json").write_text('{"settings": {}}')
+    with refusal("unfinished-run"):
+        open_any(tmp_path)
+
+
 def test_a_task_of_a_file_from_elsewhere_imports_nothing(runs: Callable[[str], Path], tmp_path: Path) -> None:
     write_model_as(model_of(open_any(runs("classify"))), tmp_path / "there", "huggingface")
     path = tmp_path / "there" / "config.json"

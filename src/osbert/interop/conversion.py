@@ -66,11 +66,11 @@ def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
         found = google.read_google(prefix)
         return Folder(ModelLocation(path=found.folder, name=str(path)), opening, checkpoint=found)
     if path.exists() and not has_config:
+        RunFolder(path).refuse_unended()
         raise UserError(
-            RunFolder(path).unended
-            or f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a "
+            f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a "
             f"TensorFlow checkpoint such as {google.PREFIX}.index.",
-            code="not-convertible",
+            code="not-a-model",
         )
     return open_folder(path, opening)
 

@@ -116,8 +116,7 @@ class Folder:
             )
         if not folder.exists():
             raise UserError(f"{folder} is not there.", code="missing-file")
-        if unended := RunFolder(folder).unended:
-            raise UserError(unended, code="unfinished-run")
+        RunFolder(folder).refuse_unended()
         raise UserError(
             f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.",
             code="not-a-model",
