@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -15,18 +15,10 @@ from osbert.server.schemas import Refusal, Reply, Request
 class AnswerRequest(Request, title="Answer"):
     """A question, and the paragraph in which the answer is looked for."""
 
+    reads = ("question", "paragraph")
     question: str
     paragraph: str
     n_best: int = Field(default=0, ge=0, le=100, description="How many candidates are told beside the answer.")
-
-    def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield the two texts."""
-        yield "question", self.question
-        yield "paragraph", self.paragraph
-
-    def count(self) -> tuple[str, int]:
-        """Return that there is one thing to read."""
-        return "question", 1
 
 
 class AnswerSpan(BaseModel, title="Candidate"):

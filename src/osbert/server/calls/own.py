@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, create_model
@@ -24,28 +24,6 @@ TYPES: Mapping[FieldType, Any] = {
 """The types of fields that a kind declares."""
 
 
-class OwnRequest(Request):
-    """A request whose fields are texts and lists of texts."""
-
-    def _own(self) -> Iterator[tuple[str, Any]]:
-        base = OwnRequest.model_fields
-        yield from ((name, getattr(self, name)) for name in type(self).model_fields if name not in base)
-
-    def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield every text in it with its field."""
-        for name, value in self._own():
-            if isinstance(value, str):
-                yield name, value
-            else:
-                yield from ((f"{name}[{place}]", text) for place, text in enumerate(value))
-
-    def count(self) -> tuple[str, int]:
-        """Return the field with most texts, and how many they are."""
-        sizes = {name: 1 if isinstance(value, str) else len(value) for name, value in self._own()}
-        longest = max(sizes, key=lambda name: sizes[name])
-        return longest, sizes[longest]
-
-
 class OwnCall(Call):
     """The call of an Edge."""
 
@@ -57,7 +35,8 @@ class OwnCall(Call):
         more = {"windows": (int | None, Field(default=None, description="If a long text was read in several windows."))}
         self.edge = edge
         self.what = f"answer /v1/{edge.call}"
-        self.request = create_model(f"{title}Request", __base__=OwnRequest, __doc__=edge.about, **request)  # type: ignore[call-overload]
+        self.request = create_model(f"{title}Request", __base__=Request, __doc__=edge.about, **request)  # type: ignore[call-overload]
+        self.request.reads = tuple(request)
         self.reply = create_model(  # type: ignore[call-overload]
             f"{title}Answer", __base__=Reply, __doc__=f"What /v1/{edge.call} answers.", **answer, **more
         )
