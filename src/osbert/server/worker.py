@@ -31,6 +31,7 @@ from osbert.server.wire import (
     PassStart,
     Wire,
     WorkerAnswer,
+    WorkerLoadError,
     refused,
 )
 
@@ -49,20 +50,11 @@ class BatchKey(NamedTuple):
     alone: int | None = None
 
 
-class LoadError(UserError):
-    """A model that cannot be loaded."""
-
-    def __init__(self, run: ModelFolder, error: Exception) -> None:
-        """Name `run` and the error."""
-        super().__init__(str(error))
-        self.model = run.name
-
-
 class Worker:
     """The models of one process, and the requests that wait for them."""
 
     def __init__(self, orders: Orders) -> None:
-        """Load the models. Raises UserError when one cannot be loaded."""
+        """Load the models. Raises WorkerLoadError when one cannot be loaded."""
         from osbert.server.calls.table import all_calls
         from osbert.server.models import find
 
@@ -179,7 +171,7 @@ def _loaded(run: ModelFolder, orders: Orders) -> ServerModel:
     try:
         return ServerModel(run.name, load(run.folder, device=orders.device, opening=orders.opening))
     except (UserError, OSError) as error:
-        raise LoadError(run, error) from error
+        raise WorkerLoadError(LoadFailure.of(error, run.name)) from error
 
 
 def _group(job: ServerJob) -> BatchKey:
@@ -199,8 +191,11 @@ def serve(wire: Wire) -> None:
     try:
         worker = Worker(orders)
         ready = worker.ready()
+    except WorkerLoadError as error:
+        wire.send(error.failed)
+        return
     except (UserError, OSError) as error:
-        wire.send(LoadFailure(str(error), getattr(error, "model", "")))
+        wire.send(LoadFailure.of(error))
         return
     except Exception as error:
         traceback.print_exc()
