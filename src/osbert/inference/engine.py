@@ -71,7 +71,7 @@ class Engine:
             return self.backend.learner
         raise UserError(
             f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.",
-            code="not-exportable",
+            code="unsupported-model",
         )
 
     def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:

@@ -83,7 +83,7 @@ def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
     asked = asked or TaskHint()
     where, own = str(source), source.task
     if own and asked != TaskHint():
-        raise UserError(f"{source.name} is a run of the task {own.name}: {TOLD}.", code="not-convertible")
+        raise UserError(f"{source.name} is a run of the task {own.name}: {TOLD}.", code="options-exclude-each-other")
     found = FolderTask(task=own) if own else task_of(source.config, source.tensors, asked, where=where)
     tensors = _ordered(source.tensors, found.order)
     heads: dict[str, Head] = {found.task.name: found.task.head(source.backbone)} if found.task else {}

@@ -69,7 +69,7 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     part = parts["Pooling"].get("path", POOLING)
     if not guarded.leads_below(part):
         raise UserError(
-            f"{path}: the path of a part must be a folder beside this file, not {part!r:.80}.", code="unsupported-model"
+            f"{path}: the path of a part must be a folder beside this file, not {part!r:.80}.", code="wrong-format"
         )
     pooling_at = folder / part / "config.json"
     files = {name: _table(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
@@ -142,7 +142,7 @@ def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
     length = files[LENGTHS].get("max_seq_length") or 0
     if not isinstance(length, int) or length < 0:
         raise UserError(
-            f"{folder / LENGTHS}: max_seq_length must be a number of tokens, not {length!r}.", code="unsupported-model"
+            f"{folder / LENGTHS}: max_seq_length must be a number of tokens, not {length!r}.", code="wrong-format"
         )
     bound = files[TOKENIZER].get("model_max_length")
     return length or (bound if isinstance(bound, int) and 0 < bound < ENDLESS else 0)

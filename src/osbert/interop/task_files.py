@@ -103,9 +103,9 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Tas
     if field is not None:
         name = str(field.get("name", ""))
         if asked != TaskHint():
-            raise UserError(f"{where} holds a model of the task {name}: {TOLD}.", code="not-convertible")
+            raise UserError(f"{where} holds a model of the task {name}: {TOLD}.", code="options-exclude-each-other")
         if "." in name:  # a file from elsewhere does not say which code is imported
-            raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.", code="unknown-component")
+            raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.", code="untrusted-code")
         return FolderTask(task=_built(name, field.get("settings", {}), where=where))
     outputs = next((tensors[name].shape[:1].numel() for name in map("{}weight".format, LAYERS) if name in tensors), 0)
     if not outputs:

@@ -53,7 +53,7 @@ def named(runs: Sequence[str]) -> list[ModelFolder]:
         if not folder.is_dir():
             problems.add(f"{folder}: there is no such folder.", code="missing-file")
         elif not name:
-            problems.add(f"{given}: the name is empty. Write NAME=PATH, or the path alone.", code="duplicate-name")
+            problems.add(f"{given}: the name is empty. Write NAME=PATH, or the path alone.", code="invalid-value")
         elif name in found:
             problems.add(
                 f"{found[name].folder} and {folder} are both called {name}. Write NAME=PATH for one of them.",
@@ -120,7 +120,7 @@ def _edge(engine: Engine, *, masks: bool) -> Edge:
         raise UserError(
             f"{engine.folder}: a task of the kind {engine.task.name} cannot be served: its class declares no edge "
             "(docs/add-a-task.md).",
-            code="unknown-component",
+            code="invalid-component",
         )
     return engine.task.edge
 

@@ -62,7 +62,7 @@ def open_vectors(path: Path) -> VectorFile:
     if path.suffix not in SUFFIXES:
         raise UserError(
             f"{path}: vectors are read from {', '.join(SUFFIXES)}, as osbert embed writes them.",
-            code="unknown-output-format",
+            code="wrong-format",
         )
     with _damage_told(path):
         opened = _Parquet(path) if path.suffix == ".parquet" else _Arrays(path)

@@ -83,7 +83,7 @@ def checkpoint(path: Path) -> Path | None:
     newest = _newest(path / STATE)
     if newest not in found:
         raise UserError(
-            f"{path} has several checkpoints: give the path of one, such as {path / found[-1]}.", code="missing-split"
+            f"{path} has several checkpoints: give the path of one, such as {path / found[-1]}.", code="invalid-value"
         )
     return path / newest
 
