@@ -29,8 +29,8 @@ from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.task_files import read_task
 from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow.checkpoint import GoogleFolder
-from osbert.interop.tuned_files import TUNED, has_weights, read_whole
-from osbert.interop.weight_files import SAFE, fingerprint, read_json
+from osbert.interop.tuned_files import has_weights, read_whole
+from osbert.interop.weight_files import fingerprint, read_json
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.objectives import Objective
@@ -93,16 +93,6 @@ class Folder:
     def is_exported(self) -> bool:
         """Return whether it holds an ONNX file in place of weights."""
         return (self.path / ONNX).is_file() and not has_weights(self.path)
-
-    @property
-    def is_tuned(self) -> bool:
-        """Return whether it holds only what was tuned, and the path of the model that this belongs to."""
-        return (self.path / TUNED).is_file() and not (self.path / SAFE).is_file()
-
-    @property
-    def is_sentence_model(self) -> bool:
-        """Return whether it says how a text gets one vector; `sentences` says how."""
-        return (self.path / sentence_files.MODULES).is_file()
 
     def require_config(self) -> Path:
         """Return the path of config.json. Raises UserError where there is none, saying what could be done."""
