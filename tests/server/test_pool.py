@@ -56,13 +56,13 @@ class Item(str):
 class Worker(worker.Worker):
     def __init__(self, orders):
         self.calls, self.models = {{"try": Call}}, {{"any": types.SimpleNamespace(name="any")}}
-        self.find = lambda models, *wanted: models["any"]
         self.queue = Queue(tokens=8, wait=0.05)
 
     def ready(self):
         return worker.LoadReport([], [])
 
 worker.Worker = Worker
+worker.find = lambda models, *wanted: models["any"]
 worker.serve(Wire(socket=socket.socket(fileno=0)))
 """
 

@@ -14,11 +14,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from osbert.errors import UserError
 from osbert.server.batching import JobSlice, Queue, ServerJob
 from osbert.server.log import Log
+from osbert.server.models import ModelFolder, ServerModel, find
 from osbert.server.schemas import Refusal
 from osbert.server.wire import (
     Cancellation,
@@ -34,9 +35,6 @@ from osbert.server.wire import (
     WorkerLoadError,
     refused,
 )
-
-if TYPE_CHECKING:
-    from osbert.server.models import ModelFolder, ServerModel
 
 TOO_LATE = "The request could not be answered in its time."
 
@@ -56,9 +54,7 @@ class Worker:
     def __init__(self, orders: Orders) -> None:
         """Load the models. Raises WorkerLoadError when one cannot be loaded."""
         from osbert.server.calls.table import all_calls
-        from osbert.server.models import find
 
-        self.find = find
         self.models = {run.name: _loaded(run, orders) for run in orders.runs}
         self.edges = [model.edge for model in self.models.values() if model.edge.is_own]
         self.calls = all_calls(model.edge for model in self.models.values())
@@ -87,7 +83,7 @@ class Worker:
             return [refused(message.number, Refusal(504, TOO_LATE))]
         try:
             call = self.calls[message.call]
-            model = self.find(self.models, message.asked.get("model"), message.call, call.what)
+            model = find(self.models, message.asked.get("model"), message.call, call.what)
             items = call.items(model, message.asked)
             option = call.option(message.asked)
         except Refusal as refusal:
@@ -166,7 +162,6 @@ class Worker:
 
 def _loaded(run: ModelFolder, orders: Orders) -> ServerModel:
     from osbert.inference.engine import load
-    from osbert.server.models import ServerModel
 
     try:
         return ServerModel(run.name, load(run.folder, device=orders.device, opening=orders.opening))
