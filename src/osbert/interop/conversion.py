@@ -25,14 +25,14 @@ from osbert.interop.huggingface.folders import closed_to_others, fill_heads, lai
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
-from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, FolderTask, TaskHint, as_field, as_recipe, task_of
+from osbert.interop.task_files import FIELD, LAYERS, TOLD, FolderTask, TaskHint, as_field, as_recipe, task_of
 from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.contract import Head, Learner
 from osbert.tasks import Task
-from osbert.training.run_folder import FACTS, RunFolder
+from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
 DISCRIMINATOR = "discriminator_predictions."
 """How the names of ELECTRA's pretraining head begin."""

@@ -20,8 +20,8 @@ from osbert.interop.huggingface.names import PROBLEMS
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.forms import Form, Values
 from osbert.tasks import Task
+from osbert.training.run_folder import RECIPE
 
-RECIPE = "recipe.toml"
 FIELD = "osbert_task"
 """A config field of our own: the task's name and settings."""
 

@@ -153,9 +153,8 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     from osbert.interop.onnx.files import ONNX, write_onnx
     from osbert.interop.onnx.padded import PaddedGraph, objections, scored
     from osbert.interop.sentence_files import write_sentence_model
-    from osbert.interop.task_files import RECIPE
     from osbert.models.contract import Head
-    from osbert.training.run_folder import RunFolder
+    from osbert.training.run_folder import RECIPE, RunFolder
 
     learner, task = engine.learner, scored(engine.task)
     if reasons := list(objections(learner, task.name if task else "")):
