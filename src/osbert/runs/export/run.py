@@ -153,7 +153,6 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     from osbert.interop.onnx.files import ONNX, write_onnx
     from osbert.interop.onnx.padded import PaddedGraph, objections, scored
     from osbert.interop.sentence_files import write_sentence_model
-    from osbert.models.contract import Head
     from osbert.training.run_folder import RECIPE, RunFolder
 
     learner, task = engine.learner, scored(engine.task)
@@ -163,7 +162,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     published = task.published() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None
-    learnt = head.learnt() if task and isinstance(head, Head) else {}
+    learnt = head.learnt() if head else {}
     model = PaddedGraph(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
     write_onnx(model, folder / ONNX, int8=int8, learnt=learnt, tokenizer=engine.tokenizer.fingerprint)
     sizes = learner.backbone.architecture
