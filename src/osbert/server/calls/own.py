@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field, create_model
 
-from osbert.server.calls.contract import Call, Item, Values, item_of, windows
+from osbert.server.calls.contract import Call, Item, RequestFields, item_of, require_text, windows
 from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request, Texts
+from osbert.server.schemas import Reply, Request, Texts
 from osbert.tasks.edges import Edge, FieldType
 
 TYPES: Mapping[FieldType, Any] = {
@@ -41,18 +41,20 @@ class OwnCall(Call):
             f"{title}Answer", __base__=Reply, __doc__=f"What /v1/{edge.call} answers.", **answer, **more
         )
 
-    def items(self, model: ServerModel, values: Values) -> list[Item]:
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return the one record of the request's texts."""
         texts: list[str] = []
         for field in self.edge.request:
             value = values[field.name]
             given = [value] if isinstance(value, str) else value
-            if not all(len(model.engine.tokenizer.encode(text)) for text in given):
-                raise Refusal(422, "There is nothing in it to read.", field=field.name)
+            for text in given:
+                require_text(model, text, field.name)
             texts += given
         return [item_of(model, texts, self.edge.request[0].name)]
 
-    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
         """Return the fields that the kind declares, made by `Task.reply`."""
         (item,), (prediction,) = items, said
         return {**model.engine.fine_tuned.reply(prediction), **windows(model, item)}
