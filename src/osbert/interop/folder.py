@@ -38,7 +38,7 @@ from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
-Form = Literal["osbert", "huggingface", "google"]
+FolderForm = Literal["osbert", "huggingface", "google"]
 
 
 def open_folder(name: str | Path, opening: Opening = CAREFUL) -> Folder:
@@ -83,7 +83,7 @@ class Folder:
         return str(self.path)
 
     @property
-    def form(self) -> Form:
+    def form(self) -> FolderForm:
         """Return whose folder it is. An export is of the form of the folder that it was made of."""
         if self.checkpoint:
             return "google"

@@ -32,8 +32,8 @@ _INSTEAD = "A WordPiece tokenizer as BERT's is needed here; give one of those, o
 
 
 @contextlib.contextmanager
-def damage_told(path: Path | str) -> Iterator[None]:
-    """Raise UserError where what is read in a tokenizer's files is of another type than it is always of."""
+def damage_as_error(path: Path | str) -> Iterator[None]:
+    """Raise UserError if a field of a tokenizer file has an unexpected type."""
     try:
         yield
     except (TypeError, AttributeError, LookupError) as error:
@@ -72,7 +72,7 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
         raise UserError(f"{path}: there is no such folder or file; a tokenizer was expected here.", code="missing-file")
     flags: dict[str, bool | None] = {}
     if "tokenizer.json" in files and files["tokenizer.json"].is_file():
-        with damage_told(files["tokenizer.json"]):
+        with damage_as_error(files["tokenizer.json"]):
             vocabulary, flags = _from_tokenizer_json(files["tokenizer.json"])
     elif "vocab.txt" in files and files["vocab.txt"].is_file():
         vocabulary = _read_vocabulary(files["vocab.txt"])
@@ -87,7 +87,7 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
         flags |= {ours: config[theirs] for ours, theirs in _FLAGS.items() if config.get(theirs) is not None}
     if wrong := [f"{_FLAGS[name]} is {flag!r}" for name, flag in flags.items() if flag not in (None, True, False)]:
         raise UserError(
-            f"{path}: the tokenizer's {' and '.join(wrong)}, where true or false is wanted.", code="unusable-tokenizer"
+            f"{path}: the tokenizer's {' and '.join(wrong)}, which must be true or false.", code="unusable-tokenizer"
         )
     lowercase = flags.get("lowercase")
     try:
@@ -108,8 +108,8 @@ WRITTEN = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_toke
 def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
     """Write tokenizer.json, vocab.txt, tokenizer_config.json and special_tokens_map.json; each whole or not at all.
 
-    transformers' AutoTokenizer loads the folder. `length` is what it cuts sequences to; where the model has no
-    `segments`, it is told to give none.
+    transformers' AutoTokenizer loads the folder. `length` is what it cuts sequences to; without `segments` its
+    configuration lists none.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)

@@ -225,7 +225,7 @@ def _endpoint(service: Service, call: str) -> Callable[[HttpRequest], Awaitable[
 
 
 def _add_states(app: FastAPI, service: Service) -> None:
-    """Add what tells of the server itself."""
+    """Add the paths about the server itself."""
 
     def told(content: Mapping[str, Any]) -> Response:
         return service.response(200, json.dumps(content, ensure_ascii=False).encode())

@@ -50,7 +50,7 @@ DEATHS = 3
 PAUSES = (0.0, 0.5, 2.0, 5.0)
 """Seconds before a worker is started again, by how often in a row it could not be."""
 RECENT = 64
-"""Answers by which it is told how fast they come."""
+"""Latest answers, from which their rate is computed."""
 NUDGES = 4
 """So often a worker is asked for a sign of life before it is given up."""
 

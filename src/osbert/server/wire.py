@@ -25,7 +25,7 @@ CHUNK = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """What a worker is told at its start; `threads` 0 is as many as torch takes by itself."""
+    """What a worker gets at its start; `threads` 0 is as many as torch takes by itself."""
 
     runs: Sequence[ModelFolder]
     opening: Opening = CAREFUL

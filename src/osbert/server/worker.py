@@ -64,7 +64,7 @@ class Worker:
     def ready(self) -> LoadReport:
         """Return what the server is to know of the models."""
         remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.remarks]
-        return LoadReport([model.told() for model in self.models.values()], remarks, self.edges)
+        return LoadReport([model.facts() for model in self.models.values()], remarks, self.edges)
 
     def take_in(self, messages: Sequence[Dispatch | Cancellation]) -> list[WorkerAnswer]:
         """Note messages; return the answers to requests that are refused at once.
@@ -103,10 +103,10 @@ class Worker:
         )
         return []
 
-    def work(self, begun: Callable[[PassStart], None] = lambda told: None) -> PassReport:
+    def work(self, begun: Callable[[PassStart], None] = lambda start: None) -> PassReport:
         """Make one pass, and return it with the answers to the requests that are finished.
 
-        `begun` is told before whose pass it is.
+        `begun` is called with the requests of the pass before it begins.
         """
         late = [refused(job.number, Refusal(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
         if not self.queue.jobs:
@@ -131,7 +131,7 @@ class Worker:
             said = iter(call.read(model, [item for part in parts for item in part.items], group.option))
             for part in parts:
                 part.job.results += [next(said) for _ in part.items]
-            return [self._told(part.job) for part in parts if part.last == len(part.job.items)]
+            return [self._answer(part.job) for part in parts if part.last == len(part.job.items)]
         except Exception as error:
             if len(parts) > 1:
                 for part in parts:
@@ -140,10 +140,10 @@ class Worker:
             self.queue.drop(parts[0].job.number)
             return [self._broken(parts[0].job.number, group.model, error)]
 
-    def _told(self, job: ServerJob) -> WorkerAnswer:
+    def _answer(self, job: ServerJob) -> WorkerAnswer:
         group = _group(job)
-        told = self.calls[group.call].answer(self.models[group.model], job.asked, job.items, job.results)
-        body = json.dumps({"model": group.model, **told}, ensure_ascii=False, allow_nan=False)
+        fields = self.calls[group.call].answer(self.models[group.model], job.asked, job.items, job.results)
+        body = json.dumps({"model": group.model, **fields}, ensure_ascii=False, allow_nan=False)
         return WorkerAnswer(job.number, 200, body.encode())
 
     def _broken(self, number: int, model: str | None, error: Exception) -> WorkerAnswer:

@@ -18,7 +18,7 @@ from osbert.interop.tokenizer_checks import check_tokenizer
 from osbert.interop.tokenizer_files import (
     LARGEST_VOCABULARY,
     check_written,
-    damage_told,
+    damage_as_error,
     read_object,
     read_tokenizer,
     write_tokenizer,
@@ -43,7 +43,7 @@ def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTok
     Raises UserError as `read_tokenizer`, and when there is but a sentencepiece model.
     """
     check_written(Path(folder), opening)
-    with damage_told(folder):
+    with damage_as_error(folder):
         return _read(Path(folder))
 
 
