@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.guarded import parse_json
-from osbert.inference.vectors.files import BLOCK, ENDS, SETTINGS, SUFFIXES, beside, parquet_library
+from osbert.inference.vectors.files import BLOCK, ENDS, SETTINGS, SUFFIXES, beside
+from osbert.reading.parquet import parquet_library
 
 TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
 """The settings that a file keeps."""
