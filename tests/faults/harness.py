@@ -21,8 +21,8 @@ from unittest.mock import patch
 import corpora
 from osbert.corpus import build
 from osbert.reading import documents as readers
-from osbert.text.train import train
 from osbert.training.tracking import CLOCK
+from vocabularies import train
 
 T = TypeVar("T")
 
