@@ -23,6 +23,7 @@ from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.folders import assemble, fill, fill_heads, named
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.json_files import read_object
 from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
@@ -30,7 +31,7 @@ from osbert.interop.task_files import read_task
 from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow.checkpoint import GoogleFolder
 from osbert.interop.tuned_files import has_weights, read_whole
-from osbert.interop.weight_files import fingerprint, read_json
+from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.objectives import Objective
@@ -117,7 +118,7 @@ class Folder:
         """Return the fields of config.json, in Hugging Face's words. Raises UserError as `require_config`."""
         if self.checkpoint:
             return {"architectures": ["ForSequenceClassification"], **self.checkpoint.config}  # run_classifier.py's
-        return read_json(self._verified / "config.json")
+        return read_object(self._verified / "config.json")
 
     @cached_property
     def architecture(self) -> Sizes:

@@ -14,7 +14,8 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
-from osbert.guarded import read_bytes, read_json
+from osbert.guarded import LARGEST, read_bytes
+from osbert.interop.json_files import read_object
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import PIECES
 from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -127,7 +128,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 5
 
 
 def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]:
-    content = read_object(path)
+    content = read_object(path, most=LARGEST)
     model = content.get("model") or {}
     vocabulary = model.get("vocab")
     kind = model.get("type") or ("WordPiece" if "max_input_chars_per_word" in model else "unknown")
@@ -187,19 +188,6 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 def _looks_uncased(vocabulary: list[str]) -> bool:
     return not any(piece != piece.lower() for piece in vocabulary if not (piece[:1] == "[" and piece[-1:] == "]"))
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the object in one of a tokenizer's JSON files; raises UserError when it is damaged."""
-    try:
-        content = read_json(path)
-    except ValueError as error:
-        raise UserError(
-            f"{path}: not JSON in UTF-8 ({error}). The file is damaged or incomplete.", code="wrong-format"
-        ) from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: a JSON object was expected, not {type(content).__name__}.", code="wrong-format")
-    return content
 
 
 def _description(tokenizer: Tokenizer) -> dict[str, Any]:
