@@ -74,9 +74,6 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "tuned": tuned,
     "sentences": tiny_runs.write_sentences,
 }
-BOOLEANS = ("is_exported", "is_tuned", "is_sentence_model", "has_pooler")
-TRUE = {"exported": {"is_exported"}, "tuned": {"is_tuned"}, "sentences": {"is_sentence_model"}}
-"""What a folder is, besides that its pooler is trained."""
 HEADS = {"run": ["classify"], "tuned": ["classify"], "exported": ["classify"], "sentences": ["contrastive"]}
 
 
@@ -109,7 +106,7 @@ def files(folder: Path) -> dict[str, int]:
 def test_what_a_folder_is(folder: Path) -> None:
     opened, kind = open_folder(folder), folder.name
     assert (opened.path, opened.name, opened.commit, str(opened)) == (folder, str(folder), "", str(folder))
-    assert {name for name in BOOLEANS if getattr(opened, name)} == {"has_pooler"} | TRUE.get(kind, set())
+    assert opened.has_pooler and opened.is_exported == (kind == "exported")
     assert opened.form == ("huggingface" if kind in ("theirs", "pretrained", "pickled") else "osbert")
     assert (opened.architecture.width, opened.config["hidden_size"], len(opened.tokenizer)) == (16, 16, 16)
     assert opened.remarks == ()

@@ -13,7 +13,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, outputs
-from osbert.models.contract import Head, Learner
+from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, Task, note_unlabelled
 
 TOGETHER = 2**18
@@ -71,7 +71,6 @@ def _predicted(
     learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
 ) -> list[Prediction]:
     head = learner.heads[task.name]
-    assert isinstance(head, Head)
     computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
     return decoded(encoded(task, records, packer), outputs=computed, decode=task.decode_with(head.learnt()))
 

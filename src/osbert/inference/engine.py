@@ -71,7 +71,7 @@ class Engine:
             return self.backend.learner
         raise UserError(
             f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.",
-            code="not-exportable",
+            code="unsupported-model",
         )
 
     def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
@@ -162,8 +162,7 @@ class Engine:
     @cached_property
     def not_applied(self) -> tuple[str, ...]:
         """Return the steps in a sentence model's files that its vectors leave out."""
-        own = self.sentence_model("mean")
-        return own.remarks if own else ()
+        return self._sentences.remarks if isinstance(self._sentences, SentenceModel) else ()
 
     def sentence_model(self, pooling: str | None = None) -> SentenceModel | None:
         """Return the pooling, length and normalisation that the model was trained for, None where it was for none.

@@ -111,7 +111,6 @@ class TaskRows:
     def prepare(self, learner: Learner, folder: Path) -> str:
         """Keep the vectors of a frozen encoder in a file of the folder, if the task's head stands on one."""
         head = learner.heads[self.task.name]
-        assert isinstance(head, Head)
         if head.frozen is None:
             return ""
         held = (replace(record, label=None) for record in self.development)
