@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Example
+from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
@@ -38,14 +38,15 @@ class Source:
     """How the data of a task are read: files, or rows in memory, and what messages say of them.
 
     `task`: whose settings say how. `given`: tables in memory, or files, by the names of their splits, "all" for one
-    alone; None for what the setting `data` names. A kind has its own subclass, which says `files`, `records`, `inputs`
-    and what else does not suit it.
+    alone; None for what the setting `data` names. A kind has its own subclass, which says `read`, `held`,
+    `inputs` and what else does not suit it.
     """
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read what is `given`, or the task's own `data`."""
         self.task = task
         self.given = given
+        self._training: list[Record] = []
 
     @property
     def called(self) -> str:
@@ -110,11 +111,38 @@ class Source:
         return []
 
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the records of "train", "dev", "test", or "all" (every row of one file).
+        """Yield the records of "train", "dev", "test", or "all" (every row of one file), numbered.
 
-        Whatever cannot be used is noted in `problems`, with file and line, and left out.
+        Without a development file some of the training rows are held out. Whatever cannot be used is noted in
+        `problems`, with file and line, and left out.
+        """
+        if split in ("train", "dev") and self.shared("dev"):
+            rows = self._training_rows(problems, kept=split == "train")
+            found: Iterable[Record] = [row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")]
+        else:
+            found = self.read(self.file(split), problems, labelled=not is_test(split))
+        for number, record in enumerate(found):
+            yield dataclasses.replace(record, number=number)
+
+    def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterable[Record]:
+        """Return the records of a file, in its order; what cannot be used is noted in `problems`.
+
+        Without `labelled` the labels may be absent.
         """
         raise NotImplementedError
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which of the training rows (n,) are held out for development."""
+        raise NotImplementedError
+
+    def _training_rows(self, problems: Problems, *, kept: bool) -> list[Record]:
+        """Return all rows of the training file, `kept` for the next call if none has a problem: it is read once."""
+        rows, self._training = self._training, []
+        if kept or not rows:
+            before = problems.count
+            rows = list(self.read(self.file("train"), problems, labelled=True))
+            self._training = rows if kept and problems.count == before else []
+        return rows
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file of plain input; it needs no labels. Raises UserError when it cannot be read as such."""

@@ -68,7 +68,6 @@ class TableSource(Source):
         super().__init__(task, given)
         self._tables: dict[Any, Table] = {}
         self._counts: dict[tuple[str, bool], RowCounts] = {}
-        self._training: list[Record] = []
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -174,25 +173,6 @@ class TableSource(Source):
         """Return the task for other data, a file or a folder: how to read the training file is forgotten."""
         forms = {name: _default(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
         return super().moved(data, forms | dict(given))
-
-    def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the rows of a split; without a development file it is held out of the training rows."""
-        if split in ("train", "dev") and self.shared("dev"):
-            rows = self._training_rows(problems, kept=split == "train")
-            records = iter([row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")])
-        else:
-            records = self.read(self.file(split), problems, labelled=not is_test(split))
-        for number, record in enumerate(records):
-            yield dataclasses.replace(record, number=number)
-
-    def _training_rows(self, problems: Problems, *, kept: bool) -> list[Record]:
-        """Return all rows of the training file, `kept` for the next call if none has a problem: it is read once."""
-        rows, self._training = self._training, []
-        if kept or not rows:
-            before = problems.count
-            rows = list(self.read(self.file("train"), problems, labelled=True))
-            self._training = rows if kept and problems.count == before else []
-        return rows
 
     def held(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out: of each label its share, or of all rows alike."""

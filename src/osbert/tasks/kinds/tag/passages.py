@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -94,11 +93,6 @@ def _passage(sentences: Sequence[Sentence], origin: Origin) -> TaggedText:
         words=tuple(words),
         sentences=tuple(firsts),
     )
-
-
-def numbered(records: Sequence[TaggedText]) -> list[TaggedText]:
-    """Return passages with their places as numbers."""
-    return [dataclasses.replace(record, number=number) for number, record in enumerate(records)]
 
 
 def cut_words(passage: TaggedText, tokenizer: AnyTokenizer) -> PieceRun:
