@@ -30,14 +30,6 @@ class Score:
     predictions: list[Prediction]
 
 
-def predict(
-    learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
-) -> list[Prediction]:
-    """Return a prediction for each record; labels are not needed and not looked at."""
-    refuse_long(task, records, packer)
-    return _predicted(learner, task, records, packer, tokens=tokens)
-
-
 def encoded(task: Task, records: Iterable[Record], packer: Packer) -> Iterator[Encoded]:
     """Yield records with the sequences that they are read as, without labels."""
     return ((record, task.encode(replace(record, label=None), packer)) for record in records)
@@ -67,9 +59,10 @@ def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
     problems.stop_if_any()
 
 
-def _predicted(
+def predict(
     learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
 ) -> list[Prediction]:
+    """Return a prediction for each record; labels are not needed and not looked at."""
     head = learner.heads[task.name]
     assert isinstance(head, Head)
     computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
@@ -90,21 +83,14 @@ def _chunks(records: Iterable[Encoded]) -> Iterator[list[Encoded]]:
         yield chunk
 
 
-def score(
-    learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, development: bool = False
-) -> Score:
-    """Return predictions and metrics.
+def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer) -> Score:
+    """Return predictions and metrics for development records, which were checked to fit (`refuse_long`).
 
-    With `development` the records are those of a training, which were found to fit before it began, and on which the
-    task is tuned: the predictions are the tuned task's (`Task.decided`).
-
-    Raises UserError when a record has no label to compare with, or is too long.
+    The predictions are those of the task tuned on these records (`Task.decided`). Raises UserError when a record has no
+    label to compare with.
     """
     require_labels(records)
-    if not development:
-        predictions = predict(learner, task, records, packer)
-    else:
-        predictions = task.decided(_predicted(learner, task, records, packer), records)
+    predictions = task.decided(predict(learner, task, records, packer), records)
     return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
 

@@ -122,7 +122,7 @@ class TaskRows:
 
     def score(self, learner: Learner) -> Score:
         """Return predictions for the development records, and the task's metrics, at the threshold that suits them."""
-        return score(learner, self.task, self.development, self.packer, development=True)
+        return score(learner, self.task, self.development, self.packer)
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
         """Return the one answer that all development records get, as `evaluation.score.collapsed`."""
