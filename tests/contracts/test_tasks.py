@@ -191,7 +191,7 @@ def test_predictions_are_told_and_written(name: str) -> None:
 
 def test_a_tuned_task_is_one_of_its_kind_and_scores_no_worse(name: str) -> None:
     task, records = fitted(name)
-    tuned = task.tuned(predict(learner(task), task, records, PACKER), records)
+    tuned, _ = task.tuned(predict(learner(task), task, records, PACKER), records)
     assert type(tuned) is type(task) and recipe.build(type(tuned), recipe.as_table(tuned), where="test") == tuned
     before, after = (
         one.metrics(predict(learner(one), one, records, PACKER), records)[task.criterion] for one in (task, tuned)

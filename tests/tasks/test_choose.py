@@ -276,7 +276,7 @@ def test_the_temperature_of_choices_of_several_numbers_is_that_of_least_cross_en
         scores.append(3 * truth)  # three times as sure as it should be
         records.append(record)
         said.append(Choose().decode([np.array([one]) for one in 3 * truth], record, []))
-    task = Choose().tuned(said, records)
+    task, found = Choose().tuned(said, records)
     looked_at = np.linspace(1, 6, 5001)
     losses = np.zeros(len(looked_at))
     for row, record in zip(scores, records):
@@ -285,11 +285,10 @@ def test_the_temperature_of_choices_of_several_numbers_is_that_of_least_cross_en
         scaled = row / looked_at[:, None]
         losses -= ((scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))) * targets).sum(axis=1)
     assert task.temperature == pytest.approx(looked_at[int(losses.argmin())], abs=1e-2)
-    found = Choose().calibration(said, records)
     assert found and found.error_after < found.error_before and np.isfinite(found.error_after)
     said = [task.decode([np.array([one]) for one in row], one, []) for row, one in zip(scores, records)]
-    again = Choose().calibration(said, records)
+    _, again = Choose().tuned(said, records)
     assert again and again.temperature == pytest.approx(1, abs=1e-2)
-    assert Choose(temperature=2).calibration(said, records) is None
+    assert Choose(temperature=2).tuned(said, records) == (Choose(temperature=2), None)
     with pytest.raises(ValueError, match="temperature must be above 0"):
         Choose(temperature=-1)

@@ -190,11 +190,11 @@ def test_the_threshold_is_tuned_for_f1() -> None:
         scores[window.first if isinstance(window, QuestionWindow) else 0] = bias
         predictions.append(task.decode([scores], record, [window]))
     assert [one.value for one in predictions] == ["film", "film"]
-    tuned = task.tuned(predictions, records)
+    tuned, _ = task.tuned(predictions, records)
     assert 2 < tuned.threshold < 6 and task.metrics(predictions, records)["best_f1"] == 1
     scores = task.metrics(task.decided(predictions, records), records)
     assert scores["f1"] == scores["best_f1"] == 1 and scores["untuned_f1"] < 1
-    assert Span(unanswerable="no").tuned(predictions, records).threshold == 0
+    assert Span(unanswerable="no").tuned(predictions, records)[0].threshold == 0
 
 
 def test_the_official_files(data: Path) -> None:

@@ -316,19 +316,13 @@ class Task(Edges, Objective):
         """Return the description of rows predicted as `value`, to follow "every row is"."""
         return repr(value)
 
-    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
-        """Return the temperature that the development records want, None where there are no probabilities to mend."""
-        return None
-
-    def tuned(
-        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
-    ) -> Self:
+    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with what it learns from the predictions for the development records, such as a threshold.
 
-        `calibration`: what `calibration` found in them, where that was asked for already. Training goes on with the
-        task as it was; the run folder gets the one tuned on the best epoch.
+        The second value is the calibration of its probabilities, None if there is none. Training goes on with the task
+        as it was; the run folder gets the one tuned on the best epoch.
         """
-        return self
+        return self, None
 
     def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the predictions for the development records as the task tuned on them would have made them."""

@@ -130,9 +130,9 @@ class TaskRows:
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return what the task learns from the development records, and how its probabilities are to be mended."""
-        calibration = self.task.calibration(predictions, self.development)
+        task, calibration = self.task.tuned(predictions, self.development)
         return {
-            "tuned": recipe.as_table(self.task.tuned(predictions, self.development, calibration)),
+            "tuned": recipe.as_table(task),
             "calibration": calibration.as_dict() if calibration else {},
             "collapsed": self.collapsed(predictions),
         }

@@ -285,14 +285,12 @@ class Span(TableTask):
         scores = Scores(predictions, records, way=self._way)
         return scores.means() | (scores.best() | scores.untuned() if self.unanswerable == "yes" else {})
 
-    def tuned(
-        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
-    ) -> Self:
+    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with the threshold that gives these questions the highest F1."""
         if self.unanswerable != "yes":
-            return self
+            return self, None
         best = Scores(predictions, records, way=self._way).best()
-        return dataclasses.replace(self, threshold=best["best_f1_threshold"])
+        return dataclasses.replace(self, threshold=best["best_f1_threshold"]), None
 
     def error(self, prediction: Prediction, record: Record) -> float:
         """Return 1 minus the F1 of the answer."""
@@ -300,7 +298,7 @@ class Span(TableTask):
 
     def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the answers at the threshold that gives these questions the highest F1."""
-        threshold = self.tuned(predictions, records).threshold
+        threshold = self.tuned(predictions, records)[0].threshold
         return [one.decided(threshold) if isinstance(one, AnswerPrediction) else one for one in predictions]
 
     def answered(self, value: Any) -> str:
