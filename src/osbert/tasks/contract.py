@@ -182,8 +182,6 @@ class Task(Edges, Objective):
     batching: ClassVar[Literal["sequences", "records", "step"]] = "sequences"
     """What stays in one pass through the model: a sequence; all sequences of a record, where the loss compares them, as
     a softmax over choices does; or a whole step, where it compares the step's records."""
-    compared: ClassVar[bool] = False
-    """Whether the encoder can do it without being taught, so that it is scored before training, too."""
     lazy: ClassVar[bool] = False
     """Whether sequences are made when a step needs them, anew each epoch: where making all first would take long."""
     wanted: ClassVar[str] = "label that can be learnt from"

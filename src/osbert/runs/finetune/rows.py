@@ -216,8 +216,11 @@ class FinetuneRows:
 
     @property
     def compared(self) -> bool:
-        """Return whether the encoder can do every task without being taught, so that it is scored before training."""
-        return all(rows.task.compared for rows in self.tasks)
+        """Return whether the encoder can do every task without being taught, so that it is scored before training.
+
+        It gives vectors as it is.
+        """
+        return all(rows.task.form == "vectors" for rows in self.tasks)
 
     def heads(self, backbone: Backbone) -> dict[str, Head]:
         """Return fresh heads by the tasks' names."""

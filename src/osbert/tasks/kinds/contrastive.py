@@ -158,7 +158,6 @@ class Contrastive(TextTask):
     numbers: ClassVar[bool] = True
     reader: ClassVar[type[Source]] = ContrastiveSource
     batching: ClassVar[Literal["sequences", "records", "step"]] = "step"
-    compared: ClassVar[bool] = True
     sample: ClassVar[str] = '"a text of yours" "and another one"'
 
     length: int = 128
