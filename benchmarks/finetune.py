@@ -124,7 +124,7 @@ def planned(asked: Run) -> tuple[FinetunePlan, dict[str, list[Record]]]:
     data = asked.data / case.folder
     plan = read_plan(case.task, given([*tokens, *case.settings], schema(case.task)), model=asked.model, data=data)
     task, records = load(plan.task, SPLITS)
-    chosen = drawn([record for record in records["train"] if task.teaches(record)], asked.rows)
+    chosen = drawn([record for record in records["train"] if not task.lacks(record)], asked.rows)
     records["train"] = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]
     return dataclasses.replace(plan, tasks=(task,)), records
 

@@ -184,8 +184,6 @@ class Task(Edges, Objective):
     a softmax over choices does; or a whole step, where it compares the step's records."""
     lazy: ClassVar[bool] = False
     """Whether sequences are made when a step needs them, anew each epoch: where making all first would take long."""
-    wanted: ClassVar[str] = "label that can be learnt from"
-    """What a training record that is passed over lacks, in words."""
     sample: ClassVar[str] = '"a text of yours"'
     """What to write behind `osbert predict RUN` to try a run."""
 
@@ -242,9 +240,9 @@ class Task(Edges, Objective):
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Note each record whose label this task does not know."""
 
-    def teaches(self, record: Record) -> bool:
-        """Return whether a training record can be learnt from; others are passed over."""
-        return record.label is not None
+    def lacks(self, record: Record) -> str:
+        """Return what a training record lacks to be learnt from, in words, "" for nothing; others are passed over."""
+        return "" if record.label is not None else "label that can be learnt from"
 
     def asked(self, texts: Sequence[str]) -> Record:
         """Return the record of texts given one by one, as on a command line, in the order the model reads them.

@@ -92,10 +92,10 @@ def findings(task: Task) -> list[str]:
 
 def passed_over(task: Task, records: Sequence[Record]) -> str:
     """Return in words how many of the training records cannot be learnt from, "" for none."""
-    found = [record for record in records if not task.teaches(record)]
+    found = [record for record in records if task.lacks(record)]
     if not found:
         return ""
     return (
-        f"{len(found):,} of {len(records):,} have no {task.wanted} (first: {found[0].place}) and are passed over. "
-        "Give them one to learn from them, too."
+        f"{len(found):,} of {len(records):,} have no {task.lacks(found[0])} (first: {found[0].place}) and are passed "
+        "over. Give them one to learn from them, too."
     )

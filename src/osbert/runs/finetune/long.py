@@ -69,7 +69,7 @@ class ModelReader:
         or a run predicts ("test"), where the task forbids to cut any.
         """
         read = [
-            record for split, found in records.items() for record in found if split != "train" or task.teaches(record)
+            record for split, found in records.items() for record in found if split != "train" or not task.lacks(record)
         ]
         refuse_long(task, read, Packer(tokenizer=self.tokenizer, length=min(task.length, self.length)))
 

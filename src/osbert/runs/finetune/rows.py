@@ -83,7 +83,7 @@ class TaskRows:
 
         Raises UserError that names every record that is too long, where the task forbids to cut any.
         """
-        training = [record for record in records["train"] if task.teaches(record)]
+        training = [record for record in records["train"] if not task.lacks(record)]
         refuse_long(task, [*training, *records["dev"]], packer)
         groups = (task.encode(record, packer) for record in training)
         return cls(
@@ -299,7 +299,7 @@ def _remarks(task: Task, records: Mapping[str, Sequence[Record]]) -> Iterator[st
         for record in found:
             if record.remark:
                 yield f"{record.place}: {record.remark}"
-            elif split == "train" and not task.teaches(record):
+            elif split == "train" and task.lacks(record):
                 yield f"{record.place}: its label is not known: it is not learnt from"
 
 

@@ -138,7 +138,6 @@ class Span(TableTask):
     published_outputs = 2
     reader: ClassVar[type[Source]] = SpanSource
     lazy: ClassVar[bool] = True
-    wanted: ClassVar[str] = "answer that stands in the paragraph"
     sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
 
     length: int = 384
@@ -197,7 +196,7 @@ class Span(TableTask):
         Raises UserError when no question has an answer to learn from.
         """
         answers = [gold.text for record in records if record.label for gold in record.label[:1]]
-        if not any(self.teaches(record) for record in records if record.label):
+        if all(self.lacks(record) for record in records if record.label):
             raise UserError(
                 "none of the training questions has an answer that stands in its paragraph. Add some.",
                 code="nothing-to-learn",
@@ -209,9 +208,10 @@ class Span(TableTask):
             scoring=("characters" if is_chinese(answers) else "words") if self.scoring == "auto" else self.scoring,
         )
 
-    def teaches(self, record: Record) -> bool:
-        """Return whether it is known of a question that it has no answer, or where one of its answers stands."""
-        return record.label is not None and (not record.label or any(gold.start >= 0 for gold in record.label))
+    def lacks(self, record: Record) -> str:
+        """Return "" if it is known that a question has no answer, or where one of its answers stands."""
+        known = record.label is not None and (not record.label or any(gold.start >= 0 for gold in record.label))
+        return "" if known else "answer that stands in the paragraph"
 
     # Plain input.
 
@@ -239,7 +239,7 @@ class Span(TableTask):
             )
         cutter = self._cutter(packer)
         windows = cutter.windows(*record.texts, record=record.number)
-        if not self.teaches(record):
+        if self.lacks(record):
             return [window for _, window in windows]
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
 
