@@ -21,7 +21,7 @@ from osbert.evaluation.score import collapsed
 from osbert.models.architecture import Architecture
 from osbert.reading.tagged.files import TagReading
 from osbert.reading.tagged.schemes import EntitySpan, label_names, read_tags, write_tags
-from osbert.tasks import Prediction, Record, findings, load
+from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
 from osbert.tasks.sets.weibo import Weibo
@@ -331,7 +331,7 @@ def test_a_collapse_is_told_in_words() -> None:
     ]
 
     def said(*values: tuple[EntitySpan, ...]) -> str:
-        return collapsed(Tag(), [Prediction(value=value) for value in values], records)
+        return collapsed(Tag(), [EntityPrediction(value=value) for value in values], records)
 
     assert said((), ()) == "found to hold no entity" and said((), (EntitySpan(0, 1, "PER"),)) == ""
     assert said(*[(EntitySpan(0, 1, "PER"),)] * 2) == "found to hold the same (PER)"

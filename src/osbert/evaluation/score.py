@@ -97,13 +97,13 @@ def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packe
 def collapsed(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
     """Return the one answer that all records get although their labels differ, "" where the answers differ, too.
 
-    It is in words, as `Task.answered`. Fine-tuning on small sets ends so now and then. A task that answers by a rule
-    does so on purpose.
+    It is in the words of `Prediction.answer`. Fine-tuning on small sets ends so now and then. A task that answers by a
+    rule does so on purpose.
     """
-    answers = {repr(prediction.value): prediction.value for prediction in predictions}
+    answers = {repr(prediction.value) for prediction in predictions}
     if not task.weighed or len(answers) != 1 or len({repr(record.label) for record in records}) < 2:
         return ""
-    return task.answered(*answers.values())
+    return predictions[0].answer
 
 
 def class_scores(task: Task, metrics: Mapping[str, float]) -> dict[str, str]:

@@ -308,10 +308,6 @@ class Task(Edges, Objective):
             return abs(prediction.value - record.label)
         return 1 - prediction.probabilities.get(record.label, 0.0) if prediction.probabilities else 1.0
 
-    def answered(self, value: Any) -> str:
-        """Return the description of rows predicted as `value`, to follow "every row is"."""
-        return repr(value)
-
     def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with what it learns from the predictions for the development records, such as a threshold.
 

@@ -47,6 +47,11 @@ class Prediction:
     probabilities: Mapping[str, float] = field(default_factory=dict)
     truncated: int = 0
 
+    @property
+    def answer(self) -> str:
+        """Return the value in words, to follow "every row is"."""
+        return repr(self.value)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON; `value` comes first, as "prediction"."""
         return {

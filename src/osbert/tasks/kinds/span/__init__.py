@@ -301,10 +301,6 @@ class Span(TableTask):
         threshold = self.tuned(predictions, records)[0].threshold
         return [one.decided(threshold) if isinstance(one, AnswerPrediction) else one for one in predictions]
 
-    def answered(self, value: Any) -> str:
-        """Return with what every question is answered."""
-        return f"answered with {value or 'no answer'!r}"
-
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the answer, its probability, and its characters in the paragraph."""
         names = ("prediction", "probability", "start", "end", "truncated")

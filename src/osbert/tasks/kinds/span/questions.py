@@ -77,6 +77,11 @@ class AnswerPrediction(Prediction):
         chosen = next(candidate for candidate in self.candidates if (candidate.start >= 0) == answered)
         return replace(self, value=chosen.text, chosen=chosen)
 
+    @property
+    def answer(self) -> str:
+        """Return with what a question is answered."""
+        return f"answered with {self.value or 'no answer'!r}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, with all candidates."""
         return {

@@ -294,11 +294,6 @@ class Tag(Task):
         illegal = sum(one.illegal for one in predictions if isinstance(one, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
 
-    def answered(self, value: Any) -> str:
-        """Return what entities every record is found to hold."""
-        types = ", ".join(span.type for span in value)
-        return f"found to hold the same ({types})" if types else "found to hold no entity"
-
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the entities as JSON."""
         found = (

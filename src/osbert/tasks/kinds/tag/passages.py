@@ -46,6 +46,12 @@ class EntityPrediction(Prediction):
     found: tuple[dict[str, Any], ...] = ()
     illegal: int = 0
 
+    @property
+    def answer(self) -> str:
+        """Return what entities a record is found to hold."""
+        types = ", ".join(span.type for span in self.value)
+        return f"found to hold the same ({types})" if types else "found to hold no entity"
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON."""
         return {"prediction": list(self.found), "truncated": self.truncated}
