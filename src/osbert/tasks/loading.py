@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 from osbert.errors import Problems, UserError
 from osbert.reading.memory import Data, tables
@@ -25,20 +24,14 @@ def with_data(task: TaskT, data: Data) -> TaskT:
     return task.reader(task, tables(data)).passed_on(dataclasses.replace(task, data=""))
 
 
-def load(
-    task: TaskT, splits: Sequence[str], *, data: Data = None, fit: bool = True
-) -> tuple[TaskT, dict[str, list[Record]]]:
+def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT, dict[str, list[Record]]]:
     """Read the splits, training first, and return the task, fitted if there are training rows, with their records.
 
-    `data`: other data than the task's, as `with_data`; their columns are written into the task. `fit` is False for a
-    task that learnt its labels or its scale already.
+    `fit` is False for a task that learnt its labels or its scale already.
 
     Raises one UserError that lists every problem of every file, labels unknown in training and development rows without
     one included.
     """
-    if data is not None:
-        task = with_data(task, data)
-        task = cast("TaskT", task.source.resolved()) if fit else task
     problems = Problems(heading=f"{task.source.called} cannot be used for {task.name}")
     records: dict[str, list[Record]] = {}
     for split in splits:
