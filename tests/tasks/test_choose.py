@@ -203,9 +203,9 @@ def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[...
     columns = {"context": "a", "choices": "b,c", "label": "d", "counting": "1"}
     moved = task.source.moved(path, FileOptions(columns=columns, header="yes").given(task))
     assert [record.texts for record in moved.source.records("all", Problems(heading=""))] == [("c", "x", "y")]
-    with refusal("options-exclude-each-other", "--question"):
+    with refusal("unknown-setting", "--question"):
         task.source.moved(path, FileOptions(columns={"question": "a"}).given(task))
-    with refusal("options-exclude-each-other", "--pair"):
+    with refusal("unknown-setting", "--pair"):
         task.source.moved(path, {"pair": "x"})
 
 

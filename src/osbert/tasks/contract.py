@@ -158,9 +158,7 @@ class Source:
         known = [field.name for field in dataclasses.fields(self.task)]
         for name in given:
             if name not in known:
-                raise UserError(
-                    f"The task {self.task.name} has no use for --{name}.", code="options-exclude-each-other"
-                )
+                raise UserError(f"The task {self.task.name} has no use for --{name}.", code="unknown-setting")
         several = {name: (value,) for name, value in given.items() if self._is_one_of_several(name, value)}
         path = str(data) if isinstance(data, Path) else ""
         task = dataclasses.replace(self.task, data=path, **{**given, **several})

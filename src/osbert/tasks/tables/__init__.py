@@ -212,8 +212,10 @@ class TableSource(Source):
             kept += 1
             yield record
         if left_out.count * 100 > kept:
+            code, *_ = left_out.codes
             for message in left_out.messages:
-                problems.add(message, code="unusable-row")
+                problems.add(message, code=code)
+            problems.codes |= left_out.codes
 
     def _rows(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         table = self.open(origin)

@@ -31,5 +31,5 @@ class CutTask(TableTask):
         for record in records:
             if count := sum(example.truncated for example in self.encode(record, packer)):
                 problems.add(
-                    f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="unusable-row"
+                    f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="text-too-long"
                 )
