@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from osbert.errors import Problems
 from osbert.reading.table import Row, Table
+from osbert.terminal import one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,24 @@ class Inputs:
     lines: bool = False
     key: str = ""
     table: Table | None = None
+
+    @classmethod
+    def of(cls, table: Table, record: Callable[[Row], Record | None], what: str, *, lines: bool) -> Self:
+        """Return the rows of a table, of which `record` makes records; `what` of a row is read, in words.
+
+        `record` returns None where there is nothing to read, and raises ValueError if a row cannot be used.
+        """
+
+        def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+            for row in table.rows(problems):
+                try:
+                    made = record(row)
+                except ValueError as error:
+                    problems.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
+                else:
+                    yield row, made
+
+        return cls(describe=f"{table.describe()}; {what}", columns=table.columns, rows=rows, lines=lines, table=table)
 
     def called(self, row: Row) -> str:
         """Return what that form calls a row."""

@@ -185,22 +185,11 @@ class TableSource(Source):
         found = self.columns(table, labelled=False)
         columns = dataclasses.replace(found, label="")
 
-        def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
-            for row in table.rows(problems):
-                try:
-                    record = self._record(row, columns, table)
-                except ValueError as error:
-                    problems.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
-                else:
-                    yield row, None if _empty(record, labelled=False) else record
+        def record(row: Row) -> Record | None:
+            made = self._record(row, columns, table)
+            return None if _empty(made, labelled=False) else made
 
-        return Inputs(
-            describe=f"{table.describe()}; {found.describe(labelled=False)}",
-            columns=table.columns,
-            lines=table.format.kind == "jsonl",
-            rows=rows,
-            table=table,
-        )
+        return Inputs.of(table, record, found.describe(labelled=False), lines=table.format.kind == "jsonl")
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the records of a file; what cannot be used is noted in `problems`."""

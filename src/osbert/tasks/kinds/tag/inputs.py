@@ -15,7 +15,6 @@ from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
 from osbert.tasks.kinds.tag.passages import TaggedText, passages
-from osbert.terminal import one_line
 
 SAMPLE = 1000
 """Lines that are looked at to see whether a file has columns of words."""
@@ -61,7 +60,7 @@ def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
         found.lines = [row.line] * len(found.words)
         return passages([laid_out(found, reading)], source, documents=False)[0] if found.words else None
 
-    return _told(table, record, f"words from '{words}'")
+    return Inputs.of(table, record, f"words from '{words}'", lines=True)
 
 
 def _texts(table: Table, reading: TagReading, asked: Asked) -> Inputs:
@@ -72,20 +71,7 @@ def _texts(table: Table, reading: TagReading, asked: Asked) -> Inputs:
             raise ValueError(f"there is no '{name}' in it")
         return asked([row.values[name]]) if row.values[name].strip() else None
 
-    return _told(table, record, f"text from '{name}'")
-
-
-def _told(table: Table, record: Callable[[Row], Record | None], what: str) -> Inputs:
-    def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
-        for row in table.rows(problems):
-            try:
-                made = record(row)
-            except ValueError as error:
-                problems.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
-            else:
-                yield row, made
-
-    return Inputs(describe=f"{table.describe()}; {what}", columns=table.columns, rows=rows, lines=True, table=table)
+    return Inputs.of(table, record, f"text from '{name}'", lines=True)
 
 
 def _has_columns(path: Path, reading: TagReading) -> bool:
