@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.data.encoded import Ready
+from osbert.data.encoded import EncodedAhead
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.runs.file_options import FileOptions
@@ -224,7 +224,9 @@ def test_a_context_that_is_cut_counts_once(packer: Packer) -> None:
     assert [example.truncated for example in made] == [9, 0] and made[1].targets
     both = Choices(number=0, texts=("good " * 40, "bad " * 40, "bad"), label="1", names=("0", "1"))
     assert [example.truncated for example in Choose().encode(both, packer)] == [37 + 38, 0]
-    said = long_texts(Choose(), packer, training=Ready([made] * 2), records=[record] * 2, development=[record] * 3)
+    said = long_texts(
+        Choose(), packer, training=EncodedAhead([made] * 2), records=[record] * 2, development=[record] * 3
+    )
     # 8 tokens, and of the second choice 3 that are not the context's.
     share = f"{9 / (9 + 8 + 3):.1%} of all"
     assert f"train: 2 of 2 rows (100.0%) are longer than 8 tokens; 18 pieces ({share})" in said

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.encoded import EncodedRecords, Ready
+from osbert.data.encoded import EncodedAhead, EncodedRecords
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.evaluation.score import refuse_long
@@ -81,7 +81,7 @@ def long_texts(
 
     `training`: the sequences of the training `records`. A `lazy` task tells it itself.
     """
-    if not isinstance(training, Ready):
+    if not isinstance(training, EncodedAhead):
         cuts = {"train": task.cuts(records, packer), "dev": task.cuts(development, packer)}
         return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
     parts = {
@@ -95,7 +95,7 @@ def long_texts(
     return "\n".join(lines)
 
 
-def _made(ready: Ready, *, together: bool) -> TextFit:
+def _made(ready: EncodedAhead, *, together: bool) -> TextFit:
     owners = np.repeat(np.arange(len(ready)), ready.counts)
     cut = np.bincount(owners, weights=ready.examples.truncated, minlength=len(ready)).astype(np.int64)
     return TextFit(sequences=ready.counts, cut=cut, tokens=_tokens(ready.examples, owners, together=together))

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from osbert import recipe
-from osbert.data.encoded import EncodedRecords, OnDemand, Ready
+from osbert.data.encoded import EncodedAhead, EncodedRecords, OnDemand
 from osbert.data.mixed_loader import MixedLoader
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
@@ -91,7 +91,9 @@ class TaskRows:
             packer=packer,
             training=training,
             development=records["dev"],
-            encoded=OnDemand(training, lambda record: task.encode(record, packer)) if task.lazy else Ready(groups),
+            encoded=OnDemand(training, lambda record: task.encode(record, packer))
+            if task.lazy
+            else EncodedAhead(groups),
             fingerprint=fingerprint(records),
             remarks=[*_remarks(task, records)],
         )
@@ -150,7 +152,7 @@ class TaskRows:
     @property
     def pairs(self) -> bool:
         """Return whether there are sequences of two texts; of sequences made on demand the first record's tell."""
-        if isinstance(self.encoded, Ready):
+        if isinstance(self.encoded, EncodedAhead):
             return bool(self.encoded.examples.segments.any())
         return any(
             example.segments.any() for record in self.training[:1] for example in self.task.encode(record, self.packer)
