@@ -23,6 +23,7 @@ from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.sets.stsb import Stsb
+from osbert.tasks.tables import default_of
 from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class ContrastiveSource(TextSource):
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data: pairs, which are scored where there is a column with numbers."""
-        forms = {name: type(self.task).__dataclass_fields__[name].default for name in READ}
+        forms = {name: default_of(type(self.task), name) for name in READ}
         task = super(TextSource, self).moved(data, forms | dict(given))
         source = type(self)(task)
         source.pairs = None if isinstance(data, Path) else data

@@ -171,7 +171,7 @@ class TableSource(Source):
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder: how to read the training file is forgotten."""
-        forms = {name: _default(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
+        forms = {name: default_of(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
         return super().moved(data, forms | dict(given))
 
     def held(self, records: Sequence[Record]) -> Booleans:
@@ -288,6 +288,7 @@ def _empty(record: Record, *, labelled: bool) -> str:
     return "" if all(there) or not labelled else "one of its texts is empty"
 
 
-def _default(kind: type, name: str) -> Any:
+def default_of(kind: type[Task], name: str) -> Any:
+    """Return the default of a setting."""
     (default,) = [field.default for field in dataclasses.fields(kind) if field.name == name]
     return default
