@@ -235,17 +235,17 @@ def test_a_context_that_is_cut_counts_once(packer: Packer) -> None:
 
 def test_what_is_said(packer: Packer) -> None:
     task = Choose(counting="A")
-    record = task.asked(["good film", "a play", "bad", "long"])
+    record = task.record_of(["good film", "a play", "bad", "long"])
     assert record.names == names(3, "A") == ("A", "B", "C")
     said = task.decode([np.array([score]) for score in (0.0, np.log(3), 0.0)], record, [])
     assert isinstance(said, ChoicePrediction) and (said.value, said.choice) == ("B", "bad")
     assert list(said.probabilities.values()) == pytest.approx([0.2, 0.6, 0.2])
-    assert said.told()[:2] == ["B", "   60.00%  B  bad"]
+    assert said.lines()[:2] == ["B", "   60.00%  B  bad"]
     assert task.metrics([said, said], [Choices(number=0, texts=(), label=label, names=()) for label in "BA"]) == {
         "accuracy": 0.5
     }
     with refusal("wrong-number-of-texts", "2"):
-        task.asked(["a", "b"])
+        task.record_of(["a", "b"])
 
 
 def test_what_does_not_fit_is_cut_as_long_says_or_refused(packer: Packer) -> None:

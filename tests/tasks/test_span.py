@@ -192,7 +192,7 @@ def test_the_threshold_is_tuned_for_f1() -> None:
     assert [one.value for one in predictions] == ["film", "film"]
     tuned, _ = task.tuned(predictions, records)
     assert 2 < tuned.threshold < 6 and task.metrics(predictions, records)["best_f1"] == 1
-    scores = task.metrics(task.decided(predictions, records), records)
+    scores = task.metrics(task.at_best(predictions, records), records)
     assert scores["f1"] == scores["best_f1"] == 1 and scores["untuned_f1"] < 1
     assert Span(unanswerable="no").tuned(predictions, records)[0].threshold == 0
 

@@ -87,7 +87,7 @@ def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Non
     prediction = engine.predict([texts])[0]
     for remark in engine.remarks:
         print_notices(sys.stderr)(Notice(f"{engine.folder}: {remark}"))
-    for line in prediction.told():
+    for line in prediction.lines():
         print(one_line(line))
     if prediction.truncated:
         limit, where = engine.fine_tuned.limit(engine.packer), engine.fine_tuned.unread

@@ -86,11 +86,11 @@ def _chunks(records: Iterable[Encoded]) -> Iterator[list[Encoded]]:
 def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer) -> Score:
     """Return predictions and metrics for development records, which were checked to fit (`refuse_long`).
 
-    The predictions are those of the task tuned on these records (`Task.decided`). Raises UserError when a record has no
+    The predictions are those of the task tuned on these records (`Task.at_best`). Raises UserError when a record has no
     label to compare with.
     """
     require_labels(records)
-    predictions = task.decided(predict(learner, task, records, packer), records)
+    predictions = task.at_best(predict(learner, task, records, packer), records)
     return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
 

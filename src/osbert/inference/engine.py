@@ -89,7 +89,7 @@ class Engine:
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts: predict([text])")
         task = self.fine_tuned
-        records = [task.asked((text,) if isinstance(text, str) else tuple(text)) for text in texts]
+        records = [task.record_of((text,) if isinstance(text, str) else tuple(text)) for text in texts]
         return self.predict_records(records, tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:

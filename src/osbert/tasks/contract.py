@@ -242,7 +242,7 @@ class Task(Edges, Objective):
         """Return what a training record lacks to be learnt from, in words, "" for nothing; others are passed over."""
         return "" if record.label is not None else "label that can be learnt from"
 
-    def asked(self, texts: Sequence[str]) -> Record:
+    def record_of(self, texts: Sequence[str]) -> Record:
         """Return the record of texts given one by one, as on a command line, in the order the model reads them.
 
         Raises UserError when the task reads another number of texts.
@@ -314,7 +314,7 @@ class Task(Edges, Objective):
         """
         return self, None
 
-    def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
+    def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the predictions for the development records as the task tuned on them would have made them."""
         return [*predictions]
 

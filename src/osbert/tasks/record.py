@@ -61,7 +61,7 @@ class Prediction:
             "truncated": self.truncated,
         }
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return it as lines of text: the value, then the probabilities."""
         shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
         value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)

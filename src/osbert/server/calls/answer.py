@@ -63,7 +63,7 @@ class AnswerCall(Call):
             if not len(model.engine.tokenizer.encode(values[name])):
                 raise Refusal(422, "There is nothing in it to read.", field=name)
         task = model.engine.fine_tuned
-        record = task.asked((values["question"], values["paragraph"]))
+        record = task.record_of((values["question"], values["paragraph"]))
         item = Item(record, tuple(task.encode(record, model.engine.packer)))
         if cut := sum(example.truncated for example in item.examples):
             limit = task.limit(model.engine.packer)

@@ -189,7 +189,7 @@ class Contrastive(TextTask):
         """Return Spearman's correlation where there are scored pairs, else how many texts find their own."""
         return "spearman" if self.sts else "accuracy"
 
-    def asked(self, texts: Sequence[str]) -> Record:
+    def record_of(self, texts: Sequence[str]) -> Record:
         """Return the record of two texts; UserError when there are not two."""
         if len(texts) != 2:
             raise UserError(

@@ -215,7 +215,7 @@ class Span(TableTask):
 
     # Plain input.
 
-    def asked(self, texts: Sequence[str]) -> Question:
+    def record_of(self, texts: Sequence[str]) -> Question:
         """Return the record of a question and a paragraph; UserError when it is another number of texts."""
         if len(texts) != 2:
             raise UserError(
@@ -296,7 +296,7 @@ class Span(TableTask):
         """Return 1 minus the F1 of the answer."""
         return 1 - Scores([prediction], [record], way=self._way).means()["f1"]
 
-    def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
+    def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the answers at the threshold that gives these questions the highest F1."""
         threshold = self.tuned(predictions, records)[0].threshold
         return [one.decided(threshold) if isinstance(one, AnswerPrediction) else one for one in predictions]

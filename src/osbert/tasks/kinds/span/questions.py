@@ -94,7 +94,7 @@ class AnswerPrediction(Prediction):
             "truncated": self.truncated,
         }
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return the answer, and below it the likeliest ones with their probabilities."""
         shown = [f"  {one.probability:7.2%}  {one.text or NOTHING}" for one in self.candidates[:SHOWN]]
         return [self.value or NOTHING, *shown]

@@ -108,7 +108,7 @@ class TagSource(Source):
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
-        return plain_inputs(data, self.reading, self.task.asked, documents=self.task.context == "document")
+        return plain_inputs(data, self.reading, self.task.record_of, documents=self.task.context == "document")
 
     def _read(self, origin: Origin, problems: Problems, *, labelled: bool) -> TaggedFile:
         key = self._key(origin)
@@ -234,7 +234,7 @@ class Tag(Task):
                         code="unknown-label",
                     )
 
-    def asked(self, texts: Sequence[str]) -> TaggedText:
+    def record_of(self, texts: Sequence[str]) -> TaggedText:
         """Return the passage of one text; its words are those of BERT's basic tokenizer, or its characters."""
         if len(texts) != 1:
             raise UserError(

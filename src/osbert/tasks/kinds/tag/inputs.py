@@ -19,11 +19,11 @@ from osbert.tasks.kinds.tag.passages import TaggedText, passages
 SAMPLE = 1000
 """Lines that are looked at to see whether a file has columns of words."""
 
-Asked = Callable[[Sequence[str]], TaggedText]
+RecordOf = Callable[[Sequence[str]], TaggedText]
 
 
-def plain_inputs(origin: Origin, reading: TagReading, asked: Asked, *, documents: bool) -> Inputs:
-    """Return the rows of a file, of whose texts `asked` makes passages; `documents` as for `passages`.
+def plain_inputs(origin: Origin, reading: TagReading, record_of: RecordOf, *, documents: bool) -> Inputs:
+    """Return the rows of a file, of whose texts `record_of` makes passages; `documents` as for `passages`.
 
     Raises UserError when it cannot be read.
     """
@@ -37,7 +37,7 @@ def plain_inputs(origin: Origin, reading: TagReading, asked: Asked, *, documents
         )
     objects = table.format.kind in ("jsonl", "rows")
     words = next((name for name in WORDS if name in table.columns and objects), "")
-    return _objects(table, words, reading) if words else _texts(table, reading, asked)
+    return _objects(table, words, reading) if words else _texts(table, reading, record_of)
 
 
 def _columns(path: Path, reading: TagReading, *, documents: bool) -> Inputs:
@@ -63,13 +63,13 @@ def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
     return Inputs.of(table, record, f"words from '{words}'", lines=True)
 
 
-def _texts(table: Table, reading: TagReading, asked: Asked) -> Inputs:
+def _texts(table: Table, reading: TagReading, record_of: RecordOf) -> Inputs:
     name = choose(table.columns, asked=TextColumns(text=reading.text), path=table.called, labelled=False).text
 
     def record(row: Row) -> Record | None:
         if name not in row.values:
             raise ValueError(f"there is no '{name}' in it")
-        return asked([row.values[name]]) if row.values[name].strip() else None
+        return record_of([row.values[name]]) if row.values[name].strip() else None
 
     return Inputs.of(table, record, f"text from '{name}'", lines=True)
 

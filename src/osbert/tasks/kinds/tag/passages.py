@@ -56,7 +56,7 @@ class EntityPrediction(Prediction):
         """Return it as plain values, ready for JSON."""
         return {"prediction": list(self.found), "truncated": self.truncated}
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return one line an entity: its probability, type, text and place."""
         lines = [
             f"{one['probability']:7.2%}  {one['type']}  {one['text']}  ({one['start']}-{one['end']})"
