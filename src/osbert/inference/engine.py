@@ -101,7 +101,7 @@ class Engine:
         return self._decoded(self.fine_tuned, records, tokens)
 
     def score(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
-        """Return predictions and metrics for records of `task`, the engine's own on other data (`Task.moved`).
+        """Return predictions and metrics for records of `task`, the engine's own on other data (`Source.moved`).
 
         Raises UserError when a record has no label.
         """

@@ -1,4 +1,4 @@
-"""Reads the splits of a task before anything expensive begins, and tells every problem of every file at once."""
+"""Read the splits of a task before any expensive work and report all problems together."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT
 
 
 def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:
-    """Return the records of a split. With `training` the training rows are read, too, and tell what their file has."""
+    """Return the records of a split.
+
+    With `training`, problems of the shared file are reported from the training rows alone.
+    """
     noted = Problems(heading="") if training and task.source.shared(split) else problems
     before = noted.count
     found = list(task.source.records(split, noted))

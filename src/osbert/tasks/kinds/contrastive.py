@@ -150,8 +150,9 @@ class ContrastiveSource(TextSource):
 class Contrastive(TextTask):
     """Texts, of which each is shown twice and dropout alone makes the difference; or pairs of texts that are alike.
 
-    In a step every first text finds its second one among those of all records (in-batch negatives), so a step is one
-    pass, whatever micro_tokens says, and `batch` is part of the task. Labels are not read: every row counts as alike.
+    In a step each first text is scored against the second texts of all records; the others are its negatives (in-batch
+    negatives). So a step is one pass, whatever micro_tokens says, and `batch` is part of the task. Labels are not read:
+    every row counts as alike.
     """
 
     form = "vectors"

@@ -249,7 +249,7 @@ def _names(record: Record, counting: Counting) -> tuple[str, ...]:
 
 
 def _counting(table: Table, columns: ChoiceColumns) -> Counting:
-    """Return how the labels of a file are read; rows that cannot be read are told of later."""
+    """Return how the labels of a file are read; unreadable rows are reported later."""
     rows = []
     for row in table.rows(Problems(heading="")):
         try:
