@@ -10,8 +10,8 @@ import pytest
 
 import terminal
 from osbert.inference.engine import load
-from osbert.runs.export.run import write
 from osbert.training.run_folder import RunFolder
+from tiny_runs import write_exported
 
 LINES = "a good film\na bad play\n"
 
@@ -48,8 +48,7 @@ def test_a_flipped_bit_is_found_by_every_verb(
 
 
 def test_an_exported_run_has_hashes_of_its_own_files(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "onnx").mkdir()
-    write(load(run, device="cpu"), run, tmp_path / "onnx", int8=False)
+    write_exported(tmp_path / "onnx", run)
     finished = RunFolder(tmp_path / "onnx").facts["finished"]
     assert "model.onnx" in finished["sha256"] and "model.safetensors" not in finished["sha256"]
     assert finished["best"] == RunFolder(run).facts["finished"]["best"]
