@@ -18,14 +18,13 @@ from osbert.interop.onnx.files import ONNX, require_writers, write_onnx
 from osbert.interop.onnx.padded import PaddedGraph, objections, scored
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import write_sentence_model
-from osbert.interop.task_files import RECIPE
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.export.comparison import ExportComparison, compare_predictions, compare_states
 from osbert.runs.export.settings import ExportSettings
 from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Record, Task, load
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import RECIPE, RunFolder
 
 KEPT = ("config.json", "run.json")
 """Files of a run that go along as they are, and the recipe where the task's scores do; the tokenizer's are new."""
