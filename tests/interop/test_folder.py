@@ -20,10 +20,8 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.hub import ModelLocation
 from osbert.interop.onnx import files as onnx_files
 from osbert.interop.opening import Opening
-from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import PICKLED, SAFE, read_tensors
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.runs.export.run import write
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.pretrain.start import Origin
@@ -35,17 +33,11 @@ CLASSIFIER = tiny_runs.TASKS["classifier"]
 
 
 def exported(folder: Path) -> Path:
-    run = tiny_runs.write_run(folder.with_name("before"), CLASSIFIER)
-    folder.mkdir()
-    write(load(run, device="cpu"), run, folder, int8=False)
-    return folder
+    return tiny_runs.write_exported(folder, tiny_runs.write_run(folder.with_name("before"), CLASSIFIER))
 
 
 def tuned(folder: Path) -> Path:
-    base = tiny_runs.write_run(folder.with_name("base"), None)
-    tiny_runs.write_run(folder, CLASSIFIER)
-    keep_tuned(folder, base, {})
-    return folder
+    return tiny_runs.write_tuned(folder, CLASSIFIER, {})
 
 
 def theirs(folder: Path) -> Path:

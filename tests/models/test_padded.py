@@ -190,7 +190,7 @@ def test_a_loaded_one_gives_what_the_engine_gives(tmp_path: Path) -> None:
     engine, module = load(run), Padded.load(str(run))
     task = engine.fine_tuned
     assert isinstance(task, Classify)
-    (example,) = task.encode(task.asked(("a good film",)), engine.packer)
+    (example,) = task.encode(task.record_of(("a good film",)), engine.packer)
     with torch.no_grad():
         scores = module(torch.tensor(example.ids)[None]).scores
     (prediction,) = engine.predict(["a good film"])

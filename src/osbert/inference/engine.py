@@ -89,7 +89,7 @@ class Engine:
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts: predict([text])")
         task = self.fine_tuned
-        records = [task.asked((text,) if isinstance(text, str) else tuple(text)) for text in texts]
+        records = [task.record_of((text,) if isinstance(text, str) else tuple(text)) for text in texts]
         return self.predict_records(records, tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
@@ -101,7 +101,7 @@ class Engine:
         return self._decoded(self.fine_tuned, records, tokens)
 
     def score(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
-        """Return predictions and metrics for records of `task`, the engine's own on other data (`Task.moved`).
+        """Return predictions and metrics for records of `task`, the engine's own on other data (`Source.moved`).
 
         Raises UserError when a record has no label.
         """

@@ -73,7 +73,7 @@ def item_of(model: ServerModel, texts: Sequence[str], field: str, *, empty: bool
     `empty`: whether it may hold nothing.
     """
     try:
-        record = model.engine.fine_tuned.asked(texts)
+        record = model.engine.fine_tuned.record_of(texts)
     except UserError as error:
         raise Refusal(422, str(error), field=field) from error
     return laid_out(model, record, field, empty=empty)
