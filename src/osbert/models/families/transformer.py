@@ -110,7 +110,7 @@ class Transformer(Backbone):
 
         Most of the last block's work can then be left out for the other tokens.
         """
-        alone = self.architecture.direction == "both" and batch.order is None and self.recurrent is None
+        alone = self.architecture.direction == "both" and self.recurrent is None
         return batch.read if alone and 2 * len(batch.read) < batch.tokens else None
 
     def summaries(self, batch: Batch) -> Tensor:
