@@ -28,8 +28,10 @@ Where the layout says what is read there are R queries, and the result is (R, H,
 def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
     """Return each sequence's attention weights (H, Q, T), queries in rows, from `query` and `key` (N, H, K)."""
     found = []
-    runs = zip(layout.runs, layout.biases or ())
-    biases = [bias for run, of_run in runs for bias in of_run.expand(run.count, -1, -1, -1)]  # B x (H, Q, T)
+    biases: list[Tensor] = []  # B x (H, Q, T)
+    if layout.biases is not None:
+        for run, bias in zip(layout.runs, layout.biases, strict=True):
+            biases += bias.expand(run.count, -1, -1, -1)
     start = first = 0
     for number, (length, queries) in enumerate(zip(layout.lengths, layout.queries, strict=True)):
         here, asked = slice(start, start + length), slice(first, first + queries)
