@@ -15,8 +15,8 @@ from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.corpus.workers import PART
 from osbert.errors import UserError
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401
@@ -117,7 +117,7 @@ def build_corpus(
         raise UserError(
             f"{out}: this is a file, and a folder is to be written. Give another --out.", code="output-is-file"
         )
-    cutter = read_tokenizer(tokenizer, opening)
+    cutter = read_any_tokenizer(tokenizer, opening)
     with claim(out):
         work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings.build_settings())
         if work.report is not None:
@@ -131,7 +131,7 @@ def build_corpus(
             work.run(
                 workers=settings.workers or min(_cores(), 1 + size // PART),
                 watch=watch,
-                begin=partial(write_tokenizer, cutter, out),
+                begin=partial(write_any_tokenizer, cutter, out),
                 encode=encode,
             )
         except PendingTasks:

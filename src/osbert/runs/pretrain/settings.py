@@ -17,12 +17,12 @@ from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.contract import find_family
 from osbert.objectives import Objective
 from osbert.runs.pretrain.start import Origin
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import choose
 from osbert.training.trainer import TrainingSettings
@@ -110,7 +110,7 @@ class PretrainPlan:
     name: str
     settings: Any
     corpus: Corpus
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     budget: Mapping[str, Any] | None = None
     origin: Origin | None = None
     """The encoder that is trained further, None for a fresh one."""
@@ -181,7 +181,7 @@ def read_plan(
     opened = Corpus.open(corpus)
     if out is not None:
         opened.verify(most=VERIFIED)
-    tokenizer = read_tokenizer(corpus, opening)
+    tokenizer = read_any_tokenizer(corpus, opening)
     problems = Problems(heading="This run cannot begin")
     if settings.model.vocabulary in (0, len(tokenizer)):
         model = settings.model.changed(vocabulary=len(tokenizer))
@@ -289,6 +289,7 @@ def _problems(plan: PretrainPlan) -> Iterator[str]:
         yield str(error)
     for objective in plan.objectives.values():
         yield from objective.objections(settings.model)
+    yield from _misfits(plan)
     try:
         choose(settings.training.device, settings.training.precision)
     except UserError as error:
@@ -308,6 +309,25 @@ def _problems(plan: PretrainPlan) -> Iterator[str]:
             plan.loader(length=length)
         except (UserError, ValueError) as error:
             yield str(error)
+
+
+def _misfits(plan: PretrainPlan) -> Iterator[str]:
+    """Yield how the model and the special pieces of the corpus's tokenizer do not fit together."""
+    model, tokenizer = plan.settings.model, plan.tokenizer
+    second = tokenizer.form.second_segment
+    for objective in plan.objectives.values():
+        if objective.pairs and second >= max(model.segments, 1):
+            yield (
+                f"{objective.name} makes pairs, whose second text is segment {second}. "
+                f"Set model.segments = {second + 1}."
+            )
+    first = getattr(model, "first_position", 0)
+    if first not in (0, tokenizer.pad + 1):
+        yield (
+            f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
+            f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
+            f"{tokenizer.pad + 1}, or 0 to begin at 0."
+        )
 
 
 def _conflicts(plan: PretrainPlan) -> Iterator[str]:
