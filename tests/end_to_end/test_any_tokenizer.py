@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -192,7 +193,7 @@ def test_a_run_goes_on_and_another_begins_from_it(corpus: Path, encoder: Path, t
     other = osbert.train_tokenizer(texts, out=tmp_path / "vocabulary", kind=corpus.name, vocabulary=262)
     shutil.copytree(corpus, tmp_path / "corpus")
     (tmp_path / "corpus" / "tokenizer.json").write_text(other.content, encoding="utf-8")  # type: ignore[union-attr]
-    with refusal("invalid-setting"):
+    with refusal("mismatched-tokenizer"):
         read_plan(recipe, {**SIZES, **settings}, corpus=tmp_path / "corpus")
 
 
@@ -219,6 +220,24 @@ def test_pairs_of_a_tokenizer_with_one_segment_need_no_second(corpus: Path) -> N
             read_plan("roberta-small", {**given, "first_position": 1}, corpus=corpus)
     else:
         read_plan("roberta-small", given, corpus=corpus)
+
+
+def test_next_sentences_need_a_sequence_that_begins_with_a_special_piece(corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus, tmp_path / "corpus")
+    path = tmp_path / "corpus" / "tokenizer.json"
+    content = json.loads(path.read_text("utf-8"))
+    sep = read_any_tokenizer(corpus).sep
+    end = {"SpecialToken": {"id": "end", "type_id": 0}}
+    texts = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [texts[0], end],
+        "pair": [texts[0], end, texts[1], end],
+        "special_tokens": {"end": {"id": "end", "ids": [sep], "tokens": ["end"]}},
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with refusal("invalid-setting", "nsp"):
+        read_plan("cpu", {"objectives": ("mlm", "nsp")}, corpus=tmp_path / "corpus")
 
 
 def test_chinese_words_need_wordpiece(vocabulary: Path, texts: Path, tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ class FinetuneRows:
         return Score(metrics=metrics, predictions=[one for found in scores for one in found.predictions])
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one answer that all development records of a task get, as `Task.collapsed`; of several, whose."""
+        """Return the answer that all development records of a task get, as `TaskRows.collapsed`; of several, whose."""
         found = [(rows.task.name, answer) for rows, own in self._own(predictions) if (answer := rows.collapsed(own))]
         return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from osbert import recipe
 from osbert.data.batch import Batch
 from osbert.data.batch_files import read_batches
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
@@ -100,20 +100,27 @@ class Origin:
         named = None if family == Architecture.family else family
         return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
 
-    def problems(self, model: Sizes, tokenizer: AnyTokenizer) -> Iterator[str]:
-        """Yield what keeps a model of these settings and a corpus of this tokenizer from starting here."""
+    def check(self, model: Sizes, tokenizer: AnyTokenizer, problems: Problems) -> None:
+        """Report what keeps a model of these settings and a corpus of this tokenizer from starting here."""
         free = (*FREE, "length") if self.architecture.any_length else FREE
         if model.family != (family := self.architecture.family):
-            yield f"family is {model.family}, but the encoder in {self.folder} has {family}. Leave it out."
+            problems.add(
+                f"family is {model.family}, but the encoder in {self.folder} has {family}. Leave it out.",
+                code="invalid-setting",
+            )
             return
         for name in (name for name in recipe.as_table(self.architecture) if name not in free):
             before, now = getattr(self.architecture, name), getattr(model, name)
             if before != now:
-                yield f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out."
+                problems.add(
+                    f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out.",
+                    code="invalid-setting",
+                )
         if not extends(tokenizer, self.tokenizer):
-            yield (
+            problems.add(
                 f"the corpus was built with another tokenizer than that of {self.folder}. Build it with --tokenizer "
-                f"{self.folder}, or with one that `osbert tokenizer extend {self.folder} ...` made."
+                f"{self.folder}, or with one that `osbert tokenizer extend {self.folder} ...` made.",
+                code="mismatched-tokenizer",
             )
 
     def learner(
