@@ -22,7 +22,7 @@ import corpora
 from clock import CLOCK
 from osbert.corpus import build
 from osbert.reading import documents as readers
-from osbert.text.train import train
+from vocabularies import train
 
 T = TypeVar("T")
 

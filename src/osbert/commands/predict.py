@@ -86,7 +86,7 @@ def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Non
     engine = load(run, opening=opening)
     prediction = engine.predict([texts])[0]
     report_remarks(engine, print_notices(sys.stderr))
-    for line in prediction.told():
+    for line in prediction.lines():
         print(one_line(line))
     if prediction.truncated:
         limit, where = engine.fine_tuned.limit(engine.packer), engine.fine_tuned.unread

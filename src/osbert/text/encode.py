@@ -12,7 +12,8 @@ from osbert.text.sentences import split
 def encode_document(text: str, tokenizer: AnyTokenizer) -> Document:
     """Return the pieces of a text as one document; a sentence without pieces (control characters alone) is left out.
 
-    Where pieces have the space before them, a sentence that any space is before, but the first, begins with one.
+    Where pieces have the space before them, a sentence that any space is before, but the first, begins with one. The
+    plain definition of what `corpus.encode.encode_portion` does to many chunks at once; tests hold the two equal.
     """
     encoded = []
     for number, (start, end) in enumerate(split(text)):

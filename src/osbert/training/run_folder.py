@@ -82,11 +82,12 @@ class RunFolder:
         """Return whether the run has come to its end."""
         return "finished" in self.facts
 
-    @property
-    def unended(self) -> str:
-        """Return in words why the run that the folder holds has no model, and what to do; "" where it holds no run."""
-        if not (self.folder / FACTS).is_file():
-            return ""
+    def refuse_unended(self) -> None:
+        """Raise UserError if the folder holds a run that has no model: why, and what to do."""
+        if (self.folder / FACTS).is_file():
+            raise UserError(self._unended(), code="not-a-model" if self.finished else "unfinished-run")
+
+    def _unended(self) -> str:
         facts = self.facts
         if "finished" in facts:
             # A run of several tasks has a model of each below it, and none of its own.

@@ -20,10 +20,10 @@ from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain import budget
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
 from osbert.runs.pretrain.settings import read_plan
-from osbert.text.train import train
 from osbert.training.progress import Progress
 from osbert.training.tracking import read_lines
 from refusals import refusal
+from vocabularies import train
 
 TINY = {
     "model.layers": 1, "width": 16, "heads": 2, "model.length": 24, "batch": 4, "data.length": 24, "held_out": 0.05,

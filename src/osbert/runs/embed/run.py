@@ -27,7 +27,7 @@ from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.rows import KEPT, TextRows
 from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.embed.windows import Windows
+from osbert.runs.embed.windows import RowBatches
 from osbert.terminal import counted
 from osbert.training.checkpoint import disk_needed
 
@@ -166,7 +166,7 @@ class _Embedding:
         if growing.tally:
             self._say(f"going on after {growing.tally['rows']:,} of {counted(count, 'text')}")
         tables = rows.table.format.kind != "lines"
-        windows = Windows(embedder=embedder, features=self.out.form == ".jsonl", tables=tables)
+        windows = RowBatches(embedder=embedder, features=self.out.form == ".jsonl", tables=tables)
         self._follow(growing, rows, windows, count)
         rows.before.require_rows(growing.tally.get("rows", 0), count)
         rows.before.require_same(whole=True)
@@ -179,7 +179,7 @@ class _Embedding:
         for line in lines:
             self.watch(Notice(line))
 
-    def _follow(self, growing: GrowingFiles, rows: TextRows, windows: Windows, count: int) -> None:
+    def _follow(self, growing: GrowingFiles, rows: TextRows, windows: RowBatches, count: int) -> None:
         """Embed what is not embedded yet, a window at a time."""
         names = rows.columns.texts
         done = growing.tally.get("rows", 0)

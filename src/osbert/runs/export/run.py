@@ -18,15 +18,13 @@ from osbert.interop.onnx.files import ONNX, require_writers, write_onnx
 from osbert.interop.onnx.padded import PaddedGraph, objections, scored
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import write_sentence_model
-from osbert.interop.task_files import RECIPE
 from osbert.lock import claim
-from osbert.models.contract import Head
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.export.comparison import ExportComparison, compare_predictions, compare_states
 from osbert.runs.export.settings import ExportSettings
 from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Record, Task, load
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import RECIPE, RunFolder
 
 KEPT = ("config.json", "run.json")
 """Files of a run that go along as they are, and the recipe where the task's scores do; the tokenizer's are new."""
@@ -129,7 +127,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     published = task.published() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None
-    learnt = head.learnt() if task and isinstance(head, Head) else {}
+    learnt = head.learnt() if head else {}
     model = PaddedGraph(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
     write_onnx(model, folder / ONNX, int8=int8, learnt=learnt, tokenizer=engine.tokenizer.fingerprint)
     sizes = learner.backbone.architecture

@@ -38,7 +38,7 @@ def small_data(steps: Callable[[int], int], *, batch: int, epochs: int) -> tuple
 
 def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], int]:
     """Return a function from the batch to the steps per epoch over the training records that are learnt from."""
-    teaching = [record for record in records if task.teaches(record)]
+    teaching = [record for record in records if not task.lacks(record)]
     return lambda batch: max(1, -(-len(teaching) // task.per_step(batch, teaching)))
 
 

@@ -127,7 +127,6 @@ class FinetuneTrainer:
         low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
         for one in self.outcomes:
             folder, head = self.folder / one.folder, self.learner.heads[one.task.name]
-            assert isinstance(head, Head)
             write_model(Learner(backbone, {one.task.name: head}), folder, **one.task.published())
             sizes = backbone.architecture
             write_any_tokenizer(self.rows.tokenizer, folder, length=sizes.length, segments=sizes.segments)

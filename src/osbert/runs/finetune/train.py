@@ -16,8 +16,8 @@ from osbert.evaluation.score import class_scores
 from osbert.files import write_text
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import closed_to_others
+from osbert.interop.json_files import read_object
 from osbert.interop.tuned_files import BASE, TUNED
-from osbert.interop.weight_files import read_json
 from osbert.lock import locked
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import Measurement, TrainingStart
@@ -244,7 +244,7 @@ def _conclude_task(task: Task, out: Path, watch: Watch) -> None:
     if calibration := ended.get("calibration"):
         watch(Notice(Calibration(**calibration).describe()))
     if (out / TUNED).is_file():
-        size, base = (out / TUNED).stat().st_size / 1e6, read_json(out / BASE)["path"]
+        size, base = (out / TUNED).stat().st_size / 1e6, read_object(out / BASE)["path"]
         only = f"{out} holds only what was tuned ({size:.1f} MB) and needs {base}; --merge writes a whole model"
         watch(Notice(only))
     trust = " --trust" if components.is_dotted(stage_before(out)) else ""

@@ -350,5 +350,5 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
             heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
         learner, fresh = Learner(backbone, heads), list(heads)
     for name in fresh:
-        plan.objectives[name].begin(learner.heads[name], plan.corpus.counts)  # type: ignore[arg-type]
+        plan.objectives[name].begin(learner.heads[name], plan.corpus.counts)
     return learner, fresh

@@ -14,6 +14,7 @@ from osbert.data.batch import Batch
 from osbert.data.batch_files import read_batches
 from osbert.errors import Problems, UserError
 from osbert.interop.folder import Folder, open_folder
+from osbert.interop.huggingface.folders import fill_heads
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.new_pieces import add_pieces
@@ -131,10 +132,11 @@ class Origin:
             torch.manual_seed(seed)
             backbone = model.changed(vocabulary=self.architecture.vocabulary).build()
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
+        self.source.fill(Learner(backbone, {}))
         fresh = []
         for name, head in heads.items():
-            report = self.source.fill(Learner(backbone, {name: head}))
-            if any(row.status == "new" and not row.name.startswith("pooler") for row in report.rows):
+            rows = fill_heads(self.source.tensors, Learner(backbone, {name: head}))
+            if any(row.status == "new" for row in rows):
                 fresh.append(name)
         self.source.release()
         learner = Learner(backbone, heads)
