@@ -271,7 +271,7 @@ def _samples(texts: Iterable[Text], call: str) -> list[tuple[str, ...]]:
     samples, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")
     for place, given in enumerate(texts):
         group = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
-        sample = tuple(given) if group else (given,)
+        sample: tuple[Any, ...] = tuple(given) if group else (given,)
         if not sample or not all(isinstance(text, str) for text in sample):
             problems.add(f"texts[{place}] is {given!r:.60}, no text.", code="invalid-value")
         samples.append(sample)
@@ -281,7 +281,7 @@ def _samples(texts: Iterable[Text], call: str) -> list[tuple[str, ...]]:
 
 def _spell(layers: LayerChoice) -> str:
     """Return numbers of layers as the command line has them; a list of one keeps its comma, and so its axis."""
-    if isinstance(layers, str | Integral):
+    if isinstance(layers, str | int | Integral):  # Integral: numpy's
         return str(layers)
     return ",".join(map(str, layers)) + ("," if len(layers) == 1 else "")
 

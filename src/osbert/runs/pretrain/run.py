@@ -82,7 +82,7 @@ class PretrainingRun:
 
     def _complete(self) -> bool:
         if impossible := self._impossible():
-            self.group.end(impossible)
+            self.group.end(impossible, code="unavailable-device")
         if self.group.first(self._begin):
             return True
         trainer = self._trainer()
