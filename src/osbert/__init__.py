@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from osbert.runs.contract import Watch, ignore
 
 if TYPE_CHECKING:
     from osbert.corpus.shards import Corpus
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from osbert.runs.finetune.result import FinetuneRun
     from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.tasks import Task
+    from osbert.text.file_tokenizer import AnyTokenizer
     from osbert.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -26,10 +29,6 @@ __all__ = [
     "pretrain",
     "train_tokenizer",
 ]
-
-
-def _silence(event: Any) -> None:
-    """Do nothing with an event: the default of `watch`."""
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Engine:
@@ -60,13 +59,14 @@ def train_tokenizer(
     texts: str | Path | Iterable[str | Path],
     *,
     out: str | Path,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
-) -> Tokenizer:
-    """Train a WordPiece vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
+) -> AnyTokenizer:
+    """Train a vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
 
-    `texts`: strings, or paths; a string that names a file is a path. `settings`: `vocabulary` (30522), `lowercase`
-    (True) and what else `osbert tokenizer train` takes. `watch` is called with each event (`watch=print` shows them).
+    `texts`: strings, or paths; a string that names a file is a path. `settings`: `kind` ("wordpiece", "bpe" or
+    "unigram"), `vocabulary` (30522), `lowercase` (True, but for "bpe") and what else `osbert tokenizer train` takes.
+    `watch` is called with each event (`watch=print` shows them).
     Raises osbert.errors.UserError for what cannot be read or is not a setting.
 
     >>> import osbert
@@ -74,6 +74,9 @@ def train_tokenizer(
     >>> tokenizer = osbert.train_tokenizer(texts, out="vocabulary", vocabulary=60)
     >>> tokenizer.tokens(tokenizer.encode("the cat ran"))
     ['the', 'cat', 'ran']
+    >>> tokenizer = osbert.train_tokenizer(texts, out="bytes", kind="bpe", vocabulary=300)
+    >>> tokenizer.tokens(tokenizer.encode("The cat ran"))
+    ['The', 'Ġcat', 'Ġran']
     """
     from osbert import recipe
     from osbert.runs import tokenizer
@@ -87,7 +90,7 @@ def extend_tokenizer(
     texts: str | Path | Iterable[str | Path],
     *,
     out: str | Path,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Tokenizer:
     """Add whole words of another domain to the vocabulary in `folder`, into the folder `out`; return its tokenizer.
@@ -113,7 +116,7 @@ def build_corpus(
     *,
     tokenizer: str | Path,
     out: str | Path,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Corpus | None:
     """Build the corpus that `pretrain` reads from files and folders of text, into the folder `out`; return it.
@@ -145,7 +148,7 @@ def pretrain(
     out: str | Path,
     origin: str | Path | None = None,
     trust: bool = False,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> EncoderRun:
     """Pretrain an encoder on a corpus by a recipe, into the run folder `out`; return the run.
@@ -194,8 +197,8 @@ def finetune(
     full name (**{"training.epochs": 4}); of several tasks one's own has its name before it. `from_scratch=True` draws
     new weights; `trust` and `verify` are those of `load`.
 
-    Nothing is printed. `watch`, one of the settings, is called with each event (osbert.runs.finetune.events): a Notice,
-    each step's Progress, each Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
+    Nothing is printed. `watch`, one of the settings, is called with each event: Notice (osbert.runs.contract), each
+    step's Progress, each Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
     when the same call is made again, and ends in the same weights.
 
     The run has `metrics`, the best epoch's scores on the development rows; `errors`, the wrong predictions for them,
@@ -238,7 +241,7 @@ def evaluate(
     *,
     data: Any,
     split: str = "dev",
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **options: Any,
 ) -> dict[str, float]:
     """Return the scores of a fine-tuned run on data with labels, by name.
@@ -273,7 +276,7 @@ def export(
     run: str | Path,
     *,
     out: str | Path | None = None,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Path:
     """Export a run, or an encoder, as ONNX; return the folder, `out` or by default RUN-onnx or RUN-int8.
@@ -290,10 +293,11 @@ def export(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.export import run as runs
+    from osbert.runs.export.run import export as run_export
+    from osbert.runs.export.settings import ExportOptions
 
-    chosen = recipe.settings(runs.ExportOptions, settings)
-    exported = runs.export(
+    chosen = recipe.settings(ExportOptions, settings)
+    exported = run_export(
         locate(run, watch=watch).path,
         out=None if out is None else Path(out),
         settings=chosen.settings,

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.data.batch import Batch, BatchTarget
+from osbert.data.batch import TOKEN_COLUMNS, Batch, BatchTarget
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import require_regular
 
-COLUMNS = ("ids", "positions", "segments", "order", "starts", "records")
+COLUMNS = (*TOKEN_COLUMNS, "starts", "records")
 LABELS = ("labels", "index", "weights")
 
 
@@ -49,7 +49,7 @@ def read_batches(path: Path) -> list[Batch]:
         return [_batch(arrays, f"{number}.") for number in range(count)]
     except Exception as error:  # numpy and zipfile raise many kinds, all of which mean the same
         raise UserError(
-            f"{path}: no file of batches, or a damaged one ({error}). Remove it.", code="missing-file"
+            f"{path}: no file of batches, or a damaged one ({error}). Remove it.", code="damaged-file"
         ) from error
 
 

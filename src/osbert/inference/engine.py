@@ -73,7 +73,7 @@ class Engine:
             return self.backend.learner
         raise UserError(
             f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.",
-            code="not-exportable",
+            code="unsupported-model",
         )
 
     def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
@@ -89,7 +89,7 @@ class Engine:
         ('pos', True)
         """
         samples = _samples(texts, "predict")
-        return self.predict_records([self.fine_tuned.asked(sample) for sample in samples], tokens=tokens)
+        return self.predict_records([self.fine_tuned.record_of(sample) for sample in samples], tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each record; labels are not looked at."""
@@ -100,7 +100,7 @@ class Engine:
         return self._decoded(self.fine_tuned, records, tokens)
 
     def score(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
-        """Return predictions and metrics for records of `task`, the engine's own on other data (`Task.moved`).
+        """Return predictions and metrics for records of `task`, the engine's own on other data (`Source.moved`).
 
         Raises UserError when a record has no label.
         """
@@ -159,8 +159,7 @@ class Engine:
     @cached_property
     def not_applied(self) -> tuple[str, ...]:
         """Return the steps in a sentence model's files that its vectors leave out."""
-        own = self.sentence_model("mean")
-        return own.remarks if own else ()
+        return self._sentences.remarks if isinstance(self._sentences, SentenceModel) else ()
 
     def sentence_model(self, pooling: str | None = None) -> SentenceModel | None:
         """Return the pooling, length and normalisation that the model was trained for, None where it was for none.

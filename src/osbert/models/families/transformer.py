@@ -102,16 +102,15 @@ class Transformer(Backbone):
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""
         sizes = self.architecture
-        if batch.order is None and sizes.direction == "left_to_right":
-            batch = replace(batch, order=batch.positions)
-        return lay_out(batch, rotary=sizes.width // sizes.heads if sizes.positions == "rotary" else 0)
+        width = sizes.width // sizes.heads if sizes.positions == "rotary" else 0
+        return lay_out(batch, rotary=width, causal=sizes.direction == "left_to_right")
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
 
         Most of the last block's work can then be left out for the other tokens.
         """
-        alone = self.architecture.direction == "both" and batch.order is None and self.recurrent is None
+        alone = self.architecture.direction == "both" and self.recurrent is None
         return batch.read if alone and 2 * len(batch.read) < batch.tokens else None
 
     def summaries(self, batch: Batch) -> Tensor:

@@ -1,7 +1,7 @@
 """Kernels: functions of one signature that mix values by the rule in layout.py.
 
 `reference` spells it out and defines what is right; `sdpa` does the same with torch's fused attention, one call for
-each run of sequences of equal length, so nothing is ever padded; `fastest` takes what suits the processor.
+each run of sequences of equal length or band of a local layer; `fastest` takes what suits the processor.
 """
 
 from __future__ import annotations
@@ -15,26 +15,37 @@ from torch.nn import functional
 from osbert.models.fast.dropout import dropout as drop
 from osbert.models.fast.dropped_attention import attend
 from osbert.models.transformer.kernels_cuda import fits, varlen
-from osbert.models.transformer.layout import EqualLengths, Layout
+from osbert.models.transformer.layout import Layout
+from osbert.models.transformer.runs import sight
 
 Kernel = Callable[..., Tensor]
 """(query, key, value: each (N, H, K), layout, *, dropout: a share) -> (N, H, K).
 
-Where the layout says what is read there are R queries, and the result is (R, H, K).
+Where some tokens alone have queries, or those of another layout (`Layout.across`), there are R queries, and the result
+is (R, H, K). A query that sees nothing is given 0, and passes no gradient on.
 """
 
 
 def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
     """Return each sequence's attention weights (H, Q, T), queries in rows, from `query` and `key` (N, H, K)."""
     found = []
+    biases: list[Tensor] = []  # B x (H, Q, T)
+    if layout.biases is not None:
+        for run, bias in zip(layout.runs, layout.biases, strict=True):
+            biases += bias.expand(run.count, -1, -1, -1)
     start = first = 0
-    for length, queries in zip(layout.lengths, layout.queries, strict=True):
+    for number, (length, queries) in enumerate(zip(layout.lengths, layout.queries, strict=True)):
         here, asked = slice(start, start + length), slice(first, first + queries)
         scores = torch.einsum("qhk,shk->hqs", query[asked], key[here]) / query.shape[-1] ** 0.5  # (H, Q, T)
-        if layout.order is not None:
-            order = layout.order[here]
-            scores = scores.masked_fill(order[None, :] > order[:, None], float("-inf"))
-        found.append(scores.softmax(dim=-1))
+        if biases:
+            scores = scores + biases[number][:, :queries]
+        rows = here if layout.read is None else layout.read[asked]
+        visible = sight(layout.marks.at(rows), layout.marks.at(here), layout.window)  # (1, Q or 1, T)
+        if visible is None:
+            found.append(scores.softmax(dim=-1))
+        else:  # a row that sees nothing is 0
+            lowest = torch.finfo(scores.dtype).min
+            found.append(scores.masked_fill(~visible, lowest).softmax(dim=-1).masked_fill(~visible, 0))
         start, first = here.stop, asked.stop
     return found
 
@@ -50,32 +61,30 @@ def reference(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, drop
 
 
 def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
-    """Attend with torch's fused attention, one call for each run of equal lengths.
+    """Attend with torch's fused attention, one call for each of the layout's runs.
 
-    The fused attention of the CPU knows no dropout, so with dropout the CPU takes the products one by one.
+    The fused attention of the CPU knows no dropout, and no gradient of a bias: there the CPU takes the products one by
+    one.
     """
-    unfused = dropout > 0 and query.device.type == "cpu"
-    sizes = [run.tokens for run in layout.runs]
-    queries = [sum(run.queries) if run.queries else run.tokens for run in layout.runs]
-    columns = (
-        (query.split(queries), key.split(sizes), value.split(sizes)) if len(sizes) > 1 else ([query], [key], [value])
-    )
+    biases = layout.biases or [None] * len(layout.runs)
+    learnt = torch.is_grad_enabled() and any(bias is not None and bias.requires_grad for bias in biases)
+    unfused = query.device.type == "cpu" and (dropout > 0 or learnt)
+    rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
+    columns = (query.split(rows), key.split(sizes), value.split(sizes)) if len(sizes) > 1 else ([query], [key], [value])
     mixed = []
-    for run, rows, *parts in zip(layout.runs, *columns, strict=True):
-        k, v = (part.unflatten(0, (run.count, run.length)).transpose(1, 2) for part in parts)  # (count, H, T, K)
-        places = _places(run, rows.device)
-        if places is not None:  # rows of 0 make a rectangle of the queries
-            rows = rows.new_zeros(run.count * max(run.queries), *rows.shape[1:]).index_copy(0, places, rows)
-        q = rows.unflatten(0, (run.count, -1)).transpose(1, 2)
+    for run, bias, *parts in zip(layout.runs, biases, *columns, strict=True):
+        q, k, v = (
+            part.transpose(1, 2) for part in (run.spread(parts[0]), run.keys(parts[1]), run.keys(parts[2]))
+        )  # (count, H, Q or T, K)
         if unfused:
-            visible = _past(run.length) if layout.causal else run.visible
-            out = attend(q, k, v, visible=visible, dropout=dropout)
+            visible = _past(run.width) if run.causal else run.visible
+            out = attend(q, k, v, visible=visible, dropout=dropout, bias=bias)
         else:
+            mask = run.visible if bias is None else _added(bias.to(q.dtype), run.visible)
             out = functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=run.visible, dropout_p=dropout, is_causal=layout.causal
+                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=run.causal
             )
-        out = out.transpose(1, 2).flatten(0, 1)  # (count * T, H, K)
-        mixed.append(out if places is None else out.index_select(0, places))
+        mixed.append(run.flat(out.transpose(1, 2)))
     return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
 
@@ -91,13 +100,9 @@ def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropou
     return kernel(query, key, value, layout, dropout=dropout)
 
 
-def _places(run: EqualLengths, device: torch.device) -> Tensor | None:
-    """Return where a run's queries go in a rectangle that is as wide as most of them, or None if they fill it."""
-    if len(set(run.queries)) < 2:
-        return None
-    most = max(run.queries)
-    places = [row * most + place for row, count in enumerate(run.queries) for place in range(count)]
-    return torch.tensor(places, device=device)
+def _added(bias: Tensor, visible: Tensor | None) -> Tensor:
+    """Return what is added to the scores: `bias`, and -inf where q does not see k."""
+    return bias if visible is None else torch.where(visible, bias, float("-inf"))
 
 
 def _past(length: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,18 @@ from typing import Any
 from osbert import recipe
 from osbert.data.batch import Batch
 from osbert.data.batch_files import read_batches
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.interop.folder import Folder, open_folder
+from osbert.interop.huggingface.folders import fill_heads
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.adapting.new_pieces import add_pieces
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Learner, Sizes
 from osbert.models.random_numbers import seeded
 from osbert.objectives import Objective
 from osbert.text.extend import extends, spellings
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 
 KEPT_OUT = "held_out.npz"
@@ -46,7 +47,7 @@ class Origin:
 
     source: Folder
     architecture: Sizes
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
 
     @classmethod
     def open(cls, folder: Path, opening: Opening = CAREFUL) -> Origin:
@@ -57,7 +58,7 @@ class Origin:
                 code="missing-file",
             )
         source = open_folder(folder, opening)
-        return cls(source=source, architecture=source.architecture, tokenizer=read_tokenizer(folder, CAREFUL.again))
+        return cls(source=source, architecture=source.architecture, tokenizer=read_any_tokenizer(folder, CAREFUL.again))
 
     @property
     def folder(self) -> Path:
@@ -99,33 +100,41 @@ class Origin:
         named = None if family == Architecture.family else family
         return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
 
-    def problems(self, model: Sizes, tokenizer: Tokenizer) -> Iterator[str]:
-        """Yield what keeps a model of these settings and a corpus of this tokenizer from starting here."""
+    def check(self, model: Sizes, tokenizer: AnyTokenizer, problems: Problems) -> None:
+        """Report what keeps a model of these settings and a corpus of this tokenizer from starting here."""
         free = (*FREE, "length") if self.architecture.any_length else FREE
         if model.family != (family := self.architecture.family):
-            yield f"family is {model.family}, but the encoder in {self.folder} has {family}. Leave it out."
+            problems.add(
+                f"family is {model.family}, but the encoder in {self.folder} has {family}. Leave it out.",
+                code="invalid-setting",
+            )
             return
         for name in (name for name in recipe.as_table(self.architecture) if name not in free):
             before, now = getattr(self.architecture, name), getattr(model, name)
             if before != now:
-                yield f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out."
+                problems.add(
+                    f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out.",
+                    code="invalid-setting",
+                )
         if not extends(tokenizer, self.tokenizer):
-            yield (
+            problems.add(
                 f"the corpus was built with another tokenizer than that of {self.folder}. Build it with --tokenizer "
-                f"{self.folder}, or with one that `osbert tokenizer extend {self.folder} ...` made."
+                f"{self.folder}, or with one that `osbert tokenizer extend {self.folder} ...` made.",
+                code="mismatched-tokenizer",
             )
 
     def learner(
-        self, objectives: Mapping[str, Objective], model: Sizes, tokenizer: Tokenizer, *, seed: int
+        self, objectives: Mapping[str, Objective], model: Sizes, tokenizer: AnyTokenizer, *, seed: int
     ) -> tuple[Learner, list[str]]:
         """Return the learner, and the names of its heads that are not in the folder and so start afresh."""
         with seeded(seed):
             backbone = model.changed(vocabulary=self.architecture.vocabulary).build()
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
+        self.source.fill(Learner(backbone, {}))
         fresh = []
         for name, head in heads.items():
-            report = self.source.fill(Learner(backbone, {name: head}))
-            if any(row.status == "new" and not row.name.startswith("pooler") for row in report.rows):
+            rows = fill_heads(self.source.tensors, Learner(backbone, {name: head}))
+            if any(row.status == "new" for row in rows):
                 fresh.append(name)
         self.source.release()
         learner = Learner(backbone, heads)
