@@ -102,9 +102,8 @@ class Transformer(Backbone):
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""
         sizes = self.architecture
-        if batch.order is None and sizes.direction == "left_to_right":
-            batch = replace(batch, order=batch.positions)
-        return lay_out(batch, rotary=sizes.width // sizes.heads if sizes.positions == "rotary" else 0)
+        width = sizes.width // sizes.heads if sizes.positions == "rotary" else 0
+        return lay_out(batch, rotary=width, causal=sizes.direction == "left_to_right")
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
