@@ -80,6 +80,14 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"positions": "rotary", "first_position": 2}, "rotary positions are not learned"),
         ({"recurrent": 1, "width": 9, "heads": 3}, "directions cannot share the width 9 evenly"),
         ({"positions": "rotary", "neighbours": 1.0, "biases": False}, "face their neighbours by biases"),
+        ({"positions": "rotary", "neighbours": 1.0, "rotary_base": 2e4}, "neighbours is 1.0.* a rotary_base of 10,000"),
+        ({"rotary_base": 2e4}, "rotary_base is 20000.0, but positions are learned"),
+        ({"positions": "rotary", "rotary_base": 0.0}, "rotary_base is 0.0"),
+        ({"window": -1}, "window is -1"),
+        ({"window": 4}, "with global_every 1 no block is local"),
+        ({"window": 4, "global_every": 0}, "global_every is 0"),
+        ({"global_every": 3}, "the window is 0"),
+        ({"first_norm": False}, "normalization pre"),
     ],
 )
 def test_impossible_sizes_are_named(changes: dict[str, object], text: str) -> None:
@@ -119,6 +127,15 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"deviation": 0.3},
         {"normalization": "pre"},
         {"biases": False},
+        {"gated": True},
+        {"positions": "rotary", "rotary_base": 100.0},
+        {"window": 2, "global_every": 2},
+        {"positions": "rotary", "window": 2, "global_every": 2, "local_base": 100.0},
+        {"normalization": "pre", "first_norm": False},
+        {"summary": "mean"},
+        {"head_transform": True},
+        {"head_biases": False},
+        {"scaled_outputs": True},
         {"direction": "left_to_right"},
         {"recurrent": 1},
         {"adapters": 3},
@@ -138,7 +155,8 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
         states = backbone(batch)
         return torch.cat([states.hidden.flatten(), states.pooled.flatten()])
 
-    base = {"positions": "rotary"} if "neighbours" in change else {}
+    needed = {"positions": "rotary", "normalization": "pre"}  # by other settings, which are then those that change
+    base = {name: value for name, value in needed.items() if change.get(name) == value and len(change) > 1}
     before, after = run(**base), run(**change)
     assert before.shape != after.shape or not torch.allclose(before, after)
 

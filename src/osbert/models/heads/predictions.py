@@ -36,9 +36,9 @@ class MaskedLanguageHead(Head):
         if backbone.embedding is None:
             raise ValueError(f"the family {sizes.family} has no piece embeddings, which a language model needs")
         width = backbone.embedding.embedding_dim  # a score is the transformed state times a piece's embedding
-        self.dense = Linear(sizes.width, width)
+        self.dense = Linear(sizes.width, width, bias=sizes.head_biases)
         self.activation = ACTIVATIONS[sizes.activation]
-        self.norm = nn.LayerNorm(width, eps=sizes.epsilon)
+        self.norm = nn.LayerNorm(width, eps=sizes.epsilon, bias=sizes.head_biases)
         self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
         self.tied = (backbone.embedding,)
