@@ -19,6 +19,8 @@ class Architecture(Sizes):
     family: ClassVar[str] = "transformer"
     layers: int = 12
     """How many blocks stand on each other."""
+    distinct: int = 0
+    """Blocks with weights of their own; each serves layers / distinct neighbouring layers (ALBERT: 1); 0 for layers."""
     heads: int = 12
     """Attention heads in a block; they share the width evenly."""
     width: int = 768
@@ -53,30 +55,35 @@ class Architecture(Sizes):
     """Learned vectors before that of a sequence's first token, which no token has; RoBERTa: 2."""
     embedding: int = 0
     """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
+    embedding_norm: bool = True
+    """Whether the sum of the embeddings is normalised, as BERT; GPT's is not."""
     pooling: Literal["tanh", "gelu", "gelu_tanh", "relu"] = "tanh"
     """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's."""
     epsilon: float = 1e-12
     """Added to the variance in every normalisation."""
     deviation: float = 0.02
     """Standard deviation of the normal the weights start from, before it is cut at two deviations."""
+    scaled_residuals: bool = False
+    """Start the weights of the last layer in each half of a block at deviation / sqrt(2 layers), as GPT-2."""
     normalization: Literal["post", "pre"] = "post"
     """Where each half of a block is normalised: its sum, as BERT; or its input, and once more after the last block."""
     first_norm: bool = True
     """With pre-normalisation: whether the first block normalises what it attends to, which the embeddings have been."""
     biases: bool = True
     """Whether norms and linear layers add biases; the pooler and the heads have `head_biases`."""
-    summary: Literal["token", "mean"] = "token"
-    """The state that stands for a sequence: its first token's (left_to_right: its last's), or the mean of all."""
-    head_transform: bool = False
+    task_transform: bool = False
     """Whether the pooler ends in a norm, and heads for tokens and spans have such layers of their own (ModernBERT)."""
     head_biases: bool = True
     """Whether the pooler and the layers below the scores of heads add biases; the scores always have them."""
-    scaled_outputs: bool = False
-    """Whether matrices that add to a block's input start divided by sqrt(2 layers), as GPT-2's and ModernBERT's."""
     neighbours: float = 0.0
     """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
     direction: Direction = "both"
     """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
+    summary: Literal["auto", "first", "last", "mean"] = "auto"
+    """The token whose state stands for its sequence; auto: the first, or the last with direction = left_to_right. Or
+    the mean of all states."""
+    transform: bool = True
+    """Whether language-model heads have a dense layer, a curve, a norm and biases of pieces, as BERT's; GPT's none."""
     adapters: int = 0
     """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
@@ -86,6 +93,16 @@ class Architecture(Sizes):
     def causal(self) -> bool:
         """Return whether no state depends on a later token; recurrent layers read backwards too."""
         return self.direction == "left_to_right" and not self.recurrent
+
+    @property
+    def summary_is_last(self) -> bool:
+        """Return whether the last token of a sequence stands for it."""
+        return self.summary == "last" or (self.summary == "auto" and super().summary_is_last)
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks have weights of their own."""
+        return self.distinct or self.layers
 
     @property
     def any_length(self) -> bool:
@@ -110,6 +127,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
     bounds = {
         "at least 1": (1, ("layers", "heads", "width", "length", "global_every")),
         "at least 1, or 0 for four times the width": (0, ("feedforward",)),
+        "at least 1, or 0 for as many as there are layers": (0, ("distinct",)),
         "at least 1, or 0 for none": (
             0,
             ("segments", "embedding", "first_position", "recurrent", "adapters", "window"),
@@ -133,7 +151,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    yield from _misplaced(sizes)
+    yield from (*_misplaced(sizes), *_of_positions(sizes), *_of_blocks(sizes))
     if sizes.recurrent > 0 and sizes.width % 2:
         yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
     if sizes.heads >= 1:
@@ -141,24 +159,35 @@ def _problems(sizes: Architecture) -> Iterator[str]:
 
 
 def _misplaced(sizes: Architecture) -> Iterator[str]:
+    if sizes.distinct > 0 and sizes.layers % sizes.distinct:
+        yield f"distinct is {sizes.distinct}, but {sizes.layers} layers cannot share so many blocks evenly"
+    if sizes.embedding and not sizes.transform:
+        yield f"transform is off, so that embedding must be 0: states are compared with pieces {sizes.embedding} wide"
+    if sizes.summary == ("last" if sizes.direction == "left_to_right" else "first"):
+        yield f"summary is {sizes.summary}, which direction = {sizes.direction} has anyway: leave it at auto"
+
+
+def _of_positions(sizes: Architecture) -> Iterator[str]:
     if sizes.first_position > 0 and sizes.positions == "rotary":
         yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
         yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
     if sizes.neighbours and not sizes.biases:
         yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
-    if sizes.neighbours and sizes.rotary_base != Architecture.rotary_base:
+    if sizes.neighbours and (sizes.rotary_base, sizes.local_base) != (Architecture.rotary_base,) * 2:
         yield f"neighbours is {sizes.neighbours}, which is made for a rotary_base of {Architecture.rotary_base:,.0f}"
-    if sizes.positions != "rotary":
-        yield from (
-            f"{name} is {getattr(sizes, name)}, but positions are {sizes.positions}, not rotary"
-            for name in ("rotary_base", "local_base")
-            if getattr(sizes, name) != getattr(Architecture, name)
-        )
+    for name in ("rotary_base", "local_base") if sizes.positions != "rotary" else ():
+        if getattr(sizes, name) != getattr(Architecture, name):
+            yield f"{name} is {getattr(sizes, name)}, but positions are {sizes.positions}, not rotary"
+
+
+def _of_blocks(sizes: Architecture) -> Iterator[str]:
     if not sizes.window and (sizes.global_every != 1 or sizes.local_base != Architecture.local_base):
         yield "global_every and local_base are for local blocks, but the window is 0: all blocks are global"
     if sizes.window and sizes.global_every == 1:
         yield f"window is {sizes.window}, but with global_every 1 no block is local"
+    if not sizes.first_norm and sizes.distinct:
+        yield f"first_norm is False, but the first block is also that of other layers: distinct is {sizes.distinct}"
     if not sizes.first_norm and sizes.normalization != "pre":
         yield "first_norm is False, but only blocks with normalization pre can do without the first norm"
 

@@ -52,10 +52,17 @@ class Sizes:
     """Added to the variance in the normalisation of a head's transform."""
     window: int = 0
     """Positions that a token of a local block sees to either side; 0 where all blocks are global."""
-    head_transform: bool = False
-    """Whether heads for tokens and spans have a dense layer, an activation and a norm below their scores."""
+    transform: bool = True
+    """Whether a language model's head transforms the states and adds a bias for each piece."""
+    task_transform: bool = False
+    """Whether heads for tokens and spans transform the states, too: a dense layer, an activation and a norm."""
     head_biases: bool = True
-    """Whether the layers below the scores of a head add biases."""
+    """Whether the transforms of heads add biases."""
+
+    @property
+    def summary_is_last(self) -> bool:
+        """Return whether the last token of a sequence stands for it, in place of the first."""
+        return self.direction == "left_to_right"
 
     @property
     def causal(self) -> bool:
@@ -107,8 +114,8 @@ class States:
     """What a backbone returns.
 
     `hidden` (N, D): the last layer, every token. `summary` (B, D): the state of the one token that stands for its
-    sequence, the first as BERT's C, or the last where each token sees only what is before it; or the mean of all.
-    `pooled` (B, D): tanh(dense(summary)), or another curve, on which next-sentence prediction and classification stand.
+    sequence, the first as BERT's C, or the last (`Sizes.summary_is_last`); or the mean of all. `pooled` (B, D):
+    tanh(dense(summary)), or another curve, on which next-sentence prediction and classification stand.
     """
 
     hidden: Tensor
@@ -173,7 +180,7 @@ class Backbone(nn.Module):
 
     @property
     def stack(self) -> Sequence[nn.Module]:
-        """Return its modules from the bottom up: the embeddings first, then each block."""
+        """Return its modules from the bottom up: the embeddings first, then the block of each layer."""
         raise NotImplementedError
 
     @property

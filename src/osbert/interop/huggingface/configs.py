@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields as fields_of
+from functools import cache, partial
 from typing import Any, get_args, get_type_hints
 
 from osbert.errors import Problems, nearest
@@ -45,8 +47,8 @@ NEIGHBOURS = "osbert_neighbours"
 DECODER_FIELD = "is_decoder"
 """Their config field that makes every token see only what is before it, in all three model types."""
 
-SCALED = "osbert_scaled_outputs"
-"""Another, where it is not as in the family: whether fresh output matrices start smaller."""
+SCALED = "osbert_scaled_residuals"
+"""A config field of our own, where the family's value is another: how fresh weights of this architecture start."""
 
 ADAPTERS = "osbert_adapters"
 """A config field of our own, where it is not 0: how wide the adapters in each block are."""
@@ -54,21 +56,11 @@ ADAPTERS = "osbert_adapters"
 RECURRENT = "osbert_recurrent"
 """A config field of our own, where it is not 0: how many recurrent layers stand on top."""
 
-CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
-    "osbert_positions": ("positions", ("learned", "rotary")),
-    "osbert_normalization": ("normalization", ("post", "pre")),
-    "osbert_biases": ("biases", (True, False)),
-}
-"""The further config fields of our own model type -> our choice and what it may be."""
+ANYWHERE = ("neighbours", "adapters", "recurrent", "scaled_residuals")
+"""The settings that have a field of our own in every model type."""
 
-UNUSUAL = {
-    f"osbert_{name}": name
-    for name in (
-        *("first_position", "embedding", "pooling", "gated", "rotary_base", "window", "global_every", "local_base"),
-        *("first_norm", "summary", "head_transform", "head_biases"),
-    )
-}
-"""Those that are written only where they are not BERT's."""
+STATED = ("positions", "normalization", "biases")
+"""The settings that a config of our own model type always has."""
 
 LARGEST = 2**31
 """No number of a config reaches this."""
@@ -105,8 +97,11 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     settings: dict[str, Any] = dict(_numbers(config, family, problems.add))
     settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
     settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
-    settings |= family.settings(theirs, problems.add) if family else dict(_own_settings(config, problems.add))
-    settings["scaled_outputs"] = config.get(SCALED, settings.get("scaled_outputs", False)) is True
+    unsupported = partial(problems.add, code="unsupported-model")
+    settings |= family.settings(theirs, unsupported) if family else dict(_own_settings(config, problems.add))
+    if not isinstance(scaled := config.get(SCALED, False), bool):
+        problems.add(f"{SCALED} is {scaled!r}; it must be true or false.", code="unsupported-model")
+    settings |= {"scaled_residuals": scaled} if SCALED in config else {}
     problems.stop_if_any()
     architecture = Architecture(**settings)
     for message in architecture.problems():
@@ -137,14 +132,23 @@ def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
     fields |= {RECURRENT: architecture.recurrent} if architecture.recurrent else {}
     fields |= {ADAPTERS: architecture.adapters} if architecture.adapters else {}
     family = of_type(kind)
-    if architecture.scaled_outputs != (family.values.get("scaled_outputs", False) if family else False):
-        fields[SCALED] = architecture.scaled_outputs
+    scaled = family.values.get("scaled_residuals", False) if family else False
+    fields |= {SCALED: architecture.scaled_residuals} if architecture.scaled_residuals != scaled else {}
     fields |= {DECODER_FIELD: True} if architecture.direction == "left_to_right" else {}
     if kind == OWN:
-        unusual = {theirs: getattr(architecture, ours) for theirs, ours in UNUSUAL.items()}
-        fields |= {name: unusual[name] for name in unusual if unusual[name] != getattr(Architecture, UNUSUAL[name])}
-        return fields | {theirs: getattr(architecture, ours) for theirs, (ours, _) in CHOICES.items()}
+        return fields | {
+            theirs: getattr(architecture, ours)
+            for theirs, ours in own_fields().items()
+            if ours in STATED or getattr(architecture, ours) != getattr(Architecture, ours)
+        }
     return fields | ({"position_embedding_type": "absolute"} if architecture.positions == "learned" else {})
+
+
+@cache
+def own_fields() -> dict[str, str]:
+    """Return the config fields of our own model type -> the settings of the Architecture that BERT has no field for."""
+    known = {*SIZES.values(), *NUMBERS.values(), "segments", "activation", "direction", *ANYWHERE}
+    return {f"osbert_{one.name}": one.name for one in fields_of(Architecture) if one.name not in known}
 
 
 def _known(value: object, table: Mapping[str, str]) -> str | None:
@@ -169,22 +173,15 @@ def _numbers(
 
 def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
     """Yield the settings in the further fields of our own model type; what cannot be goes to `problem`."""
-    for theirs, (ours, choices) in CHOICES.items():
-        if config.get(theirs) not in choices:
-            problem(f"{theirs} is {config.get(theirs, 'missing')!r}; it must be one of {choices}.")
-        yield ours, config.get(theirs)
-    hints = get_type_hints(Architecture)
-    for theirs, ours in UNUSUAL.items():
-        default = getattr(Architecture, ours)
-        value = config.get(theirs, default)
-        if isinstance(default, str | bool):
-            choices = get_args(hints[ours]) or (True, False)
-            if value not in choices:
-                problem(f"{theirs} is {value!r}; it must be one of {choices}.")
-        else:
-            whole = isinstance(default, int)
-            if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value >= LARGEST:
-                problem(f"{theirs} must be a {'whole ' if whole else ''}number, but is {value!r}.")
+    kinds = get_type_hints(Architecture)
+    for theirs, ours in own_fields().items():
+        value = config.get(theirs, "missing" if ours in STATED else getattr(Architecture, ours))
+        choices = (True, False) if kinds[ours] is bool else get_args(kinds[ours])
+        number = int if kinds[ours] is int else int | float
+        if choices and value not in choices:
+            problem(f"{theirs} is {value!r}; it must be one of {choices}.")
+        elif not choices and (isinstance(value, bool) or not isinstance(value, number) or value >= LARGEST):
+            problem(f"{theirs} must be a {'whole ' if number is int else ''}number, but is {value!r}.")
         yield ours, value
 
 

@@ -45,6 +45,19 @@ _TRANSFORM = {
 }
 """The transform of a head for tokens or spans; BERT has none."""
 
+
+def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
+    """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
+    if form == "mlm" and not sizes.transform:
+        return {}
+    found = HEADS.get(form, {})
+    if sizes.task_transform and form in ("tokens", "span"):
+        found = {**found, **_TRANSFORM}
+    if sizes.head_biases:
+        return found
+    return {ours: theirs for ours, theirs in found.items() if not ours.endswith(("dense.bias", "norm.bias"))}
+
+
 HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
 """How the names of tensors begin that belong to heads."""
 
@@ -92,10 +105,10 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
     if architecture.normalization == "pre":
         names |= _both("norm", ("encoder.LayerNorm",))
-    names |= _both("embeddings.norm", ("embeddings.LayerNorm",))
+    names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
-    for layer in range(architecture.layers):
+    for layer in range(architecture.blocks):
         for ours, theirs in _BLOCK.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     if not architecture.first_norm:
@@ -106,32 +119,18 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
 def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     """Return the names of adapters, of recurrent layers, and of the pooler."""
     names: dict[str, tuple[str, ...]] = {}
-    for layer in range(architecture.layers) if architecture.adapters else ():
+    for layer in range(architecture.blocks) if architecture.adapters else ():
         for ours, theirs in _ADAPTERS.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
     pooler = _both("pooler", ("pooler.dense",))
-    if architecture.head_transform:
+    if architecture.task_transform:
         pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
     return names | (pooler if architecture.head_biases else _unbiased(pooler))
 
 
 def _unbiased(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     return {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias")}
-
-
-def heads(sizes: Sizes) -> Mapping[Form, Mapping[str, str]]:
-    """Return our parameters of the heads of a backbone -> their tensors by BERT's names, by the form of the outputs."""
-    found = {form: dict(names) for form, names in HEADS.items()}
-    if sizes.head_transform:
-        found |= {form: found[form] | _TRANSFORM for form in ("tokens", "span")}
-    if sizes.head_biases:
-        return found
-    below = ("dense.bias", "norm.bias")
-    return {
-        form: {ours: theirs for ours, theirs in names.items() if not ours.endswith(below)}
-        for form, names in found.items()
-    }
 
 
 def plain(name: str) -> str:
@@ -162,7 +161,7 @@ def other_head(head: Head, architecture: Sizes) -> str:
     if not isinstance(architecture, Architecture):
         return ""
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
-    if head.form in HEADS and own != heads(architecture)[head.form].keys():
+    if head.form in HEADS and own != head_names(head.form, architecture).keys():
         return f"a {type(head).__name__}"
     if head.form not in FIRST_TOKEN:
         return ""
@@ -185,11 +184,11 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
         return ()
-    of_others = ("first_position", "embedding", "pooling")  # each of them some family has
-    left = (*FREE, *of_others, "positions", "segments", "activation", "direction")
+    of_some = ("embedding_norm", "first_position", "embedding", "pooling", "transform", "summary")
+    left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
     if of_architecture(architecture.changed(**known)) is None:
-        known |= {name: getattr(Architecture, name) for name in of_others}
+        known |= {name: getattr(Architecture, name) for name in of_some}
         known |= {} if architecture.segments else {"segments": 2}
     return tuple(
         f"{name} = {getattr(architecture, name)}"

@@ -105,8 +105,7 @@ class PaddedGraph(nn.Module):
         local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)
         local_bias = self._bias(mask, positions, sizes.window) if sizes.window else bias
-        for layer, block in enumerate(self.backbone.blocks):
-            assert isinstance(block, Block)
+        for layer, block in enumerate(self.backbone.depth):
             local = sizes.is_local(layer)
             hidden = _passed(block, hidden, local_bias if local else bias, local_turns if local else turns)
         return self.backbone.norm(hidden)
@@ -129,11 +128,11 @@ class PaddedGraph(nn.Module):
         return torch.where(hidden_from, torch.tensor(lowest), torch.tensor(0.0))
 
     def _summaries(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return the state (B, D) of each sequence's first token, of its last, or the mean of all: its summary."""
+        """Return the state (B, D) that stands for each sequence: its first token's, its last's, or the mean of all."""
         if self.backbone.architecture.summary == "mean":
             counted = mask[:, :, None].to(hidden.dtype)  # (B, T, 1)
             return (hidden * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
-        if self.backbone.architecture.direction == "both":
+        if not self.backbone.architecture.summary_is_last:
             return hidden[:, 0]
         last = (mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, hidden.shape[2])  # (B, 1, D)
         return hidden.gather(1, last).squeeze(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -34,7 +35,7 @@ class Transformer(Backbone):
         architecture = replace(architecture, feedforward=architecture.feedforward or 4 * architecture.width)
         self.architecture = architecture
         self.embeddings = Embeddings(architecture)
-        self.blocks = nn.ModuleList(Block(architecture, layer) for layer in range(architecture.layers))
+        self.blocks = nn.ModuleList(Block(architecture, layer) for layer in range(architecture.blocks))
         self.norm = norm(architecture) if architecture.normalization == "pre" else nn.Identity()
         self.recurrent = (
             Recurrent(architecture.width, architecture.recurrent, dropout=architecture.dropout)
@@ -44,13 +45,19 @@ class Transformer(Backbone):
         self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
         self.pooling = ACTIVATIONS[architecture.pooling]
         self.pooler_norm: nn.Module = nn.Identity()
-        if architecture.head_transform:
+        if architecture.task_transform:
             self.pooler_norm = nn.LayerNorm(architecture.width, eps=architecture.epsilon, bias=architecture.head_biases)
 
     @property
     def stack(self) -> Sequence[nn.Module]:
-        """Return the embeddings, then each block."""
-        return [self.embeddings, *self.blocks]
+        """Return the embeddings, then each layer's block."""
+        return [self.embeddings, *self.depth]
+
+    @property
+    def depth(self) -> list[Block]:
+        """Return the block of each layer, from the bottom up; neighbours may share one (ALBERT, section 3.1)."""
+        sizes = self.architecture
+        return [self.blocks[layer * sizes.blocks // sizes.layers] for layer in range(sizes.layers)]  # type: ignore[misc]
 
     @property
     def above(self) -> Sequence[nn.Module]:
@@ -68,17 +75,19 @@ class Transformer(Backbone):
         for part in self.modules():
             if isinstance(part, Adapter):
                 part.silence()
-        if self.architecture.scaled_outputs:
-            self._scale_outputs()
+        if self.architecture.scaled_residuals:
+            for block in {*self.depth}:
+                for layer in (block.attention.outward, block.down):
+                    layer.weight.data /= math.sqrt(2 * self.architecture.layers)
         if self.architecture.neighbours:
-            for block in self.blocks:
-                block.attention.face_neighbours(self.architecture.neighbours)  # type: ignore[operator, union-attr]
+            for block in {*self.depth}:
+                block.attention.face_neighbours(self.architecture.neighbours)
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
-        *others, last = zip(self.blocks, self._layouts(layout), strict=True)
+        *others, last = zip(self.depth, self._layouts(layout), strict=True)
         for block, seen in others:
             hidden = block(hidden, seen)
         block, seen = last
@@ -101,7 +110,7 @@ class Transformer(Backbone):
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
         yield hidden
-        *others, last = zip(self.blocks, self._layouts(layout), strict=True)
+        *others, last = zip(self.depth, self._layouts(layout), strict=True)
         for block, seen in others:
             hidden = block(hidden, seen)
             yield hidden
@@ -109,10 +118,10 @@ class Transformer(Backbone):
         yield self._top(block(hidden, seen), batch)
 
     def weights(self, batch: Batch) -> Iterator[list[Tensor]]:
-        """Yield each block's attention weights, (H, T, T) a sequence, queries in rows. Call it in evaluation mode."""
+        """Yield each layer's attention weights, (H, T, T) a sequence, queries in rows. Call it in evaluation mode."""
         layouts = self._layouts(self.layout(batch))
-        for block, hidden, layout in zip(self.blocks, self.layers(batch), layouts, strict=False):
-            yield block.weights(hidden, layout)  # type: ignore[operator]
+        for block, hidden, layout in zip(self.depth, self.layers(batch), layouts, strict=False):
+            yield block.weights(hidden, layout)
 
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""
@@ -127,12 +136,12 @@ class Transformer(Backbone):
         """
         sizes = self.architecture
         alone = sizes.direction == "both" and batch.order is None and self.recurrent is None
-        alone = alone and sizes.summary == "token"
+        alone = alone and sizes.summary in ("auto", "first")
         return batch.read if alone and 2 * len(batch.read) < batch.tokens else None
 
     def summaries(self, batch: Batch) -> Tensor:
-        """Return the index (B,) of each sequence's first token, or of its last where tokens see the past alone."""
-        if self.architecture.direction == "both":
+        """Return the index in the run (B,) of each sequence's summary: its first token, or its last (see `States`)."""
+        if not self.architecture.summary_is_last:
             return batch.starts
         return functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
 
@@ -142,14 +151,6 @@ class Transformer(Backbone):
         for layer in range(sizes.layers):
             yield layout.local(sizes.window, sizes.local_base) if sizes.is_local(layer) else layout
 
-    @torch.no_grad()
-    def _scale_outputs(self) -> None:
-        """Divide the matrices that add to a block's input by sqrt(2 layers): so many are added (GPT-2, section 2.3)."""
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            for layer in (block.attention.outward, block.down):
-                layer.weight.div_((2 * self.architecture.layers) ** 0.5)
-
     def _top(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return the last layer's states from what the last block gives, both (N, D)."""
         hidden = self.norm(hidden)
@@ -158,10 +159,10 @@ class Transformer(Backbone):
     def flops(self, size: StepSize) -> int:
         """Return the FLOPs of one forward pass, as evaluation/speed.py's FORMULA says."""
         sizes = self.architecture
-        last: Block = self.blocks[-1]  # type: ignore[assignment]
+        last = self.depth[-1]
         # Keys and values of the last block are of all tokens, the rest of it only of those that are read.
         spared = matrix_weights(last) - matrix_weights(last.attention.inward) * 2 // 3
-        forward = 2 * size.tokens * matrix_weights(self.blocks) - 2 * (size.tokens - size.read) * spared
+        forward = 2 * size.tokens * sum(map(matrix_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
         if self.recurrent is not None:
             forward += 2 * size.tokens * matrix_weights(self.recurrent)
         if self.embeddings.projection is not None:
