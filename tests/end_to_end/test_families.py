@@ -29,11 +29,13 @@ from refusals import refusal
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 40}
+MODERNBERT = {"local_attention": 8, "max_position_embeddings": 64, "pad_token_id": 0, "classifier_pooling": "mean"}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "distilbert": ("DistilBert", DISTILBERT | {"max_position_embeddings": 64}),
     "roberta": ("Roberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1}),
     "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
+    "modernbert": ("ModernBert", SIZES | MODERNBERT),
 }
 LABELS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 FILLERS = ("the", "film", "plays", "a", "café", "don't", "naïve,", "…")
