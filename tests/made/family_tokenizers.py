@@ -84,5 +84,4 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "roberta": save_roberta,
     "xlm-roberta": save_xlm_roberta,
     "normalizing": save_normalizing,
-    "modernbert": save_modernbert,
 }
