@@ -19,6 +19,8 @@ class Architecture(Sizes):
     family: ClassVar[str] = "transformer"
     layers: int = 12
     """How many blocks stand on each other."""
+    distinct: int = 0
+    """Blocks with weights of their own; each serves layers / distinct neighbouring layers (ALBERT: 1); 0 for layers."""
     heads: int = 12
     """Attention heads in a block; they share the width evenly."""
     width: int = 768
@@ -68,6 +70,11 @@ class Architecture(Sizes):
         return self.direction == "left_to_right" and not self.recurrent
 
     @property
+    def blocks(self) -> int:
+        """Return how many blocks have weights of their own."""
+        return self.distinct or self.layers
+
+    @property
     def any_length(self) -> bool:
         """Return whether no weights belong to positions."""
         return self.positions == "rotary"
@@ -86,6 +93,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
     bounds = {
         "at least 1": (1, ("layers", "heads", "width", "length")),
         "at least 1, or 0 for four times the width": (0, ("feedforward",)),
+        "at least 1, or 0 for as many as there are layers": (0, ("distinct",)),
         "at least 1, or 0 for none": (0, ("segments", "embedding", "first_position", "recurrent", "adapters")),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
@@ -106,6 +114,8 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
+    if sizes.distinct > 0 and sizes.layers % sizes.distinct:
+        yield f"distinct is {sizes.distinct}, but {sizes.layers} layers cannot share so many blocks evenly"
     yield from _misplaced(sizes)
     if sizes.recurrent > 0 and sizes.width % 2:
         yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"

@@ -159,7 +159,7 @@ class Backbone(nn.Module):
 
     @property
     def stack(self) -> Sequence[nn.Module]:
-        """Return its modules from the bottom up: the embeddings first, then each block."""
+        """Return its modules from the bottom up: the embeddings first, then each layer's block, which layers may share."""
         raise NotImplementedError
 
     @property

@@ -246,10 +246,13 @@ def test_other_mathematics_is_refused(name: str, change: dict[str, Any], text: s
         ({"first_position": 2, "pooling": "gelu"}, "first_position = 2 and pooling = gelu"),
         ({"segments": 0}, "segments = 0"),
         ({"embedding": 6}, "embedding = 6"),
+        ({"layers": 4, "distinct": 2}, "distinct = 2"),
+        ({"first_position": 2, "distinct": 1}, "distinct = 1"),
     ],
 )
 def test_what_no_family_is_stays_with_us(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
-    sizes = Architecture(layers=1, heads=2, width=16, vocabulary=60, length=24, deviation=0.3, **changes)
+    small = {"layers": 1, "heads": 2, "width": 16, "vocabulary": 60, "length": 24, "deviation": 0.3}
+    sizes = Architecture(**small | changes)
     backbone = sizes.build().eval()
     assert told in huggingface.closed_to_others(sizes)
     huggingface.write_model(Learner(backbone, {"mlm": head_of("mlm", backbone)}), tmp_path)

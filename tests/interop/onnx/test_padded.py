@@ -68,6 +68,7 @@ def both_forms() -> tuple[Batch, tuple[torch.Tensor, ...]]:
         {"direction": "left_to_right"},
         {"segments": 0, "embedding": 8, "first_position": 2, "pooling": "relu"},
         {"adapters": 4, "activation": "gelu_tanh"},
+        {"layers": 4, "distinct": 2, "embedding": 8},
     ],
     ids=str,
 )

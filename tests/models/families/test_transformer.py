@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from osbert.data.batch import collate
 from osbert.models.architecture import Architecture
+from osbert.models.contract import StepSize
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 seeds = st.integers(0, 2**16)
@@ -77,6 +78,9 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"adapters": -1}, "adapters is -1"),
         ({"segments": -1}, "segments is -1"),
         ({"embedding": 8}, "which is the width"),
+        ({"distinct": -1}, "distinct is -1"),
+        ({"layers": 3, "distinct": 2}, "distinct is 2, but 3 layers"),
+        ({"layers": 2, "distinct": 4}, "distinct is 4, but 2 layers"),
         ({"positions": "rotary", "first_position": 2}, "rotary positions are not learned"),
         ({"recurrent": 1, "width": 9, "heads": 3}, "directions cannot share the width 9 evenly"),
         ({"positions": "rotary", "neighbours": 1.0, "biases": False}, "face their neighbours by biases"),
@@ -107,6 +111,7 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"segments": 0},
         {"first_position": 2},
         {"embedding": 6},
+        {"distinct": 1},
         {"pooling": "relu"},
         {"pooling": "gelu"},
         {"dropout": 0.5},
@@ -182,6 +187,29 @@ def test_the_summary_is_the_last_token_where_each_sees_only_what_is_before_it(ma
     assert torch.equal(states.summary, states.hidden[[5, 8, 11]])
     expected = torch.tanh(states.summary @ backbone.pooler.weight.T + backbone.pooler.bias)
     torch.testing.assert_close(states.pooled, expected)
+
+
+def test_neighbouring_layers_share_distinct_blocks(make_backbone, make_batch) -> None:
+    """ALBERT: a model of shared blocks is one of own blocks that are equal, and its gradients are their sums."""
+    shared = make_backbone(layers=4, distinct=2)
+    own = make_backbone(layers=4)
+    with torch.no_grad():
+        for module, source in [*zip(own.depth, shared.depth), (own.embeddings, shared.embeddings)]:
+            module.load_state_dict(source.state_dict())
+    batch = make_batch([7, 5, 5])
+    for one, other in zip(shared.layers(batch), own.layers(batch), strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(shared.weights(batch), own.weights(batch), strict=True):
+        assert all(map(torch.equal, one, other))
+    for backbone in (shared, own):
+        backbone(batch).hidden.square().sum().backward()
+    for number, block in enumerate(shared.blocks):
+        for name, weight in block.named_parameters():
+            total = sum(own.blocks[2 * number + place].get_parameter(name).grad for place in range(2))
+            torch.testing.assert_close(weight.grad, total, rtol=1e-4, atol=1e-4)
+    size = StepSize(tokens=17, pairs=99, sequences=3, labels={}, read=3, read_pairs=17)
+    assert shared.flops(size) == own.flops(size)
+    assert len(shared.stack) == len(own.stack) == 5 and len({*shared.stack}) == 3
 
 
 def test_training_is_random_and_repeats_with_the_seed(make_backbone, make_batch) -> None:

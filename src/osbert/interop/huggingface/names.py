@@ -72,6 +72,7 @@ CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
 UNUSUAL = {
     "osbert_first_position": "first_position",
     "osbert_embedding": "embedding",
+    "osbert_distinct": "distinct",
     "osbert_pooling": "pooling",
 }
 """Those that are written only where they are not BERT's."""
@@ -161,12 +162,12 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",))
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
-    for layer in range(architecture.layers):
+    for layer in range(architecture.blocks):
         for ours, theirs in _BLOCK.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     if not architecture.biases:
         names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias")}
-    for layer in range(architecture.layers) if architecture.adapters else ():
+    for layer in range(architecture.blocks) if architecture.adapters else ():
         for ours, theirs in _ADAPTERS.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
@@ -288,7 +289,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     """Return what of an Architecture they have no model for, as settings: "biases = False"."""
     if not isinstance(architecture, Architecture):
         return (f"family = {architecture.family}",)
-    known: dict[str, Any] = {"normalization": "post", "biases": True, "recurrent": 0, "adapters": 0}
+    known: dict[str, Any] = {"normalization": "post", "biases": True, "recurrent": 0, "adapters": 0, "distinct": 0}
     if families.of_architecture(architecture) is None:
         known |= {ours: getattr(Architecture, ours) for ours in UNUSUAL.values()}
         known |= {} if architecture.segments else {"segments": 2}

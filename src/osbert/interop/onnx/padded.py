@@ -103,8 +103,7 @@ class PaddedGraph(nn.Module):
             hidden = embeddings.projection(hidden)
         turns = rotation(positions, sizes.width // sizes.heads) if sizes.positions == "rotary" else None
         bias = self._bias(mask, positions)
-        for block in self.backbone.blocks:
-            assert isinstance(block, Block)
+        for block in self.backbone.depth:
             hidden = _passed(block, hidden, bias, turns)
         return self.backbone.norm(hidden)
 

@@ -33,7 +33,7 @@ class Transformer(Backbone):
         architecture = replace(architecture, feedforward=architecture.feedforward or 4 * architecture.width)
         self.architecture = architecture
         self.embeddings = Embeddings(architecture)
-        self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.layers))
+        self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.blocks))
         self.norm = norm(architecture) if architecture.normalization == "pre" else nn.Identity()
         self.recurrent = (
             Recurrent(architecture.width, architecture.recurrent, dropout=architecture.dropout)
@@ -45,8 +45,14 @@ class Transformer(Backbone):
 
     @property
     def stack(self) -> Sequence[nn.Module]:
-        """Return the embeddings, then each block."""
-        return [self.embeddings, *self.blocks]
+        """Return the embeddings, then each layer's block."""
+        return [self.embeddings, *self.depth]
+
+    @property
+    def depth(self) -> list[Block]:
+        """Return the block of each layer, from the bottom up; neighbours may share one (ALBERT, section 3.1)."""
+        sizes = self.architecture
+        return [self.blocks[layer * sizes.blocks // sizes.layers] for layer in range(sizes.layers)]  # type: ignore[misc]
 
     @property
     def above(self) -> Sequence[nn.Module]:
@@ -72,7 +78,7 @@ class Transformer(Backbone):
         """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
-        *others, last = self.blocks
+        *others, last = self.depth
         for block in others:
             hidden = block(hidden, layout)
         hidden = self._top(last(hidden, layout if read is None else layout.reading(read, batch.reads)), batch)
@@ -87,17 +93,17 @@ class Transformer(Backbone):
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
         yield hidden
-        *others, last = self.blocks
+        *others, last = self.depth
         for block in others:
             hidden = block(hidden, layout)
             yield hidden
         yield self._top(last(hidden, layout), batch)
 
     def weights(self, batch: Batch) -> Iterator[list[Tensor]]:
-        """Yield each block's attention weights, (H, T, T) a sequence, queries in rows. Call it in evaluation mode."""
+        """Yield each layer's attention weights, (H, T, T) a sequence, queries in rows. Call it in evaluation mode."""
         layout = self.layout(batch)
-        for block, hidden in zip(self.blocks, self.layers(batch), strict=False):
-            yield block.weights(hidden, layout)  # type: ignore[operator]
+        for block, hidden in zip(self.depth, self.layers(batch), strict=False):
+            yield block.weights(hidden, layout)
 
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""
@@ -128,10 +134,10 @@ class Transformer(Backbone):
     def flops(self, size: StepSize) -> int:
         """Return the FLOPs of one forward pass, as evaluation/speed.py's FORMULA says."""
         sizes = self.architecture
-        last: Block = self.blocks[-1]  # type: ignore[assignment]
+        last = self.depth[-1]
         # Keys and values of the last block are of all tokens, the rest of it only of those that are read.
         spared = matrix_weights(last) - matrix_weights(last.attention.inward) * 2 // 3
-        forward = 2 * size.tokens * matrix_weights(self.blocks) - 2 * (size.tokens - size.read) * spared
+        forward = 2 * size.tokens * sum(map(matrix_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
         if self.recurrent is not None:
             forward += 2 * size.tokens * matrix_weights(self.recurrent)
         if self.embeddings.projection is not None:
