@@ -159,7 +159,7 @@ class Backbone(nn.Module):
 
     @property
     def stack(self) -> Sequence[nn.Module]:
-        """Return its modules from the bottom up: the embeddings first, then each layer's block, which layers may share."""
+        """Return its modules from the bottom up: the embeddings first, then the block of each layer."""
         raise NotImplementedError
 
     @property
