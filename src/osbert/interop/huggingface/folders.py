@@ -19,13 +19,13 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
-from osbert.interop.huggingface import families, names
+from osbert.interop.huggingface import names
+from osbert.interop.huggingface.family import of_architecture, of_type
 from osbert.interop.tensor_report import Report, TensorRow
 from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.initialisation import initialise
-from osbert.models.transformer.positions import rotation
 
 
 def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path) -> tuple[Backbone, Report]:
@@ -101,9 +101,9 @@ def laid_out(
         if ours.startswith("pooler.") and not pooler:
             continue
         tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
-    sizes = learner.backbone.architecture
-    if config["model_type"] == names.PREFIXES["rotary"] and isinstance(sizes, Architecture):
-        tensors[f"{prefix}{names.SINES}"] = _sines(sizes)
+    sizes, family = learner.backbone.architecture, of_type(config["model_type"])
+    if family and isinstance(sizes, Architecture):
+        tensors |= {f"{prefix}{name}": table for name, table in family.tables(sizes).items()}
     published = _published(learner)
     for name, head in _heads(learner):
         for ours, tensor in head.state_dict().items():
@@ -112,10 +112,10 @@ def laid_out(
                 tensors[own] = tensor
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor
-    if family := families.of_type(config["model_type"]):
+    if family:
         forms = {head.form for name, head in _heads(learner) if published[name]}
         tensors = {
-            families.spelled(name.removeprefix(prefix), family, forms, prefix=bool(prefix)): tensor
+            family.spelled(name.removeprefix(prefix), forms, prefix=bool(prefix)): tensor
             for name, tensor in tensors.items()
         }
     return config, tensors
@@ -130,12 +130,6 @@ def closed_to_others(architecture: Sizes, learner: Learner | None = None) -> str
     if not reasons:
         return ""
     return f"Only osbert opens this model: Hugging Face's transformers has none with {' and '.join(reasons)}."
-
-
-def _sines(architecture: Architecture) -> Tensor:
-    """Return RoFormer's table of angles (length, K): the sines of each pair's angle, then the cosines."""
-    turns = rotation(torch.arange(architecture.length), architecture.width // architecture.heads)  # (length, K/2, 2)
-    return torch.cat([turns[..., 1], turns[..., 0]], dim=1)
 
 
 def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -155,7 +149,7 @@ def _backbone_state(
     shapes = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
     state: dict[str, Tensor] = {}
     rows: list[TensorRow] = []
-    family = families.of_architecture(backbone.architecture)
+    family = of_architecture(backbone.architecture)
     for ours, theirs in names.backbone(backbone.architecture).items():
         shape = (shapes[ours][0] // len(theirs), *shapes[ours][1:])
         if ours.startswith("pooler.") and theirs[0] not in tensors:
@@ -163,9 +157,7 @@ def _backbone_state(
             continue
         misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape))}
         for name, misfit in misfits.items():
-            problems.add(
-                misfit.replace(name, families.spelled(name, family) if family else name, 1), code="damaged-file"
-            )
+            problems.add(misfit.replace(name, family.spelled(name) if family else name, 1), code="damaged-file")
         if not misfits:
             rows += [_loaded(name, tensors[name]) for name in theirs]
             state[ours] = torch.cat([tensors[name].float() for name in theirs])
@@ -191,15 +183,17 @@ def _loaded(name: str, tensor: Tensor) -> TensorRow:
 def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[TensorRow]:
     """Return a row for each tensor that is not the backbone's."""
     used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
-    return [_unused(name, tensors) for name in tensors if name not in used]
+    family = of_architecture(backbone.architecture)
+    buffers = names.BUFFERS + (family.buffers if family else ())
+    return [_unused(name, tensors, buffers) for name in tensors if name not in used]
 
 
-def _unused(name: str, tensors: Mapping[str, Tensor]) -> TensorRow:
+def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = ()) -> TensorRow:
     shape = tuple(tensors[name].shape)
     if name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
         return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
-    if name in names.BUFFERS:
+    if name in buffers:
         return TensorRow(name=name, shape=shape, status="unused", remark="holds nothing learned")
     if name.startswith(names.HEAD_PREFIXES):
         return TensorRow(name=name, shape=shape, status="unused", remark="a head's")
@@ -252,11 +246,13 @@ def _other_heads(learner: Learner) -> list[str]:
 def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     """Return the published names of each head's parameters: none where their model has no such head, or it is taken."""
     sizes = learner.backbone.architecture
-    foreign = families.of_architecture(sizes) is not None
+    family = of_architecture(sizes)
     taken: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        none = head.form == "nsp" and (foreign or (isinstance(sizes, Architecture) and sizes.positions == "rotary"))
+        none = head.form == "nsp" and (
+            "nsp" not in family.classes if family else isinstance(sizes, Architecture) and sizes.positions == "rotary"
+        )
         theirs = {} if none or names.other_head(head, sizes) else names.HEADS.get(head.form, {})
         free = taken.isdisjoint(theirs.values())
         published[name] = theirs if free else {}

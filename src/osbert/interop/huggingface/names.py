@@ -1,6 +1,6 @@
-"""Hugging Face's names: which of their tensors and config fields are which of ours, for BERT and RoFormer.
+"""Hugging Face's names: which of BERT's tensors and config fields are which of ours.
 
-Those of other families are made BERT's as they are read, and theirs as they are written: families.py.
+Those of other families are made BERT's as they are read, and theirs as they are written: family.py.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from osbert.errors import Problems, nearest
-from osbert.interop.huggingface import families, own
+from osbert.interop.huggingface import own
+from osbert.interop.huggingface.family import Family, every_family, of_architecture, of_type
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Sizes
 from osbert.models.forms import Form, Values
 
-PREFIXES = {"learned": "bert", "rotary": "roformer"}
-"""Their model type, which is also the prefix of the backbone's tensors, by our kind of positions."""
+PREFIXES = ("bert", "roformer")
+"""The prefixes of the backbone's tensors where these have BERT's names."""
 
 OWN = "osbert"
 """Our own model type, for what they have no model for: AutoModel then refuses the folder instead of computing else."""
@@ -121,9 +122,8 @@ DECODER = "cls.predictions.decoder.weight"
 
 PIECES = "embeddings.word_embeddings.weight"
 
-SINES = "encoder.embed_positions.weight"
-BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids", SINES)
-"""Backbone tensors that hold no learned numbers: counters and the table of sines."""
+BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+"""Backbone tensors that hold no learned numbers: counters."""
 
 _BLOCK = {
     "attention.inward": (
@@ -176,7 +176,7 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
 
 def plain(name: str) -> str:
     """Return a tensor's name without the backbone's prefix and with today's words for TensorFlow's gamma and beta."""
-    for prefix in (*PREFIXES.values(), OWN):
+    for prefix in (*PREFIXES, OWN):
         name = name.removeprefix(f"{prefix}.")
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
@@ -191,23 +191,19 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
         return own.settings(config, where=where)
     problems = Problems(heading=f"{where} does not describe a model that can be opened")
     kind = config.get("model_type", "bert")
-    family = families.of_type(kind)
-    positions = "learned" if family else _known(kind, {theirs: ours for ours, theirs in PREFIXES.items()})
-    if positions is None and kind != OWN:
-        known = ", ".join((*PREFIXES.values(), *families.TYPES))
+    family = of_type(kind)
+    if family is None and kind != OWN:
+        known = ", ".join(one for family in every_family() for one in family.types)
         problems.add(f"model_type is {kind!r}; only {known} and {OWN} can be read.", code="unsupported-model")
         problems.stop_if_any()
-    config = families.in_bert_fields(family, config) if family else config
+    theirs, config = config, family.in_bert_fields(config) if family else config
     for message in _refusals(config, family):
         problems.add(message, code="unsupported-model")
-    settings: dict[str, Any] = {"positions": positions, **dict(_numbers(config, family, problems.add))}
+    settings: dict[str, Any] = dict(_numbers(config, family, problems.add))
     settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
     settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
-    settings |= dict(_own_settings(config, problems.add)) if kind == OWN else {}
-    settings |= families.values(family, config, problems.add) if family else {}
+    settings |= family.settings(theirs, problems.add) if family else dict(_own_settings(config, problems.add))
     problems.stop_if_any()
-    if family is families.ROBERTA:
-        settings["length"] -= settings["first_position"]
     architecture = Architecture(**settings)
     for message in architecture.problems():
         problems.add(f"{message}.", code="unsupported-model")
@@ -241,7 +237,8 @@ def other_head(head: Head, architecture: Sizes) -> str:
     if head.form not in FIRST_TOKEN:
         return ""
     given = "a number" if head.values == "numbers" else FIRST_TOKEN[head.form]
-    if architecture.positions == "rotary":
+    family = of_architecture(architecture)
+    if architecture.positions == "rotary" and not (family and head.form in family.classes):
         return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
     return f"direction = left_to_right under a head for {given}" if architecture.causal else ""
 
@@ -253,11 +250,11 @@ def config(architecture: Sizes, heads: Mapping[str, Any] | None = None, *, close
     """
     if not isinstance(architecture, Architecture):
         return {"model_type": OWN, **own.config(architecture), **(heads or {})}
-    family = families.of_architecture(architecture)
+    family = of_architecture(architecture)
     fields = _bert_config(architecture, OWN if closed else model_type(architecture)) | dict(heads or {})
     if family is None or fields["model_type"] == OWN:
         return fields
-    return dict(families.own_fields(family, fields, architecture))
+    return dict(family.own_fields(fields, architecture))
 
 
 def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
@@ -272,25 +269,23 @@ def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
         unusual = {theirs: getattr(architecture, ours) for theirs, ours in UNUSUAL.items()}
         fields |= {name: unusual[name] for name in unusual if unusual[name] != getattr(Architecture, UNUSUAL[name])}
         return fields | {theirs: getattr(architecture, ours) for theirs, (ours, _) in CHOICES.items()}
-    if kind == PREFIXES["rotary"]:
-        return fields | {"embedding_size": architecture.width, "rotary_value": False}
-    return fields | {"position_embedding_type": "absolute"}
+    return fields | ({"position_embedding_type": "absolute"} if architecture.positions == "learned" else {})
 
 
 def model_type(architecture: Architecture) -> str:
     """Return the model type under which an Architecture is written: theirs where they have the same mathematics."""
-    if ours_alone(architecture):
-        return OWN
-    family = families.of_architecture(architecture)
-    return family.prefix if family else PREFIXES[architecture.positions]
+    family = of_architecture(architecture)
+    return family.types[0] if family else OWN
 
 
 def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     """Return what of an Architecture they have no model for, as settings: "biases = False"."""
     if not isinstance(architecture, Architecture):
         return (f"family = {architecture.family}",)
+    if of_architecture(architecture):
+        return ()
     known: dict[str, Any] = {"normalization": "post", "biases": True, "recurrent": 0, "adapters": 0, "distinct": 0}
-    if families.of_architecture(architecture) is None:
+    if of_architecture(architecture.changed(**known)) is None:
         known |= {ours: getattr(Architecture, ours) for ours in UNUSUAL.values()}
         known |= {} if architecture.segments else {"segments": 2}
     return tuple(
@@ -302,27 +297,11 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
 
 def model_class(forms: Container[str], architecture: Sizes) -> str:
     """Return the name of their class that holds a backbone with heads of these forms."""
-    if not isinstance(architecture, Architecture) or ours_alone(architecture):
+    family = of_architecture(architecture)
+    if family is None:
         return "OsbertModel"
-    if family := families.of_architecture(architecture):
-        return families.class_name(model_class(forms, Architecture()), family)
-    if architecture.direction == "left_to_right" and "mlm" in forms:
-        return {"rotary": "RoFormerForCausalLM", "learned": "BertLMHeadModel"}[architecture.positions]
-    if "tokens" in forms:
-        return {"rotary": "RoFormerForTokenClassification", "learned": "BertForTokenClassification"}[
-            architecture.positions
-        ]
-    if architecture.positions == "rotary" and "span" not in forms:
-        return "RoFormerForMaskedLM" if "mlm" in forms else "RoFormerModel"
-    if "sequence" in forms:
-        return "BertForSequenceClassification"
-    if "choice" in forms:
-        return "BertForMultipleChoice"
-    if "span" in forms:
-        return "RoFormerForQuestionAnswering" if architecture.positions == "rotary" else "BertForQuestionAnswering"
-    if "mlm" in forms:
-        return "BertForPreTraining" if "nsp" in forms else "BertForMaskedLM"
-    return "BertForNextSentencePrediction" if "nsp" in forms else "BertModel"
+    assert isinstance(architecture, Architecture)
+    return family.class_name(forms, causal=architecture.direction == "left_to_right")
 
 
 def _recurrent(layers: int) -> Iterator[str]:
@@ -342,7 +321,7 @@ def _known(value: object, table: Mapping[str, str]) -> str | None:
 
 
 def _numbers(
-    config: Mapping[str, Any], family: families.Family | None, problem: Callable[[str], None]
+    config: Mapping[str, Any], family: Family | None, problem: Callable[[str], None]
 ) -> Iterator[tuple[str, Any]]:
     """Yield the settings that are numbers; what is none goes to `problem`."""
     whole = {**SIZES, SEGMENTS: "segments", RECURRENT: "recurrent", ADAPTERS: "adapters"}
@@ -371,7 +350,7 @@ def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> 
         yield ours, value
 
 
-def _refusals(config: Mapping[str, Any], family: families.Family | None) -> Iterator[str]:
+def _refusals(config: Mapping[str, Any], family: Family | None) -> Iterator[str]:
     for field, accepted in REFUSED.items():
         if config.get(field) not in accepted:
             yield f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported."
@@ -379,7 +358,7 @@ def _refusals(config: Mapping[str, Any], family: families.Family | None) -> Iter
     if _known(activation, ACTIVATIONS) is None:
         field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
         yield (f"{field} is {activation!r}; known are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}")
-    if family is not families.ELECTRA and config.get("embedding_size") not in (None, config.get("hidden_size")):
+    if config.get("embedding_size") not in (None, config.get("hidden_size")):
         yield f"embedding_size {config['embedding_size']} differs from hidden_size {config.get('hidden_size')}."
 
 

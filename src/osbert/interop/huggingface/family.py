@@ -1,0 +1,197 @@
+"""Family: what a published family of encoders calls BERT's config fields, tensors and classes, and what it refuses.
+
+Each is BERT with other values of the Architecture and other names. So tensors get BERT's names as they are read, and
+theirs again as they are written; everything between knows BERT's names alone. A family is one file in families/, which
+holds one `FAMILY`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+
+from osbert import components
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Sizes
+from osbert.models.forms import Form
+
+Names = tuple[tuple[str, str], ...]
+"""Theirs -> BERT's, as parts of tensors' names; written back in the same order."""
+
+Problem = Callable[[str], None]
+"""Takes a sentence on a config field that cannot be honoured."""
+
+FOLDER = "interop.huggingface.families"
+
+CLASSES: Mapping[Form, str] = {
+    "tokens": "ForTokenClassification",
+    "sequence": "ForSequenceClassification",
+    "choice": "ForMultipleChoice",
+    "span": "ForQuestionAnswering",
+    "mlm": "ForMaskedLM",
+}
+"""The form of a head -> how their class for it ends, in the order in which one of several heads names the class."""
+
+CLASSIFIER: Mapping[Form, Names] = {
+    "sequence": (("classifier.out_proj.", "classifier."), ("classifier.dense.", "pooler.dense.")),
+}
+"""A classifier of texts that has the pooler within it, as RoBERTa's."""
+
+FREE = (
+    *("layers", "heads", "width", "feedforward", "vocabulary", "length"),
+    *("dropout", "attention_dropout", "epsilon", "deviation", "neighbours"),
+)
+"""The settings of the Architecture that every family leaves open."""
+
+
+def _nothing_read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+    return {}
+
+
+def _nothing_written(architecture: Architecture) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """How a family differs from BERT.
+
+    `types`: their model types; the first is written. `name`: how their classes begin.
+
+    The mathematics: `values`, settings of the Architecture that all its models have; `varies`, those that differ among
+    them, beside `FREE`; `fits`, what else must be true of them. All other settings are the Architecture's defaults.
+
+    The config: `fields`, BERT's field -> theirs; `without`, BERT's fields that it has not; `only`, fields with the one
+    value that leaves the mathematics as ours is, which is also theirs where the field is absent; `read`, further
+    settings from the config (by BERT's names); `written`, further fields for an Architecture.
+
+    The tensors: `tensors`, names; `heads`, those that hold where there is a head of a form; `tables`, further tensors
+    that hold nothing learned, for an Architecture, by BERT's names; `buffers`, such tensors to pass over.
+
+    The classes: `classes`, by the form of a head, none where theirs is another; `pretraining`, the class of a model
+    with heads for masked pieces and for next sentences; `causal`, that of one that predicts from left to right.
+    """
+
+    types: tuple[str, ...]
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    varies: tuple[str, ...] = ("activation", "segments")
+    fits: Callable[[Architecture], bool] = lambda sizes: sizes.segments > 0
+    fields: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    only: Mapping[str, Any] = field(default_factory=dict)
+    read: Callable[[Mapping[str, Any], Problem], dict[str, Any]] = _nothing_read
+    written: Callable[[Architecture], dict[str, Any]] = _nothing_written
+    tensors: Names = ()
+    heads: Mapping[Form, Names] = field(default_factory=dict)
+    tables: Callable[[Architecture], dict[str, Tensor]] = _nothing_written
+    buffers: tuple[str, ...] = ()
+    classes: Mapping[Form, str] = field(default_factory=lambda: CLASSES)
+    pretraining: str = ""
+    causal: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """Return the prefix of the backbone's tensors, and the model type that is written."""
+        return self.types[0]
+
+    def has(self, architecture: Architecture) -> bool:
+        """Return whether its models have this mathematics."""
+        shaping = (one for one in fields(architecture) if one.name not in (*FREE, *self.varies))
+        same = all(getattr(architecture, one.name) == self.values.get(one.name, one.default) for one in shaping)
+        return same and self.fits(architecture)
+
+    def in_bert_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a config.json of the family with BERT's names of the fields that both have."""
+        known = {name: config[theirs] for name, theirs in self.fields.items() if theirs in config}
+        return {name: value for name, value in config.items() if name not in self.without} | known
+
+    def settings(self, config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+        """Return the settings that a config.json (by their names) gives beyond BERT's; what cannot be: to `problem`."""
+        found = dict(self.values) | self.read(config, problem)
+        for name, only in self.only.items():
+            if config.get(name, only) != only:
+                problem(
+                    f"{name} is {config[name]!r}, which is not supported in {self.prefix} models; only {only!r} is."
+                )
+        return found
+
+    def own_fields(self, known: Mapping[str, Any], architecture: Architecture) -> Iterator[tuple[str, Any]]:
+        """Yield the fields of its config.json for BERT's `known`: renamed, and with those that BERT has not."""
+        for name, value in known.items():
+            if name not in self.without:
+                yield self.fields.get(name, name), value
+        yield "model_type", self.prefix
+        yield from self.written(architecture).items()
+
+    def canonical(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a model's tensors by BERT's names, without the prefix of their own; as they are if it has no others.
+
+        Where two would have one name (a classifier that has a pooler within, beside a pooler), the classifier's gets
+        it; the other keeps its own.
+        """
+        if not self.tensors:
+            return dict(tensors)
+        names = {theirs: self._bert_name(theirs) for theirs in tensors}
+        heads = {ours for theirs, ours in names.items() if not theirs.startswith(f"{self.prefix}.")}
+        return {
+            theirs if theirs.startswith(f"{self.prefix}.") and ours in heads else ours: tensors[theirs]
+            for theirs, ours in names.items()
+        }
+
+    def spelled(self, name: str, forms: Container[str] = (), *, prefix: bool = False) -> str:
+        """Return their name of a tensor that has BERT's; `forms`: those of the heads published with it.
+
+        `prefix`: whether what belongs to the backbone gets the family's prefix.
+        """
+        if name.startswith("heads."):
+            return name
+        inside = not name.startswith(("cls.", "classifier.", "qa_outputs."))
+        for theirs, ours in (
+            *self.tensors,
+            *(rule for form in self.heads if form in forms for rule in self.heads[form]),
+        ):
+            if ours in name:
+                inside = inside and not ours.startswith("pooler.")
+                name = name.replace(ours, theirs)
+        return f"{self.prefix}.{name}" if prefix and inside else name
+
+    def class_name(self, forms: Container[str], *, causal: bool = False) -> str:
+        """Return the name of the class that holds a backbone with heads of these forms."""
+        if causal and "mlm" in forms:
+            return self.name + self.causal
+        if self.pretraining and "mlm" in forms and "nsp" in forms:
+            return self.name + self.pretraining
+        return self.name + next((end for form, end in self.classes.items() if form in forms), "Model")
+
+    def _bert_name(self, name: str) -> str:
+        if name.startswith("heads."):
+            return name
+        bare = name.removeprefix(f"{self.prefix}.")
+        for theirs, ours in (*self.tensors, *(rule for rules in self.heads.values() for rule in rules)):
+            bare = bare.replace(theirs, ours)
+        return bare
+
+
+@cache
+def every_family() -> tuple[Family, ...]:
+    """Return all families, in the order of their files' names."""
+    found = [importlib.import_module(f"osbert.{FOLDER}.{name}").FAMILY for name in components.names(FOLDER)]
+    return tuple(found)
+
+
+def of_type(model_type: object) -> Family | None:
+    """Return the family of a model type, as a config.json has it; None where it is none."""
+    return next((family for family in every_family() if model_type in family.types), None)
+
+
+def of_architecture(architecture: Sizes) -> Family | None:
+    """Return the family whose models have this mathematics; None where none has."""
+    if not isinstance(architecture, Architecture):
+        return None
+    return next((family for family in every_family() if family.has(architecture)), None)
