@@ -256,7 +256,7 @@ class Folder:
 def pretraining_heads(backbone: Backbone, tensors: Mapping[str, Tensor]) -> dict[str, Head]:
     """Return fresh heads of the objectives that there are tensors for, by name."""
     heads: dict[str, Head] = {}
-    if all(one in tensors for one in names.HEADS["mlm"].values()):
+    if all(one in tensors for one in names.head_names("mlm", backbone.architecture).values()):
         heads["mlm"] = MaskedLanguageHead(backbone)
     if any(one in tensors for one in names.HEADS["nsp"].values()):
         heads["nsp"] = SequenceHead(backbone, target="nsp", form="nsp")

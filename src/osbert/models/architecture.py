@@ -45,12 +45,16 @@ class Architecture(Sizes):
     """Learned vectors before that of a sequence's first token, which no token has; RoBERTa: 2."""
     embedding: int = 0
     """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
+    embedding_norm: bool = True
+    """Whether the sum of the embeddings is normalised, as BERT; GPT's is not."""
     pooling: Literal["tanh", "gelu", "relu"] = "tanh"
     """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's."""
     epsilon: float = 1e-12
     """Added to the variance in every normalisation."""
     deviation: float = 0.02
     """Standard deviation of the normal the weights start from, before it is cut at two deviations."""
+    scaled_residuals: bool = False
+    """Start the weights of the last layer in each half of a block at deviation / sqrt(2 layers), as GPT-2."""
     normalization: Literal["post", "pre"] = "post"
     """Where each half of a block is normalised: its sum, as BERT; or its input, and once more after the last block."""
     biases: bool = True
@@ -59,6 +63,10 @@ class Architecture(Sizes):
     """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
     direction: Direction = "both"
     """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
+    summary: Literal["auto", "first", "last"] = "auto"
+    """The token whose state stands for its sequence; auto: the first, or the last with direction = left_to_right."""
+    transform: bool = True
+    """Whether language-model heads have a dense layer, a curve, a norm and biases of pieces, as BERT's; GPT's none."""
     adapters: int = 0
     """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
@@ -68,6 +76,11 @@ class Architecture(Sizes):
     def causal(self) -> bool:
         """Return whether no state depends on a later token; recurrent layers read backwards too."""
         return self.direction == "left_to_right" and not self.recurrent
+
+    @property
+    def summary_is_last(self) -> bool:
+        """Return whether the last token of a sequence stands for it."""
+        return super().summary_is_last if self.summary == "auto" else self.summary == "last"
 
     @property
     def blocks(self) -> int:
@@ -114,8 +127,6 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    if sizes.distinct > 0 and sizes.layers % sizes.distinct:
-        yield f"distinct is {sizes.distinct}, but {sizes.layers} layers cannot share so many blocks evenly"
     yield from _misplaced(sizes)
     if sizes.recurrent > 0 and sizes.width % 2:
         yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
@@ -124,6 +135,12 @@ def _problems(sizes: Architecture) -> Iterator[str]:
 
 
 def _misplaced(sizes: Architecture) -> Iterator[str]:
+    if sizes.distinct > 0 and sizes.layers % sizes.distinct:
+        yield f"distinct is {sizes.distinct}, but {sizes.layers} layers cannot share so many blocks evenly"
+    if sizes.embedding and not sizes.transform:
+        yield f"transform is off, so that embedding must be 0: states are compared with pieces {sizes.embedding} wide"
+    if sizes.summary == ("last" if sizes.direction == "left_to_right" else "first"):
+        yield f"summary is {sizes.summary}, which direction = {sizes.direction} has anyway: leave it at auto"
     if sizes.first_position > 0 and sizes.positions == "rotary":
         yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):

@@ -50,6 +50,13 @@ class Sizes:
     """The activation of a head's transform, by its name in models/transformer/block.py."""
     epsilon: float = 1e-12
     """Added to the variance in the normalisation of a head's transform."""
+    transform: bool = True
+    """Whether a language model's head transforms the states and adds a bias for each piece."""
+
+    @property
+    def summary_is_last(self) -> bool:
+        """Return whether the last token of a sequence stands for it, in place of the first."""
+        return self.direction == "left_to_right"
 
     @property
     def causal(self) -> bool:
@@ -101,7 +108,7 @@ class States:
     """What a backbone returns.
 
     `hidden` (N, D): the last layer, every token. `summary` (B, D): the state of the one token that stands for its
-    sequence, the first as BERT's C, or the last where each token sees only what is before it. `pooled` (B, D):
+    sequence, the first as BERT's C, or the last (`Sizes.summary_is_last`). `pooled` (B, D):
     tanh(dense(summary)), or another curve, on which next-sentence prediction and classification stand.
     """
 

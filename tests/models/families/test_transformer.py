@@ -82,6 +82,9 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"layers": 3, "distinct": 2}, "distinct is 2, but 3 layers"),
         ({"layers": 2, "distinct": 4}, "distinct is 4, but 2 layers"),
         ({"positions": "rotary", "first_position": 2}, "rotary positions are not learned"),
+        ({"transform": False, "embedding": 4}, "pieces 4 wide"),
+        ({"summary": "first"}, "summary is first"),
+        ({"summary": "last", "direction": "left_to_right"}, "summary is last"),
         ({"recurrent": 1, "width": 9, "heads": 3}, "directions cannot share the width 9 evenly"),
         ({"positions": "rotary", "neighbours": 1.0, "biases": False}, "face their neighbours by biases"),
     ],
@@ -112,6 +115,9 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"first_position": 2},
         {"embedding": 6},
         {"distinct": 1},
+        {"embedding_norm": False},
+        {"summary": "last"},
+        {"scaled_residuals": True},
         {"pooling": "relu"},
         {"pooling": "gelu"},
         {"dropout": 0.5},
@@ -151,6 +157,7 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
+    tested.add("transform")  # of the language-model heads: heads/test_predictions.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}
 
 
@@ -210,6 +217,23 @@ def test_neighbouring_layers_share_distinct_blocks(make_backbone, make_batch) ->
     size = StepSize(tokens=17, pairs=99, sequences=3, labels={}, read=3, read_pairs=17)
     assert shared.flops(size) == own.flops(size)
     assert len(shared.stack) == len(own.stack) == 5 and len({*shared.stack}) == 3
+
+
+@pytest.mark.parametrize("direction", ["both", "left_to_right"])
+def test_the_summary_is_the_token_that_the_settings_name(make_backbone, make_batch, direction: str) -> None:
+    batch = make_batch([6, 3, 3])
+    other = {"both": "last", "left_to_right": "first"}[direction]
+    places = {"first": [0, 6, 9], "last": [5, 8, 11]}
+    states = make_backbone(direction=direction, summary=other)(batch)
+    assert torch.equal(states.summary, states.hidden[places[other]])
+
+
+def test_scaled_residuals_start_smaller_by_the_root_of_twice_the_layers(make_backbone) -> None:
+    """GPT-2, section 2.3: 1 / sqrt(N) for N residual layers, two in each block."""
+    plain, scaled = make_backbone(layers=2), make_backbone(layers=2, scaled_residuals=True)
+    for (name, one), other in zip(plain.named_parameters(), scaled.parameters(), strict=True):
+        least = name.endswith(("attention.outward.weight", "down.weight"))
+        assert torch.equal(one / 2 if least else one, other), name
 
 
 def test_training_is_random_and_repeats_with_the_seed(make_backbone, make_batch) -> None:

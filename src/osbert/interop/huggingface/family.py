@@ -44,7 +44,7 @@ CLASSIFIER: Mapping[Form, Names] = {
 
 FREE = (
     *("layers", "heads", "width", "feedforward", "vocabulary", "length"),
-    *("dropout", "attention_dropout", "epsilon", "deviation", "neighbours"),
+    *("dropout", "attention_dropout", "epsilon", "deviation", "neighbours", "scaled_residuals"),
 )
 """The settings of the Architecture that every family leaves open."""
 

@@ -215,9 +215,10 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
     for name, head in _heads(learner):
         state: dict[str, Tensor] = {}
         found: list[TensorRow] = []
+        published = names.head_names(head.form, learner.backbone.architecture)
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
-            theirs = own if own in tensors else names.HEADS.get(head.form, {}).get(ours, own)
+            theirs = own if own in tensors else published.get(ours, own)
             if misfit := _misfit(theirs, tensors, tuple(tensor.shape)):
                 remark = f"the head '{name}' starts afresh: {misfit}"
                 found.append(TensorRow(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
@@ -253,7 +254,7 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
         none = head.form == "nsp" and (
             "nsp" not in family.classes if family else isinstance(sizes, Architecture) and sizes.positions == "rotary"
         )
-        theirs = {} if none or names.other_head(head, sizes) else names.HEADS.get(head.form, {})
+        theirs = {} if none or names.other_head(head, sizes) else names.head_names(head.form, sizes)
         free = taken.isdisjoint(theirs.values())
         published[name] = theirs if free else {}
         taken.update(published[name].values())

@@ -6,7 +6,9 @@ Those of other families are made BERT's as they are read, and theirs as they are
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any
+from dataclasses import fields as fields_of
+from functools import cache
+from typing import Any, get_args, get_type_hints
 
 from osbert.errors import Problems, nearest
 from osbert.interop.huggingface import own
@@ -63,23 +65,14 @@ ADAPTERS = "osbert_adapters"
 RECURRENT = "osbert_recurrent"
 """A config field of our own, where it is not 0: how many recurrent layers stand on top."""
 
-CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
-    "osbert_positions": ("positions", ("learned", "rotary")),
-    "osbert_normalization": ("normalization", ("post", "pre")),
-    "osbert_biases": ("biases", (True, False)),
-}
-"""The further config fields of our own model type -> our choice and what it may be."""
+SCALED = "osbert_scaled_residuals"
+"""A config field of our own, where the family's value is another: how fresh weights of this architecture start."""
 
-UNUSUAL = {
-    "osbert_first_position": "first_position",
-    "osbert_embedding": "embedding",
-    "osbert_distinct": "distinct",
-    "osbert_pooling": "pooling",
-}
-"""Those that are written only where they are not BERT's."""
+ANYWHERE = ("neighbours", "adapters", "recurrent", "scaled_residuals")
+"""The settings that have a field of our own in every model type."""
 
-POOLINGS = ("tanh", "gelu", "relu")
-"""What our pooling may be."""
+STATED = ("positions", "normalization", "biases")
+"""The settings that a config of our own model type always has."""
 
 LARGEST = 2**31
 """No number of a config reaches this."""
@@ -111,6 +104,12 @@ HEADS: Mapping[Form, Mapping[str, str]] = {
     "tokens": _CLASSIFIER,
 }
 """Our parameters of a head -> their tensors, by the form of the head's outputs."""
+
+
+def head_names(form: Form, architecture: Sizes) -> Mapping[str, str]:
+    """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
+    return {} if form == "mlm" and not architecture.transform else HEADS.get(form, {})
+
 
 HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
 """How the names of tensors begin that belong to heads."""
@@ -159,7 +158,7 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
     if architecture.normalization == "pre":
         names |= _both("norm", ("encoder.LayerNorm",))
-    names |= _both("embeddings.norm", ("embeddings.LayerNorm",))
+    names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
     for layer in range(architecture.blocks):
@@ -203,6 +202,9 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
     settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
     settings |= family.settings(theirs, problems.add) if family else dict(_own_settings(config, problems.add))
+    if not isinstance(scaled := config.get(SCALED, False), bool):
+        problems.add(f"{SCALED} is {scaled!r}; it must be true or false.", code="unsupported-model")
+    settings |= {"scaled_residuals": scaled} if SCALED in config else {}
     problems.stop_if_any()
     architecture = Architecture(**settings)
     for message in architecture.problems():
@@ -232,7 +234,7 @@ def other_head(head: Head, architecture: Sizes) -> str:
     if not isinstance(architecture, Architecture):
         return ""
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
-    if head.form in HEADS and own != HEADS[head.form].keys():
+    if head.form in HEADS and own != head_names(head.form, architecture).keys():
         return f"a {type(head).__name__}"
     if head.form not in FIRST_TOKEN:
         return ""
@@ -264,11 +266,16 @@ def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
     fields |= {NEIGHBOURS: architecture.neighbours} if architecture.neighbours else {}
     fields |= {RECURRENT: architecture.recurrent} if architecture.recurrent else {}
     fields |= {ADAPTERS: architecture.adapters} if architecture.adapters else {}
+    family = of_type(kind)
+    scaled = family.values.get("scaled_residuals", False) if family else False
+    fields |= {SCALED: architecture.scaled_residuals} if architecture.scaled_residuals != scaled else {}
     fields |= {DECODER_FIELD: True} if architecture.direction == "left_to_right" else {}
     if kind == OWN:
-        unusual = {theirs: getattr(architecture, ours) for theirs, ours in UNUSUAL.items()}
-        fields |= {name: unusual[name] for name in unusual if unusual[name] != getattr(Architecture, UNUSUAL[name])}
-        return fields | {theirs: getattr(architecture, ours) for theirs, (ours, _) in CHOICES.items()}
+        return fields | {
+            theirs: getattr(architecture, ours)
+            for theirs, ours in own_fields().items()
+            if ours in STATED or getattr(architecture, ours) != getattr(Architecture, ours)
+        }
     return fields | ({"position_embedding_type": "absolute"} if architecture.positions == "learned" else {})
 
 
@@ -286,7 +293,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return ()
     known: dict[str, Any] = {"normalization": "post", "biases": True, "recurrent": 0, "adapters": 0, "distinct": 0}
     if of_architecture(architecture.changed(**known)) is None:
-        known |= {ours: getattr(Architecture, ours) for ours in UNUSUAL.values()}
+        known |= {ours: getattr(Architecture, ours) for ours in own_fields().values() if ours not in STATED}
         known |= {} if architecture.segments else {"segments": 2}
     return tuple(
         f"{name} = {getattr(architecture, name)}"
@@ -302,6 +309,13 @@ def model_class(forms: Container[str], architecture: Sizes) -> str:
         return "OsbertModel"
     assert isinstance(architecture, Architecture)
     return family.class_name(forms, causal=architecture.direction == "left_to_right")
+
+
+@cache
+def own_fields() -> dict[str, str]:
+    """Return the config fields of our own model type -> the settings of the Architecture that BERT has no field for."""
+    known = {*SIZES.values(), *NUMBERS.values(), "segments", "activation", "direction", *ANYWHERE}
+    return {f"osbert_{one.name}": one.name for one in fields_of(Architecture) if one.name not in known}
 
 
 def _recurrent(layers: int) -> Iterator[str]:
@@ -337,15 +351,13 @@ def _numbers(
 
 def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
     """Yield the settings in the further fields of our own model type; what cannot be goes to `problem`."""
-    for theirs, (ours, choices) in CHOICES.items():
-        if config.get(theirs) not in choices:
-            problem(f"{theirs} is {config.get(theirs, 'missing')!r}; it must be one of {choices}.")
-        yield ours, config.get(theirs)
-    for theirs, ours in UNUSUAL.items():
-        value = config.get(theirs, getattr(Architecture, ours))
-        if ours == "pooling" and value not in POOLINGS:
-            problem(f"{theirs} is {value!r}; it must be one of {POOLINGS}.")
-        elif ours != "pooling" and (isinstance(value, bool) or not isinstance(value, int) or value >= LARGEST):
+    kinds = get_type_hints(Architecture)
+    for theirs, ours in own_fields().items():
+        value = config.get(theirs, "missing" if ours in STATED else getattr(Architecture, ours))
+        choices = (True, False) if kinds[ours] is bool else get_args(kinds[ours])
+        if choices and value not in choices:
+            problem(f"{theirs} is {value!r}; it must be one of {choices}.")
+        elif not choices and (isinstance(value, bool) or not isinstance(value, int) or value >= LARGEST):
             problem(f"{theirs} must be a whole number, but is {value!r}.")
         yield ours, value
 

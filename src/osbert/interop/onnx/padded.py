@@ -116,8 +116,8 @@ class PaddedGraph(nn.Module):
         return torch.where(hidden_from, torch.tensor(lowest), torch.tensor(0.0))
 
     def _summaries(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return the state (B, D) of each sequence's first token, or of its last where tokens see the past alone."""
-        if self.backbone.architecture.direction == "both":
+        """Return the state (B, D) of each sequence's first token, or of its last (`Sizes.summary_is_last`)."""
+        if not self.backbone.architecture.summary_is_last:
             return hidden[:, 0]
         last = (mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, hidden.shape[2])  # (B, 1, D)
         return hidden.gather(1, last).squeeze(1)

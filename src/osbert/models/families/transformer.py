@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -70,9 +71,13 @@ class Transformer(Backbone):
         for part in self.modules():
             if isinstance(part, Adapter):
                 part.silence()
+        if self.architecture.scaled_residuals:
+            for block in {*self.depth}:
+                for layer in (block.attention.outward, block.down):
+                    layer.weight.data /= math.sqrt(2 * self.architecture.layers)
         if self.architecture.neighbours:
-            for block in self.blocks:
-                block.attention.face_neighbours(self.architecture.neighbours)  # type: ignore[operator, union-attr]
+            for block in {*self.depth}:
+                block.attention.face_neighbours(self.architecture.neighbours)
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
@@ -121,8 +126,8 @@ class Transformer(Backbone):
         return batch.read if alone and 2 * len(batch.read) < batch.tokens else None
 
     def summaries(self, batch: Batch) -> Tensor:
-        """Return the place in the run (B,) of each sequence's summary: its first token, or its last (see `States`)."""
-        if self.architecture.direction == "both":
+        """Return the index in the run (B,) of each sequence's summary: its first token, or its last (see `States`)."""
+        if not self.architecture.summary_is_last:
             return batch.starts
         return functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
 
