@@ -1,7 +1,8 @@
-"""Every attention kernel equals `reference`, in values and gradients, for any lengths and any order."""
+"""Every attention kernel equals `reference`, in values and gradients, for any lengths, order and window."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.data.batch import Batch
+from osbert.models.transformer import runs
 from osbert.models.transformer.kernels import Kernel, fastest, reference, sdpa
 from osbert.models.transformer.layout import Layout, lay_out
 from osbert.models.transformer.positions import rotation
@@ -21,11 +23,20 @@ KERNELS = {
 }
 HEADS, WIDTH = 2, 4
 
-lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+lengths = st.lists(st.integers(1, 13), min_size=1, max_size=6)
 orders = st.sampled_from(["none", "causal", "random", "memory"])
+windows = st.sampled_from([None, 1, 3])
 
 
-def make_layout(lengths: list[int], order: str, generator: torch.Generator) -> Layout:
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks() -> Iterator[None]:
+    """Make blocks of local layers so small that a short sequence has several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "SMALLEST_BLOCK", 2)
+        yield
+
+
+def make_batch(lengths: list[int], order: str, generator: torch.Generator) -> Batch:
     sizes = torch.tensor(lengths)
     starts = sizes.cumsum(0) - sizes
     positions = torch.arange(int(sizes.sum())) - starts.repeat_interleave(sizes)
@@ -36,17 +47,20 @@ def make_layout(lengths: list[int], order: str, generator: torch.Generator) -> L
         "memory": torch.where(positions < 2, -1, positions),
     }[order]
     zeros = torch.zeros_like(positions)
-    return lay_out(
-        Batch(
-            ids=zeros,
-            positions=positions,
-            segments=zeros,
-            order=ranks,
-            lengths=tuple(lengths),
-            starts=starts,
-            records=starts,
-        )
+    return Batch(
+        ids=zeros,
+        positions=positions,
+        segments=zeros,
+        order=ranks,
+        lengths=tuple(lengths),
+        starts=starts,
+        records=starts,
     )
+
+
+def make_layout(lengths: list[int], order: str, generator: torch.Generator, window: int | None = None) -> Layout:
+    layout = lay_out(make_batch(lengths, order, generator))
+    return layout if window is None else layout.local(window)
 
 
 def draw(layout: Layout, generator: torch.Generator) -> list[torch.Tensor]:
@@ -56,10 +70,10 @@ def draw(layout: Layout, generator: torch.Generator) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
 @settings(max_examples=60)
-@given(lengths=lengths, order=orders, seed=st.integers(0, 2**16))
-def test_values_and_gradients_equal_the_reference(kernel: Kernel, lengths: list[int], order: str, seed: int) -> None:
+@given(lengths=lengths, order=orders, window=windows, seed=st.integers(0, 2**16))
+def test_values_and_gradients_equal_the_reference(kernel: Kernel, lengths, order, window, seed) -> None:
     generator = torch.Generator().manual_seed(seed)
-    layout = make_layout(lengths, order, generator)
+    layout = make_layout(lengths, order, generator, window)
     columns = draw(layout, generator)
     expected = reference(*columns, layout)
     found = kernel(*columns, layout)
@@ -73,14 +87,14 @@ def test_values_and_gradients_equal_the_reference(kernel: Kernel, lengths: list[
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
 @settings(max_examples=60)
-@given(lengths=lengths, seed=st.integers(0, 2**16), data=st.data())
-def test_queries_of_some_tokens_get_what_all_would_give_them(kernel: Kernel, lengths, seed: int, data) -> None:
+@given(lengths=lengths, order=orders, window=windows, seed=st.integers(0, 2**16), data=st.data())
+def test_queries_of_some_tokens_get_what_all_would_give_them(kernel, lengths, order, window, seed, data) -> None:
     generator = torch.Generator().manual_seed(seed)
-    layout = make_layout(lengths, "none", generator)
+    layout = make_layout(lengths, order, generator, window)
     columns = draw(layout, generator)
-    asked = [data.draw(st.sets(st.integers(0, length - 1), min_size=1)) for length in lengths]
+    asked = [data.draw(st.sets(st.integers(0, length - 1))) for length in lengths]
     places = [sum(lengths[:number]) + place for number, found in enumerate(asked) for place in sorted(found)]
-    some = layout.reading(torch.tensor(places), list(map(len, asked)))
+    some = layout.reading(torch.tensor(places, dtype=torch.int64), list(map(len, asked)))
     expected = reference(*columns, layout)[places]
     towards = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
     wanted = torch.autograd.grad((expected * towards).sum(), columns)
@@ -93,10 +107,10 @@ def test_queries_of_some_tokens_get_what_all_would_give_them(kernel: Kernel, len
 
 @pytest.mark.parametrize("kernel", [reference, *KERNELS.values()], ids=["reference", *KERNELS.keys()])
 @settings(max_examples=40)
-@given(lengths=lengths, order=orders, seed=st.integers(0, 2**16), data=st.data())
-def test_what_cannot_be_seen_changes_nothing(kernel: Kernel, lengths, order, seed, data) -> None:
+@given(lengths=lengths, order=orders, window=windows, seed=st.integers(0, 2**16), data=st.data())
+def test_what_cannot_be_seen_changes_nothing(kernel: Kernel, lengths, order, window, seed, data) -> None:
     generator = torch.Generator().manual_seed(seed)
-    layout = make_layout(lengths, order, generator)
+    layout = make_layout(lengths, order, generator, window)
     query, key, value = draw(layout, generator)
     changed = data.draw(st.integers(0, len(query) - 1))
     with torch.no_grad():
@@ -106,7 +120,8 @@ def test_what_cannot_be_seen_changes_nothing(kernel: Kernel, lengths, order, see
         after = kernel(query, key, value, layout)
     sequence = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
     ranks = torch.zeros(len(query)) if layout.order is None else layout.order
-    sees = (sequence == sequence[changed]) & (ranks[changed] <= ranks)
+    near = torch.ones(()).bool() if window is None else (layout.positions - layout.positions[changed]).abs() <= window
+    sees = (sequence == sequence[changed]) & (ranks[changed] <= ranks) & near
     assert torch.equal(before[~sees], after[~sees])
     assert torch.all((before[sees] - after[sees]).abs().amax(dim=(1, 2)) > 0)
 
@@ -139,6 +154,24 @@ def test_a_causal_order_needs_no_mask_and_another_one_does() -> None:
     assert other.runs[0].visible.shape == (2, 1, 5, 5)
     assert other.runs[0].visible[0, 0, :, :2].all()
     assert not other.runs[0].visible[0, 0, 2, 3]
+
+
+def test_local_layers_of_a_pass_share_a_layout_whose_memory_is_linear() -> None:
+    layout = make_layout([60, 60, 30, 5, 2], "none", torch.Generator())
+    local = layout.local(3)
+    assert local is layout.local(3) and local is not layout.local(2)
+    blocks, short, shorter = local.runs
+    assert (blocks.tokens, blocks.visible.shape) == (150, (50, 1, 3, 9))
+    assert (short.length, short.visible.shape) == (5, (1, 1, 5, 5))
+    assert shorter.visible is None  # nothing is farther away than the window
+
+
+def test_local_layers_have_turns_of_their_own() -> None:
+    layout = lay_out(make_batch([4, 2], "none", torch.Generator()), rotary=WIDTH, base=160_000.0)
+    positions = torch.tensor([0, 1, 2, 3, 0, 1])
+    assert torch.equal(layout.turns, rotation(positions, WIDTH, 160_000.0))
+    assert torch.equal(layout.local(1, 10_000.0).turns, rotation(positions, WIDTH))
+    assert layout.local(1).turns is layout.turns
 
 
 def test_rotation_is_a_cosine_and_a_sine_a_pair() -> None:

@@ -61,14 +61,14 @@ def test_layers_are_compiled_on_a_gpu_or_when_so_wished(wanted, device, compiled
 def test_a_compiled_block_gives_the_same() -> None:
     """Traced, but not turned into machine code, which takes a minute."""
     from osbert.models.architecture import Architecture
-    from osbert.models.transformer.layout import EqualLengths, Layout
+    from osbert.models.transformer.layout import Layout
 
     torch.manual_seed(0)
     block = Architecture(layers=1, width=16, heads=2, vocabulary=9, length=8).build().blocks[0]
     read = torch.tensor([0, 3])
     for count in (2, 3):
         bounds = torch.arange(count + 1, dtype=torch.int32) * 4
-        layout = Layout(lengths=(4,) * count, order=None, runs=(EqualLengths(count=count, length=4),), bounds=bounds)
+        layout = Layout(lengths=(4,) * count, bounds=bounds, positions=torch.arange(4).repeat(count))
         layout = layout.reading(read, (2, *(0,) * (count - 1)))
         hidden = torch.randn(4 * count, 16)
         wanted = block.eval()(hidden, layout)

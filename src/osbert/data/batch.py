@@ -71,6 +71,22 @@ class Batch:
         firsts = torch.searchsorted(self.read, self.starts)
         return tuple(torch.diff(firsts, append=firsts.new_tensor([len(self.read)])).tolist())
 
+    @property
+    def places(self) -> Tensor:
+        """Return 0, 1, 2, ... in every sequence (N,)."""
+        lengths = np.array(self.lengths, np.int64)
+        return torch.from_numpy(ranges(np.zeros_like(lengths), lengths)).to(self.ids.device)
+
+    @cached_property
+    def consecutive(self) -> bool:
+        """Return whether the positions are 0, 1, 2, ... in every sequence."""
+        return torch.equal(self.positions, self.places)
+
+    @cached_property
+    def causal(self) -> bool:
+        """Return whether the order is 0, 1, 2, ... in every sequence."""
+        return self.order is not None and torch.equal(self.order, self.places)
+
     def to(self, device: torch.device) -> Batch:
         """Return the batch with its tensors on `device`."""
         if device.type == "cpu":
@@ -82,7 +98,8 @@ class Batch:
         order = None if self.order is None else send(self.order, device)
         batch = replace(self, targets=moved, order=order, **columns)  # type: ignore[arg-type]
         # Found on the CPU: a GPU would make the host wait for them.
-        vars(batch).update(read=send(self.read, device), reads=self.reads)
+        known = {"reads": self.reads, "consecutive": self.consecutive, "causal": self.causal}
+        vars(batch).update(read=send(self.read, device), **known)
         return batch
 
 

@@ -91,7 +91,7 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
 def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     family = of_type(config.get("model_type"))
-    return family.canonical(tensors) if family else tensors
+    return family.canonical(tensors, config) if family else tensors
 
 
 def _base(folder: Path, above: tuple[Path, ...]) -> dict[str, Tensor]:

@@ -50,12 +50,18 @@ class Sizes:
     """The activation of a head's transform, by its name in models/transformer/block.py."""
     epsilon: float = 1e-12
     """Added to the variance in the normalisation of a head's transform."""
-    transform: bool = True
-    """Whether a language model's head transforms the states and adds a bias for each piece."""
+    piece_transform: bool = True
+    """Whether heads that predict pieces transform the states and have a bias for each piece."""
+    window: int = 0
+    """Positions that a token of a local block sees to either side; 0 where all blocks are global."""
+    head_transform: bool = False
+    """Whether heads for tokens and spans have a dense layer, an activation and a norm below their scores."""
+    head_biases: bool = True
+    """Whether the layers below the scores of a head add biases."""
 
     @property
     def summary_is_last(self) -> bool:
-        """Return whether the last token of a sequence stands for it, in place of the first."""
+        """Return whether the last token of a sequence stands for it, where one token does."""
         return self.direction == "left_to_right"
 
     @property
@@ -108,7 +114,7 @@ class States:
     """What a backbone returns.
 
     `hidden` (N, D): the last layer, every token. `summary` (B, D): the state of the one token that stands for its
-    sequence, the first as BERT's C, or the last (`Sizes.summary_is_last`). `pooled` (B, D):
+    sequence, the first as BERT's C, or the last (`Sizes.summary_is_last`); or the mean of all. `pooled` (B, D):
     tanh(dense(summary)), or another curve, on which next-sentence prediction and classification stand.
     """
 
@@ -123,7 +129,8 @@ class StepSize:
 
     `tokens` N; `pairs` P: the sum of squared lengths; `sequences` B; `labels`: how many, by objective; `read` R: the
     tokens whose last states are read, where the model makes use of that (`Backbone.readable`); `read_pairs` Q: the
-    sum of lengths times tokens read.
+    sum of lengths times tokens read. `local_pairs`: the sum over sequences of the tokens that each token sees in a
+    local block, where the model has such.
     """
 
     tokens: int
@@ -132,6 +139,7 @@ class StepSize:
     labels: Mapping[str, int]
     read: int
     read_pairs: int
+    local_pairs: int = 0
 
     @classmethod
     def of(cls, learner: Learner, batches: Iterable[Batch]) -> StepSize:
@@ -148,9 +156,15 @@ class StepSize:
             read_pairs += sum(length * count for length, count in zip(batch.lengths, queries))
             for name, target in batch.targets.items():
                 labels[name] = labels.get(name, 0) + len(target.labels)
-        pairs = sum(length * length for length in lengths)
+        window = learner.backbone.architecture.window
         return cls(
-            tokens=sum(lengths), pairs=pairs, sequences=len(lengths), labels=labels, read=read, read_pairs=read_pairs
+            tokens=sum(lengths),
+            pairs=sum(length * length for length in lengths),
+            sequences=len(lengths),
+            labels=labels,
+            read=read,
+            read_pairs=read_pairs,
+            local_pairs=sum(length * min(length, 2 * window + 1) for length in lengths) if window else 0,
         )
 
 

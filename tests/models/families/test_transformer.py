@@ -82,11 +82,19 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"layers": 3, "distinct": 2}, "distinct is 2, but 3 layers"),
         ({"layers": 2, "distinct": 4}, "distinct is 4, but 2 layers"),
         ({"positions": "rotary", "first_position": 2}, "rotary positions are not learned"),
-        ({"transform": False, "embedding": 4}, "pieces 4 wide"),
+        ({"piece_transform": False, "embedding": 4}, "embedding is 4"),
         ({"summary": "first"}, "summary is first"),
         ({"summary": "last", "direction": "left_to_right"}, "summary is last"),
         ({"recurrent": 1, "width": 9, "heads": 3}, "directions cannot share the width 9 evenly"),
         ({"positions": "rotary", "neighbours": 1.0, "biases": False}, "face their neighbours by biases"),
+        ({"positions": "rotary", "neighbours": 1.0, "rotary_base": 2e4}, "neighbours is 1.0.* a rotary_base of 10,000"),
+        ({"rotary_base": 2e4}, "rotary_base is 20000.0, but positions are learned"),
+        ({"positions": "rotary", "rotary_base": 0.0}, "rotary_base is 0.0"),
+        ({"window": -1}, "window is -1"),
+        ({"window": 4}, "with global_every 1 no block is local"),
+        ({"window": 4, "global_every": 0}, "global_every is 0"),
+        ({"global_every": 3}, "the window is 0"),
+        ({"first_norm": False}, "normalization pre"),
     ],
 )
 def test_impossible_sizes_are_named(changes: dict[str, object], text: str) -> None:
@@ -117,7 +125,7 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"distinct": 1},
         {"embedding_norm": False},
         {"summary": "last"},
-        {"scaled_residuals": True},
+        {"scaled_outputs": True},
         {"pooling": "relu"},
         {"pooling": "gelu"},
         {"dropout": 0.5},
@@ -130,6 +138,15 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"deviation": 0.3},
         {"normalization": "pre"},
         {"biases": False},
+        {"gated": True},
+        {"positions": "rotary", "rotary_base": 100.0},
+        {"window": 2, "global_every": 2},
+        {"positions": "rotary", "window": 2, "global_every": 2, "local_base": 100.0},
+        {"normalization": "pre", "first_norm": False},
+        {"summary": "mean"},
+        {"head_transform": True},
+        {"head_biases": False},
+        {"scaled_outputs": True},
         {"direction": "left_to_right"},
         {"recurrent": 1},
         {"adapters": 3},
@@ -149,7 +166,8 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
         states = backbone(batch)
         return torch.cat([states.hidden.flatten(), states.pooled.flatten()])
 
-    base = {"positions": "rotary"} if "neighbours" in change else {}
+    needed = {"positions": "rotary", "normalization": "pre"}  # by other settings, which are then those that change
+    base = {name: value for name, value in needed.items() if change.get(name) == value and len(change) > 1}
     before, after = run(**base), run(**change)
     assert before.shape != after.shape or not torch.allclose(before, after)
 
@@ -157,7 +175,7 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
-    tested.add("transform")  # of the language-model heads: heads/test_predictions.py
+    tested.add("piece_transform")  # of the language-model heads: heads/test_predictions.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}
 
 
@@ -228,9 +246,9 @@ def test_the_summary_is_the_token_that_the_settings_name(make_backbone, make_bat
     assert torch.equal(states.summary, states.hidden[places[other]])
 
 
-def test_scaled_residuals_start_smaller_by_the_root_of_twice_the_layers(make_backbone) -> None:
+def test_scaled_outputs_start_smaller_by_the_root_of_twice_the_layers(make_backbone) -> None:
     """GPT-2, section 2.3: 1 / sqrt(N) for N residual layers, two in each block."""
-    plain, scaled = make_backbone(layers=2), make_backbone(layers=2, scaled_residuals=True)
+    plain, scaled = make_backbone(layers=2), make_backbone(layers=2, scaled_outputs=True)
     for (name, one), other in zip(plain.named_parameters(), scaled.parameters(), strict=True):
         least = name.endswith(("attention.outward.weight", "down.weight"))
         assert torch.equal(one / 2 if least else one, other), name

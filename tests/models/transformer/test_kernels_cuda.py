@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -17,7 +15,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is n
 
 def make_layout(batch: Batch, device: str, *, causal: bool = False) -> Layout:
     batch = batch.to(torch.device(device))
-    return lay_out(replace(batch, order=batch.positions) if causal else batch)
+    return lay_out(batch, causal=causal)
 
 
 def draw(layout: Layout, device: str) -> list[torch.Tensor]:
@@ -33,12 +31,19 @@ def test_it_fits_halves_and_plain_orders_only(make_batch) -> None:
     assert not fits(query, plain)
     assert not fits(query.bfloat16(), other)
     assert not fits(query.bfloat16()[..., :63], plain)
+    assert fits(query.bfloat16(), plain.local(2)) and fits(query.bfloat16(), causal.local(2))
+    read, counts = torch.tensor([0, 5]), (1, 1)
+    assert fits(query.bfloat16(), plain.reading(read, counts))
+    assert not fits(query.bfloat16(), causal.reading(read, counts))
+    assert not fits(query.bfloat16(), plain.local(2).reading(read, counts))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("causal", [False, True])
-def test_torch_takes_what_it_is_given(make_batch, dropout: float, causal: bool) -> None:
+@pytest.mark.parametrize("window", [None, 2])
+def test_torch_takes_what_it_is_given(make_batch, dropout: float, causal: bool, window: int | None) -> None:
     layout = make_layout(make_batch([7, 4, 4]), "meta", causal=causal)
+    layout = layout if window is None else layout.local(window)
     columns = draw(layout, "meta")
     mixed = varlen(*columns, layout, dropout=dropout)
     assert mixed.shape == (15, 2, 64)
@@ -70,9 +75,11 @@ def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 @needs_gpu
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 50])
 @pytest.mark.parametrize("lengths", [[70, 33, 33, 1], [512, 300, 129, 128, 2]], ids=["short", "long"])
-def test_values_and_gradients_equal_the_reference(make_batch, lengths: list[int], causal: bool) -> None:
+def test_values_and_gradients_equal_the_reference(make_batch, lengths: list[int], window, causal: bool) -> None:
     layout = make_layout(make_batch(lengths), "cuda", causal=causal)
+    layout = layout if window is None else layout.local(window)
     columns = draw(layout, "cuda")
     exact = [column.detach().float().requires_grad_() for column in columns]
     found, wanted = fastest(*columns, layout), reference(*exact, layout)

@@ -8,11 +8,12 @@ holds one `FAMILY`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from osbert import components
@@ -42,9 +43,19 @@ CLASSIFIER: Mapping[Form, Names] = {
 }
 """A classifier of texts that has the pooler within it, as RoBERTa's."""
 
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
+"""Their names of activations -> ours; the first of several names for one curve is the one written."""
+
 FREE = (
     *("layers", "heads", "width", "feedforward", "vocabulary", "length"),
-    *("dropout", "attention_dropout", "epsilon", "deviation", "neighbours", "scaled_residuals"),
+    *("dropout", "attention_dropout", "epsilon", "deviation", "neighbours", "scaled_outputs"),
 )
 """The settings of the Architecture that every family leaves open."""
 
@@ -57,21 +68,29 @@ def _nothing_written(architecture: Architecture) -> dict[str, Any]:
     return {}
 
 
+def activation_name(activation: str) -> str:
+    """Return their name of an activation."""
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """How a family differs from BERT.
 
-    `types`: their model types; the first is written. `name`: how their classes begin.
+    `types`: their model types; the first is written. `name`: how their classes begin. `backbone`: the prefix of the
+    backbone's tensors, "" for the model type.
 
     The mathematics: `values`, settings of the Architecture that all its models have; `varies`, those that differ among
     them, beside `FREE`; `fits`, what else must be true of them. All other settings are the Architecture's defaults.
 
     The config: `fields`, BERT's field -> theirs; `without`, BERT's fields that it has not; `only`, fields with the one
-    value that leaves the mathematics as ours is, which is also theirs where the field is absent; `read`, further
-    settings from the config (by BERT's names); `written`, further fields for an Architecture.
+    value that leaves the mathematics as ours is, which is also theirs where the field is absent; `defaults`, values of
+    fields that may be absent; `read`, further settings from the config; `written`, further fields for an Architecture.
 
-    The tensors: `tensors`, names; `heads`, those that hold where there is a head of a form; `tables`, further tensors
-    that hold nothing learned, for an Architecture, by BERT's names; `buffers`, such tensors to pass over.
+    The tensors: `tensors`, names; `heads`, those that hold where there is a head of a form; `fused`, parts of names of
+    tensors that hold the rows of several of BERT's; `halves`, whether rotary positions turn number i of a head with
+    number i + K/2, not with its neighbour; `tables`, further tensors that hold nothing learned, for an Architecture, by
+    BERT's names; `buffers`, such tensors to pass over.
 
     The classes: `classes`, by the form of a head, none where theirs is another; `pretraining`, the class of a model
     with heads for masked pieces and for next sentences; `causal`, that of one that predicts from left to right.
@@ -79,16 +98,20 @@ class Family:
 
     types: tuple[str, ...]
     name: str
+    backbone: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     varies: tuple[str, ...] = ("activation", "segments")
     fits: Callable[[Architecture], bool] = lambda sizes: sizes.segments > 0
     fields: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     only: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     read: Callable[[Mapping[str, Any], Problem], dict[str, Any]] = _nothing_read
     written: Callable[[Architecture], dict[str, Any]] = _nothing_written
     tensors: Names = ()
     heads: Mapping[Form, Names] = field(default_factory=dict)
+    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    halves: bool = False
     tables: Callable[[Architecture], dict[str, Tensor]] = _nothing_written
     buffers: tuple[str, ...] = ()
     classes: Mapping[Form, str] = field(default_factory=lambda: CLASSES)
@@ -97,8 +120,8 @@ class Family:
 
     @property
     def prefix(self) -> str:
-        """Return the prefix of the backbone's tensors, and the model type that is written."""
-        return self.types[0]
+        """Return the prefix of the backbone's tensors."""
+        return self.backbone or self.types[0]
 
     def has(self, architecture: Architecture) -> bool:
         """Return whether its models have this mathematics."""
@@ -108,6 +131,7 @@ class Family:
 
     def in_bert_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a config.json of the family with BERT's names of the fields that both have."""
+        config = {**self.defaults, **config}
         known = {name: config[theirs] for name, theirs in self.fields.items() if theirs in config}
         return {name: value for name, value in config.items() if name not in self.without} | known
 
@@ -117,7 +141,7 @@ class Family:
         for name, only in self.only.items():
             if config.get(name, only) != only:
                 problem(
-                    f"{name} is {config[name]!r}, which is not supported in {self.prefix} models; only {only!r} is."
+                    f"{name} is {config[name]!r}, which is not supported in {self.types[0]} models; only {only!r} is."
                 )
         return found
 
@@ -126,10 +150,10 @@ class Family:
         for name, value in known.items():
             if name not in self.without:
                 yield self.fields.get(name, name), value
-        yield "model_type", self.prefix
+        yield "model_type", self.types[0]
         yield from self.written(architecture).items()
 
-    def canonical(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def canonical(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return a model's tensors by BERT's names, without the prefix of their own; as they are if it has no others.
 
         Where two would have one name (a classifier that has a pooler within, beside a pooler), the classifier's gets
@@ -137,12 +161,31 @@ class Family:
         """
         if not self.tensors:
             return dict(tensors)
-        names = {theirs: self._bert_name(theirs) for theirs in tensors}
+        parts = dict(self._parted(tensors))
+        rules = self._read_rules(tensors, config)
+        names = {theirs: self._bert_name(theirs, rules) for theirs in parts}
         heads = {ours for theirs, ours in names.items() if not theirs.startswith(f"{self.prefix}.")}
-        return {
-            theirs if theirs.startswith(f"{self.prefix}.") and ours in heads else ours: tensors[theirs]
+        found = {
+            theirs if theirs.startswith(f"{self.prefix}.") and ours in heads else ours: parts[theirs]
             for theirs, ours in names.items()
         }
+        if not self.halves:
+            return found
+        count = self.in_bert_fields(config).get("num_attention_heads")
+        return {name: _paired(tensor, count) if _turned(name) else tensor for name, tensor in found.items()}
+
+    def published(
+        self, tensors: Mapping[str, Tensor], forms: Container[str], *, prefix: bool, heads: int
+    ) -> dict[str, Tensor]:
+        """Return their tensors for those that have BERT's names, in a model with attention heads: `canonical` undone.
+
+        `forms`: those of the heads published with it. `prefix`: whether the backbone's get the family's prefix.
+        """
+        parts: dict[str, list[Tensor]] = {}
+        for name, tensor in tensors.items():
+            part = _halved(tensor, heads) if self.halves and _turned(name) else tensor
+            parts.setdefault(self.spelled(name, forms, prefix=prefix), []).append(part)
+        return {name: torch.cat(rows) if len(rows) > 1 else rows[0] for name, rows in parts.items()}
 
     def spelled(self, name: str, forms: Container[str] = (), *, prefix: bool = False) -> str:
         """Return their name of a tensor that has BERT's; `forms`: those of the heads published with it.
@@ -152,10 +195,9 @@ class Family:
         if name.startswith("heads."):
             return name
         inside = not name.startswith(("cls.", "classifier.", "qa_outputs."))
-        for theirs, ours in (
-            *self.tensors,
-            *(rule for form in self.heads if form in forms for rule in self.heads[form]),
-        ):
+        fused = ((theirs, part) for theirs, parts in self.fused.items() for part in parts)
+        heads = (rule for form, rules in self.heads.items() if form in forms for rule in rules)
+        for theirs, ours in (*fused, *self.tensors, *heads):
             if ours in name:
                 inside = inside and not ours.startswith("pooler.")
                 name = name.replace(ours, theirs)
@@ -169,13 +211,54 @@ class Family:
             return self.name + self.pretraining
         return self.name + next((end for form, end in self.classes.items() if form in forms), "Model")
 
-    def _bert_name(self, name: str) -> str:
+    def _parted(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tensors, each that holds several of BERT's as these."""
+        for name, tensor in tensors.items():
+            theirs = next((part for part in self.fused if part in name and not name.startswith("heads.")), None)
+            if theirs is None:
+                yield name, tensor
+                continue
+            parts = self.fused[theirs]
+            for part, rows in zip(parts, tensor.tensor_split(len(parts)), strict=True):
+                yield name.replace(theirs, part), rows
+
+    def _read_rules(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Names:
+        """Return the names that hold in a file: its head's where the config's class or the tensors tell which it is."""
+        classes = [str(name) for name in config.get("architectures") or () if isinstance(name, str)]
+        told = (form for form, end in CLASSES.items() if any(name.endswith(end) for name in classes))
+        there = (form for form, rules in self.heads.items() if all(_any_in(tensors, theirs) for theirs, _ in rules))
+        form = next((form for form in (*told, *there) if form in self.heads), None)
+        rules = self.heads.values() if form is None else (self.heads[form],)
+        return (*self.tensors, *(rule for one in rules for rule in one))
+
+    def _bert_name(self, name: str, rules: Names) -> str:
         if name.startswith("heads."):
             return name
         bare = name.removeprefix(f"{self.prefix}.")
-        for theirs, ours in (*self.tensors, *(rule for rules in self.heads.values() for rule in rules)):
+        for theirs, ours in rules:
             bare = bare.replace(theirs, ours)
         return bare
+
+
+def _any_in(names: Iterable[str], part: str) -> bool:
+    return any(part in name for name in names)
+
+
+def _turned(name: str) -> bool:
+    """Return whether a tensor by BERT's name makes what rotary positions turn: queries and keys."""
+    return ".attention.self.query." in name or ".attention.self.key." in name
+
+
+def _paired(rows: Tensor, heads: Any) -> Tensor:
+    """Return `rows` (H K, ...) with the halves of each head made pairs; as they are if they are no whole heads."""
+    if not isinstance(heads, int) or heads < 1 or rows.shape[0] % (2 * heads):
+        return rows
+    return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)  # (H, 2, K/2, ...) -> (H K, ...)
+
+
+def _halved(rows: Tensor, heads: int) -> Tensor:
+    """Return `rows` (H K, ...) with the pairs of each head made halves: what `_paired` undoes."""
+    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
 @cache

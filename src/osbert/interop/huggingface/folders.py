@@ -19,7 +19,7 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
-from osbert.interop.huggingface import names
+from osbert.interop.huggingface import configs, names
 from osbert.interop.huggingface.family import of_architecture, of_type
 from osbert.interop.tensor_report import Report, TensorRow
 from osbert.interop.weight_files import SAFE, write_tensors
@@ -39,9 +39,8 @@ def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path)
     except (ValueError, RuntimeError) as error:  # torch's own: sizes whose product is no number of elements
         raise UserError(f"{where}: {error}.", code="damaged-file") from error
     state, rows = _backbone_state(backbone, tensors, where=where)
-    if any(row.status == "new" for row in rows):
-        pooler = backbone.get_submodule("pooler").to_empty(device="cpu")
-        initialise(pooler, architecture.deviation)
+    for fresh in dict.fromkeys(name.rpartition(".")[0] for name in backbone.state_dict() if name not in state):
+        initialise(backbone.get_submodule(fresh).to_empty(device="cpu"), architecture.deviation)
     backbone.load_state_dict(state, strict=False, assign=True)
     return backbone, Report(rows=tuple(rows + _leftovers(backbone, tensors)))
 
@@ -92,13 +91,13 @@ def laid_out(
     Without `pooler` its weights are left out.
     """
     closed = bool(_other_heads(learner))
-    config = names.config(learner.backbone.architecture, _head_config(learner, labels), closed=closed)
+    config = configs.config(learner.backbone.architecture, _head_config(learner, labels), closed=closed)
     prefix = f"{config['model_type']}." if learner.heads else ""
     tensors: dict[str, Tensor] = {}
     in_units = (center, scale) != (0, 1)
     state = learner.backbone.state_dict()
     for ours, theirs in names.backbone(learner.backbone.architecture).items():
-        if ours.startswith("pooler.") and not pooler:
+        if theirs[0].startswith("pooler.") and not pooler:
             continue
         tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
     sizes, family = learner.backbone.architecture, of_type(config["model_type"])
@@ -112,12 +111,10 @@ def laid_out(
                 tensors[own] = tensor
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor
-    if family:
+    if family and isinstance(sizes, Architecture):
         forms = {head.form for name, head in _heads(learner) if published[name]}
-        tensors = {
-            family.spelled(name.removeprefix(prefix), forms, prefix=bool(prefix)): tensor
-            for name, tensor in tensors.items()
-        }
+        bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+        tensors = family.published(bare, forms, prefix=bool(prefix), heads=sizes.heads)
     return config, tensors
 
 
@@ -152,7 +149,7 @@ def _backbone_state(
     family = of_architecture(backbone.architecture)
     for ours, theirs in names.backbone(backbone.architecture).items():
         shape = (shapes[ours][0] // len(theirs), *shapes[ours][1:])
-        if ours.startswith("pooler.") and theirs[0] not in tensors:
+        if theirs[0].startswith("pooler.") and theirs[0] not in tensors:
             rows.append(TensorRow(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
             continue
         misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape))}
@@ -215,10 +212,11 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
     for name, head in _heads(learner):
         state: dict[str, Tensor] = {}
         found: list[TensorRow] = []
-        published = names.head_names(head.form, learner.backbone.architecture)
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
-            theirs = own if own in tensors else published.get(ours, own)
+            theirs = (
+                own if own in tensors else names.heads(learner.backbone.architecture).get(head.form, {}).get(ours, own)
+            )
             if misfit := _misfit(theirs, tensors, tuple(tensor.shape)):
                 remark = f"the head '{name}' starts afresh: {misfit}"
                 found.append(TensorRow(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
@@ -249,15 +247,22 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     sizes = learner.backbone.architecture
     family = of_architecture(sizes)
     taken: set[str] = set()
+    pools: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
         none = head.form == "nsp" and (
             "nsp" not in family.classes if family else isinstance(sizes, Architecture) and sizes.positions == "rotary"
         )
-        theirs = {} if none or names.other_head(head, sizes) else names.head_names(head.form, sizes)
-        free = taken.isdisjoint(theirs.values())
+        theirs = {} if none or names.other_head(head, sizes) else names.heads(sizes).get(head.form, {})
+        # Two heads may share the pooler, but not names with it where a family has the same for several heads.
+        form = (head.form,)
+        own = {family.spelled(one, form) if family else one for one in theirs.values()}
+        pool = {family.spelled("pooler.dense.weight", form)} if family and head.form in names.FIRST_TOKEN else set()
+        free = taken.isdisjoint(own | pool) and pools.isdisjoint(own)
         published[name] = theirs if free else {}
-        taken.update(published[name].values())
+        if free:
+            taken |= own
+            pools |= pool
     return published
 
 

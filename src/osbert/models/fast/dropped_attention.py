@@ -76,8 +76,9 @@ class _Attention(torch.autograd.Function):
 def _pieces(weights: Tensor) -> Iterator[tuple[slice, slice]]:
     """Yield the places in (B, H) to work on together: whole sequences, or some heads of one where it is long."""
     count, heads, queries, length = weights.shape
-    of_heads = min(heads, max(1, WEIGHTS // (queries * length)))
-    sequences = max(1, WEIGHTS // (heads * queries * length))
+    of_head = max(1, queries * length)
+    of_heads = min(heads, max(1, WEIGHTS // of_head))
+    sequences = max(1, WEIGHTS // (heads * of_head))
     for first in range(0, count, sequences):
         for head in range(0, heads, of_heads):
             yield slice(first, first + sequences), slice(head, head + of_heads)

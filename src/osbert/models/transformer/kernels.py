@@ -15,7 +15,8 @@ from torch.nn import functional
 from osbert.models.fast.dropout import dropout as drop
 from osbert.models.fast.dropped_attention import attend
 from osbert.models.transformer.kernels_cuda import fits, varlen
-from osbert.models.transformer.layout import EqualLengths, Layout
+from osbert.models.transformer.layout import Layout
+from osbert.models.transformer.runs import sight
 
 Kernel = Callable[..., Tensor]
 """(query, key, value: each (N, H, K), layout, *, dropout: a share) -> (N, H, K).
@@ -31,9 +32,10 @@ def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
     for length, queries in zip(layout.lengths, layout.queries, strict=True):
         here, asked = slice(start, start + length), slice(first, first + queries)
         scores = torch.einsum("qhk,shk->hqs", query[asked], key[here]) / query.shape[-1] ** 0.5  # (H, Q, T)
-        if layout.order is not None:
-            order = layout.order[here]
-            scores = scores.masked_fill(order[None, :] > order[:, None], float("-inf"))
+        rows = here if layout.read is None else layout.read[asked]
+        visible = sight(layout.marks.at(rows), layout.marks.at(here), layout.window)  # (1, Q, T)
+        if visible is not None:
+            scores = scores.masked_fill(~visible, float("-inf"))
         found.append(scores.softmax(dim=-1))
         start, first = here.stop, asked.stop
     return found
@@ -55,27 +57,19 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
     The fused attention of the CPU knows no dropout, so with dropout the CPU takes the products one by one.
     """
     unfused = dropout > 0 and query.device.type == "cpu"
-    sizes = [run.tokens for run in layout.runs]
-    queries = [sum(run.queries) if run.queries else run.tokens for run in layout.runs]
-    columns = (
-        (query.split(queries), key.split(sizes), value.split(sizes)) if len(sizes) > 1 else ([query], [key], [value])
-    )
+    rows, sizes = [run.rows for run in layout.runs], [run.tokens for run in layout.runs]
+    columns = (query.split(rows), key.split(sizes), value.split(sizes)) if len(sizes) > 1 else ([query], [key], [value])
     mixed = []
-    for run, rows, *parts in zip(layout.runs, *columns, strict=True):
-        k, v = (part.unflatten(0, (run.count, run.length)).transpose(1, 2) for part in parts)  # (count, H, T, K)
-        places = _places(run, rows.device)
-        if places is not None:  # rows of 0 make a rectangle of the queries
-            rows = rows.new_zeros(run.count * max(run.queries), *rows.shape[1:]).index_copy(0, places, rows)
-        q = rows.unflatten(0, (run.count, -1)).transpose(1, 2)
+    for run, *parts in zip(layout.runs, *columns, strict=True):
+        q, k, v = run.rectangle(parts[0]), run.keys(parts[1]), run.keys(parts[2])  # (count, H, Q or T, K)
         if unfused:
-            visible = _past(run.length) if layout.causal else run.visible
+            visible = _past(run.length) if run.causal else run.visible
             out = attend(q, k, v, visible=visible, dropout=dropout)
         else:
             out = functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=run.visible, dropout_p=dropout, is_causal=layout.causal
+                q, k, v, attn_mask=run.visible, dropout_p=dropout, is_causal=run.causal
             )
-        out = out.transpose(1, 2).flatten(0, 1)  # (count * T, H, K)
-        mixed.append(out if places is None else out.index_select(0, places))
+        mixed.append(run.flat(out))
     return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
 
@@ -89,15 +83,6 @@ def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropou
             return sdpa(query.float(), key.float(), value.float(), layout, dropout=dropout).bfloat16()
     kernel = varlen if query.is_cuda and fits(query, layout) else sdpa
     return kernel(query, key, value, layout, dropout=dropout)
-
-
-def _places(run: EqualLengths, device: torch.device) -> Tensor | None:
-    """Return where a run's queries go in a rectangle that is as wide as most of them, or None if they fill it."""
-    if len(set(run.queries)) < 2:
-        return None
-    most = max(run.queries)
-    places = [row * most + place for row, count in enumerate(run.queries) for place in range(count)]
-    return torch.tensor(places, device=device)
 
 
 def _past(length: int) -> Tensor:

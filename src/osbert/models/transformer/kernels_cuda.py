@@ -22,20 +22,26 @@ WIDEST = 256
 
 
 def fits(query: Tensor, layout: Layout) -> bool:
-    """Return whether `varlen` can attend with these queries (N, H, K): bf16 or fp16, an order of 0s or 0, 1, 2..."""
+    """Return whether `varlen` can attend with these queries (N, H, K): bf16 or fp16, an order of 0s or 0, 1, 2...
+
+    Flash attention sets few queries beside the last keys, whichever they belong to: so neither an order nor a window
+    goes with them.
+    """
     halves = query.dtype in (torch.bfloat16, torch.float16)
     width = query.shape[-1]
-    return halves and width % 8 == 0 and width <= WIDEST and (layout.order is None or layout.causal)
+    ordered, local = layout.order is not None, layout.window is not None
+    plain = (layout.causal or not ordered) and (layout.consecutive or not local)
+    return halves and width % 8 == 0 and width <= WIDEST and plain and (layout.counts is None or not (ordered or local))
 
 
 def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
     """Attend in all sequences at once, where `fits`. Nothing here makes the host wait for the GPU."""
-    bounds, longest = layout.bounds, max(layout.lengths)
-    starts, most = bounds, longest
-    if layout.read is not None:
-        starts = torch.searchsorted(layout.read, bounds, out_int32=True)
-        most = max(layout.queries)
-    mixed: Tensor = _Attention.apply(query, key, value, starts, bounds, (most, longest, dropout, layout.causal))
+    starts = layout.bounds if layout.firsts is None else layout.firsts
+    sizes = (max(layout.queries), max(layout.lengths), dropout, layout.causal)
+    window = {}
+    if layout.window is not None:
+        window = {"window_size_left": layout.window, "window_size_right": 0 if layout.causal else layout.window}
+    mixed: Tensor = _Attention.apply(query, key, value, starts, layout.bounds, sizes, window)
     return mixed
 
 
@@ -44,10 +50,11 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
-        *columns, sizes = given
-        mixed, normalizers, random, unused, _ = torch.ops.aten._flash_attention_forward(*columns, *sizes, False)
+        *columns, sizes, window = given
+        found = torch.ops.aten._flash_attention_forward(*columns, *sizes, False, **window)
+        mixed, normalizers, random, unused, _ = found
         ctx.save_for_backward(*columns, mixed, normalizers, random, unused)
-        ctx.sizes = sizes
+        ctx.sizes, ctx.window = sizes, window
         return mixed
 
     @staticmethod
@@ -56,8 +63,10 @@ class _Attention(torch.autograd.Function):
         query, key, value, starts, bounds, mixed, normalizers, random, unused = ctx.saved_tensors
         columns = (query, key, value, mixed, normalizers, starts, bounds)
         with _deterministic():
-            gradients = torch.ops.aten._flash_attention_backward(towards[0], *columns, *ctx.sizes, random, unused)
-        return *gradients, None, None, None
+            gradients = torch.ops.aten._flash_attention_backward(
+                towards[0], *columns, *ctx.sizes, random, unused, **ctx.window
+            )
+        return *gradients, None, None, None, None
 
 
 @contextlib.contextmanager

@@ -6,15 +6,16 @@ import torch
 from torch import Tensor
 
 BASE = 10000.0
+"""RoFormer's base: the last pair turns once in about 2 pi `base` positions."""
 
 
-def rotation(positions: Tensor, width: int) -> Tensor:
+def rotation(positions: Tensor, width: int, base: float = BASE) -> Tensor:
     """Return turns (N, K/2, 2), cosines and sines, for `positions` (N,), heads being `width` = K wide.
 
-    Pair i turns by position / BASE^(2i/K) radians (Su et al. 2021, arXiv 2104.09864, equation 15). Angles are taken in
+    Pair i turns by position / base^(2i/K) radians (Su et al. 2021, arXiv 2104.09864, equation 15). Angles are taken in
     double precision: in float32 an angle of hundreds of radians is off by more than the sine's own rounding.
     """
-    frequencies = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width)  # (K/2,)
+    frequencies = base ** (-torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width)  # (K/2,)
     angles = positions.to(torch.float64)[:, None] * frequencies  # (N, K/2)
     return torch.stack([angles.cos(), angles.sin()], dim=-1).float()
 
