@@ -63,7 +63,7 @@ class Architecture(Sizes):
     """Added to the variance in every normalisation."""
     deviation: float = 0.02
     """Standard deviation of the normal the weights start from, before it is cut at two deviations."""
-    scaled_residuals: bool = False
+    scaled_outputs: bool = False
     """Start the weights of the last layer in each half of a block at deviation / sqrt(2 layers), as GPT-2."""
     normalization: Literal["post", "pre"] = "post"
     """Where each half of a block is normalised: its sum, as BERT; or its input, and once more after the last block."""
@@ -71,7 +71,10 @@ class Architecture(Sizes):
     """With pre-normalisation: whether the first block normalises what it attends to, which the embeddings have been."""
     biases: bool = True
     """Whether norms and linear layers add biases; the pooler and the heads have `head_biases`."""
-    task_transform: bool = False
+    summary: Literal["token", "first", "last", "mean"] = "token"
+    """The state that stands for a sequence: that of its first token (token: the last with direction = left_to_right),
+    of its last token, or the mean of all."""
+    head_transform: bool = False
     """Whether the pooler ends in a norm, and heads for tokens and spans have such layers of their own (ModernBERT)."""
     head_biases: bool = True
     """Whether the pooler and the layers below the scores of heads add biases; the scores always have them."""
@@ -79,11 +82,9 @@ class Architecture(Sizes):
     """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
     direction: Direction = "both"
     """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
-    summary: Literal["auto", "first", "last", "mean"] = "auto"
-    """The token whose state stands for its sequence; auto: the first, or the last with direction = left_to_right. Or
-    the mean of all states."""
-    transform: bool = True
-    """Whether language-model heads have a dense layer, a curve, a norm and biases of pieces, as BERT's; GPT's none."""
+    piece_transform: bool = True
+    """Whether heads that predict pieces have a dense layer, an activation, a norm and a bias for each piece, as BERT's;
+    GPT's compare states with the pieces as they are."""
     adapters: int = 0
     """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
@@ -97,7 +98,7 @@ class Architecture(Sizes):
     @property
     def summary_is_last(self) -> bool:
         """Return whether the last token of a sequence stands for it."""
-        return self.summary == "last" or (self.summary == "auto" and super().summary_is_last)
+        return self.summary == "last" or (self.summary == "token" and super().summary_is_last)
 
     @property
     def blocks(self) -> int:
@@ -151,20 +152,22 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    yield from (*_misplaced(sizes), *_of_positions(sizes), *_of_blocks(sizes))
+    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_blocks(sizes))
     if sizes.recurrent > 0 and sizes.width % 2:
         yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
     if sizes.heads >= 1:
         yield from _uneven(sizes)
 
 
-def _misplaced(sizes: Architecture) -> Iterator[str]:
+def _ill_combined(sizes: Architecture) -> Iterator[str]:
     if sizes.distinct > 0 and sizes.layers % sizes.distinct:
         yield f"distinct is {sizes.distinct}, but {sizes.layers} layers cannot share so many blocks evenly"
-    if sizes.embedding and not sizes.transform:
-        yield f"transform is off, so that embedding must be 0: states are compared with pieces {sizes.embedding} wide"
+    if sizes.blocks < sizes.layers and not sizes.first_norm:
+        yield f"distinct is {sizes.distinct}, but without first_norm the first block is another than those above"
+    if sizes.embedding and not sizes.piece_transform:
+        yield f"piece_transform is off, but embedding is {sizes.embedding}: no state is as wide as the pieces"
     if sizes.summary == ("last" if sizes.direction == "left_to_right" else "first"):
-        yield f"summary is {sizes.summary}, which direction = {sizes.direction} has anyway: leave it at auto"
+        yield f"summary is {sizes.summary}, which direction = {sizes.direction} has anyway: leave it at token"
 
 
 def _of_positions(sizes: Architecture) -> Iterator[str]:
@@ -186,8 +189,6 @@ def _of_blocks(sizes: Architecture) -> Iterator[str]:
         yield "global_every and local_base are for local blocks, but the window is 0: all blocks are global"
     if sizes.window and sizes.global_every == 1:
         yield f"window is {sizes.window}, but with global_every 1 no block is local"
-    if not sizes.first_norm and sizes.distinct:
-        yield f"first_norm is False, but the first block is also that of other layers: distinct is {sizes.distinct}"
     if not sizes.first_norm and sizes.normalization != "pre":
         yield "first_norm is False, but only blocks with normalization pre can do without the first norm"
 

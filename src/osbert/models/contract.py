@@ -50,18 +50,18 @@ class Sizes:
     """The activation of a head's transform, by its name in models/transformer/block.py."""
     epsilon: float = 1e-12
     """Added to the variance in the normalisation of a head's transform."""
+    piece_transform: bool = True
+    """Whether heads that predict pieces transform the states and have a bias for each piece."""
     window: int = 0
     """Positions that a token of a local block sees to either side; 0 where all blocks are global."""
-    transform: bool = True
-    """Whether a language model's head transforms the states and adds a bias for each piece."""
-    task_transform: bool = False
+    head_transform: bool = False
     """Whether heads for tokens and spans transform the states, too: a dense layer, an activation and a norm."""
     head_biases: bool = True
     """Whether the transforms of heads add biases."""
 
     @property
     def summary_is_last(self) -> bool:
-        """Return whether the last token of a sequence stands for it, in place of the first."""
+        """Return whether the last token of a sequence stands for it, where one token does."""
         return self.direction == "left_to_right"
 
     @property
@@ -237,12 +237,13 @@ class Loss:
     """A summed loss and the count it is a mean over, so that uneven micro-batches add up exactly.
 
     `total` (): the sum. `count`: how many labels (or the sum of their weights). `hits` (): how many were predicted
-    rightly, or None where right and wrong make no sense.
+    rightly, or None where right and wrong make no sense. `weight`: the factor of the mean in what a step minimises.
     """
 
     total: Tensor
     count: float
     hits: Tensor | None = None
+    weight: float = 1.0
 
 
 class FrozenStates(Protocol):
@@ -295,13 +296,17 @@ class Head(nn.Module):
 
 
 class Learner(nn.Module):
-    """A backbone and its heads by objective name: one pass over the tokens, one loss an objective."""
+    """A backbone and its heads by objective name: one pass over the tokens, one loss an objective.
+
+    `weights`: the weights of losses that are not 1, by objective name.
+    """
 
     def __init__(self, backbone: Backbone, heads: Mapping[str, Head]) -> None:
         """Join a backbone with heads."""
         super().__init__()
         self.backbone = backbone
         self.heads = nn.ModuleDict(heads)
+        self.weights: Mapping[str, float] = {}
 
     def states(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the states that the heads read; `read` as in `Backbone.forward`."""
@@ -314,7 +319,12 @@ class Learner(nn.Module):
         """Return each objective's loss; an objective without targets in this batch is left out."""
         sparse = all(head.sparse for head in self.heads.values())
         states = self.states(batch, self.backbone.readable(batch) if sparse else None)
-        return {name: head(states, batch) for name, head in self.heads.items() if name in batch.targets}
+        losses: dict[str, Loss] = {
+            name: head(states, batch) for name, head in self.heads.items() if name in batch.targets
+        }
+        for name in self.weights.keys() & losses.keys():
+            losses[name] = dataclasses.replace(losses[name], weight=self.weights[name])
+        return losses
 
 
 def matrix_weights(module: nn.Module) -> int:

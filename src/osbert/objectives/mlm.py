@@ -76,8 +76,8 @@ class MaskedLanguage(Objective):
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield why the first bias cannot be set, where the head has none."""
-        if self.unigram_start and not architecture.transform:
-            yield f"{self.name}.unigram_start sets biases that model.transform = false leaves out. Set one of them."
+        if self.unigram_start and not architecture.piece_transform:
+            yield f"{self.name}.unigram_start sets biases, which model.piece_transform = false has none of."
 
     def head(self, backbone: Backbone) -> Head:
         """Return the masked-language head, its output embeddings tied to the backbone's."""

@@ -27,7 +27,7 @@ def share(step: int, *, steps: int, warmup: float, schedule: Schedule, decay: fl
         return 1.0
     if schedule == "trapezoid":
         fall = round(decay * steps)
-        gone = step - (steps - fall) + 1
-        return 1.0 if gone < 1 else 1.0 - math.sqrt(gone / (fall + 1))
+        into = step - (steps - fall) + 1
+        return 1.0 if into < 1 else 1.0 - math.sqrt(into / (fall + 1))
     gone = (step - climb) / (steps - climb)  # 0 at the peak, below 1 at the last update
     return 1.0 - gone if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * gone))

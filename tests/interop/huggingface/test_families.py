@@ -251,7 +251,7 @@ def test_other_mathematics_is_refused(name: str, change: dict[str, Any], text: s
         ({"embedding": 6}, "embedding = 6"),
         ({"layers": 4, "distinct": 2}, "distinct = 2"),
         ({"summary": "last", "embedding_norm": False}, "embedding_norm = False and summary = last"),
-        ({"transform": False, "scaled_residuals": True}, "transform = False"),
+        ({"piece_transform": False, "scaled_outputs": True}, "piece_transform = False"),
         ({"first_position": 2, "distinct": 1}, "distinct = 1"),
     ],
 )

@@ -82,7 +82,7 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"layers": 3, "distinct": 2}, "distinct is 2, but 3 layers"),
         ({"layers": 2, "distinct": 4}, "distinct is 4, but 2 layers"),
         ({"positions": "rotary", "first_position": 2}, "rotary positions are not learned"),
-        ({"transform": False, "embedding": 4}, "pieces 4 wide"),
+        ({"piece_transform": False, "embedding": 4}, "embedding is 4"),
         ({"summary": "first"}, "summary is first"),
         ({"summary": "last", "direction": "left_to_right"}, "summary is last"),
         ({"recurrent": 1, "width": 9, "heads": 3}, "directions cannot share the width 9 evenly"),
@@ -125,7 +125,7 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"distinct": 1},
         {"embedding_norm": False},
         {"summary": "last"},
-        {"scaled_residuals": True},
+        {"scaled_outputs": True},
         {"pooling": "relu"},
         {"pooling": "gelu"},
         {"dropout": 0.5},
@@ -144,7 +144,7 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"positions": "rotary", "window": 2, "global_every": 2, "local_base": 100.0},
         {"normalization": "pre", "first_norm": False},
         {"summary": "mean"},
-        {"task_transform": True},
+        {"head_transform": True},
         {"head_biases": False},
         {"direction": "left_to_right"},
         {"recurrent": 1},
@@ -174,7 +174,7 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
-    tested.add("transform")  # of the language-model heads: heads/test_predictions.py
+    tested.add("piece_transform")  # of the language-model heads: heads/test_predictions.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}
 
 
@@ -245,9 +245,9 @@ def test_the_summary_is_the_token_that_the_settings_name(make_backbone, make_bat
     assert torch.equal(states.summary, states.hidden[places[other]])
 
 
-def test_scaled_residuals_start_smaller_by_the_root_of_twice_the_layers(make_backbone) -> None:
+def test_scaled_outputs_start_smaller_by_the_root_of_twice_the_layers(make_backbone) -> None:
     """GPT-2, section 2.3: 1 / sqrt(N) for N residual layers, two in each block."""
-    plain, scaled = make_backbone(layers=2), make_backbone(layers=2, scaled_residuals=True)
+    plain, scaled = make_backbone(layers=2), make_backbone(layers=2, scaled_outputs=True)
     for (name, one), other in zip(plain.named_parameters(), scaled.parameters(), strict=True):
         least = name.endswith(("attention.outward.weight", "down.weight"))
         assert torch.equal(one / 2 if least else one, other), name

@@ -46,7 +46,7 @@ def test_masked_language_head_is_all_positions_then_the_labelled_ones(
 
 def test_a_language_head_without_a_transform_is_the_product_with_the_pieces(make_backbone, make_batch) -> None:
     """GPT, section 3.1: softmax(h W_e^T)."""
-    backbone, batch = make_backbone(transform=False, direction="left_to_right"), make_batch([7, 3], masked=2)
+    backbone, batch = make_backbone(piece_transform=False, direction="left_to_right"), make_batch([7, 3], masked=2)
     head = MaskedLanguageHead(backbone)
     assert not head.state_dict() and not list(head.parameters())
     states, target = backbone(batch), batch.targets["mlm"]

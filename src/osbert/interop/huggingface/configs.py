@@ -47,7 +47,7 @@ NEIGHBOURS = "osbert_neighbours"
 DECODER_FIELD = "is_decoder"
 """Their config field that makes every token see only what is before it, in all three model types."""
 
-SCALED = "osbert_scaled_residuals"
+SCALED = "osbert_scaled_outputs"
 """A config field of our own, where the family's value is another: how fresh weights of this architecture start."""
 
 ADAPTERS = "osbert_adapters"
@@ -56,7 +56,7 @@ ADAPTERS = "osbert_adapters"
 RECURRENT = "osbert_recurrent"
 """A config field of our own, where it is not 0: how many recurrent layers stand on top."""
 
-ANYWHERE = ("neighbours", "adapters", "recurrent", "scaled_residuals")
+ANYWHERE = ("neighbours", "adapters", "recurrent", "scaled_outputs")
 """The settings that have a field of our own in every model type."""
 
 STATED = ("positions", "normalization", "biases")
@@ -101,7 +101,7 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     settings |= family.settings(theirs, unsupported) if family else dict(_own_settings(config, problems.add))
     if not isinstance(scaled := config.get(SCALED, False), bool):
         problems.add(f"{SCALED} is {scaled!r}; it must be true or false.", code="unsupported-model")
-    settings |= {"scaled_residuals": scaled} if SCALED in config else {}
+    settings |= {"scaled_outputs": scaled} if SCALED in config else {}
     problems.stop_if_any()
     architecture = Architecture(**settings)
     for message in architecture.problems():
@@ -132,8 +132,8 @@ def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
     fields |= {RECURRENT: architecture.recurrent} if architecture.recurrent else {}
     fields |= {ADAPTERS: architecture.adapters} if architecture.adapters else {}
     family = of_type(kind)
-    scaled = family.values.get("scaled_residuals", False) if family else False
-    fields |= {SCALED: architecture.scaled_residuals} if architecture.scaled_residuals != scaled else {}
+    scaled = family.values.get("scaled_outputs", False) if family else False
+    fields |= {SCALED: architecture.scaled_outputs} if architecture.scaled_outputs != scaled else {}
     fields |= {DECODER_FIELD: True} if architecture.direction == "left_to_right" else {}
     if kind == OWN:
         return fields | {

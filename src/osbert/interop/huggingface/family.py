@@ -55,7 +55,7 @@ ACTIVATIONS = {
 
 FREE = (
     *("layers", "heads", "width", "feedforward", "vocabulary", "length"),
-    *("dropout", "attention_dropout", "epsilon", "deviation", "neighbours", "scaled_residuals"),
+    *("dropout", "attention_dropout", "epsilon", "deviation", "neighbours", "scaled_outputs"),
 )
 """The settings of the Architecture that every family leaves open."""
 

@@ -48,10 +48,10 @@ _TRANSFORM = {
 
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
-    if form == "mlm" and not sizes.transform:
+    if form == "mlm" and not sizes.piece_transform:
         return {}
     found = HEADS.get(form, {})
-    if sizes.task_transform and form in ("tokens", "span"):
+    if sizes.head_transform and form in ("tokens", "span"):
         found = {**found, **_TRANSFORM}
     if sizes.head_biases:
         return found
@@ -124,7 +124,7 @@ def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
     pooler = _both("pooler", ("pooler.dense",))
-    if architecture.task_transform:
+    if architecture.head_transform:
         pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
     return names | (pooler if architecture.head_biases else _unbiased(pooler))
 
@@ -184,7 +184,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
         return ()
-    of_some = ("embedding_norm", "first_position", "embedding", "pooling", "transform", "summary")
+    of_some = ("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary")
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
     if of_architecture(architecture.changed(**known)) is None:

@@ -45,7 +45,7 @@ class Transformer(Backbone):
         self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
         self.pooling = ACTIVATIONS[architecture.pooling]
         self.pooler_norm: nn.Module = nn.Identity()
-        if architecture.task_transform:
+        if architecture.head_transform:
             self.pooler_norm = nn.LayerNorm(architecture.width, eps=architecture.epsilon, bias=architecture.head_biases)
 
     @property
@@ -75,7 +75,7 @@ class Transformer(Backbone):
         for part in self.modules():
             if isinstance(part, Adapter):
                 part.silence()
-        if self.architecture.scaled_residuals:
+        if self.architecture.scaled_outputs:
             for block in {*self.depth}:
                 for layer in (block.attention.outward, block.down):
                     layer.weight.data /= math.sqrt(2 * self.architecture.layers)
@@ -136,7 +136,7 @@ class Transformer(Backbone):
         """
         sizes = self.architecture
         alone = sizes.direction == "both" and batch.order is None and self.recurrent is None
-        alone = alone and sizes.summary in ("auto", "first")
+        alone = alone and sizes.summary in ("token", "first")
         return batch.read if alone and 2 * len(batch.read) < batch.tokens else None
 
     def summaries(self, batch: Batch) -> Tensor:

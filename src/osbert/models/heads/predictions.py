@@ -22,7 +22,7 @@ class MaskedLanguageHead(Head):
     """States of masked tokens -> scores over the vocabulary (BERT, section 3.1).
 
     Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece; the
-    product alone where the backbone's settings say `transform = false` (GPT, Radford et al. 2018, section 3.1).
+    product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1).
     Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
     """
 
@@ -38,13 +38,13 @@ class MaskedLanguageHead(Head):
         if backbone.embedding is None:
             raise ValueError(f"the family {sizes.family} has no piece embeddings, which a language model needs")
         width = backbone.embedding.embedding_dim  # a score is the transformed state times a piece's embedding
-        if sizes.transform:
+        if sizes.piece_transform:
             self.dense = Linear(sizes.width, width, bias=sizes.head_biases)
             self.norm = nn.LayerNorm(width, eps=sizes.epsilon, bias=sizes.head_biases)
             self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
         else:
             self.register_buffer("bias", torch.zeros(sizes.vocabulary), persistent=False)
-        self.transforms = sizes.transform
+        self.transforms = sizes.piece_transform
         self.activation = ACTIVATIONS[sizes.activation]
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
         self.tied = (backbone.embedding,)

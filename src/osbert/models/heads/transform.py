@@ -28,4 +28,4 @@ class Transform(nn.Module):
 
 def transform(sizes: Sizes) -> nn.Module:
     """Return the transform that a head stands on, which may be none."""
-    return Transform(sizes) if sizes.task_transform else nn.Identity()
+    return Transform(sizes) if sizes.head_transform else nn.Identity()

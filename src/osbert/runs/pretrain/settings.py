@@ -287,8 +287,10 @@ def _problems(plan: PretrainPlan) -> Iterator[str]:
         settings.model.empty()
     except ValueError as error:
         yield str(error)
-    for objective in plan.objectives.values():
+    for name, objective in plan.objectives.items():
         yield from objective.objections(settings.model)
+        if not objective.weight > 0:
+            yield f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out."
     try:
         choose(settings.training.device, settings.training.precision)
     except UserError as error:

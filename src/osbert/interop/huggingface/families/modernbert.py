@@ -145,8 +145,8 @@ FAMILY = Family(
         "normalization": "pre",
         "gated": True,
         "first_norm": False,
-        "task_transform": True,
-        "scaled_residuals": True,
+        "head_transform": True,
+        "scaled_outputs": True,
     },
     varies=(
         *("activation", "pooling", "biases", "head_biases", "summary"),
