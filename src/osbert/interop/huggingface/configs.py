@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, get_args, get_type_hints
 
 from osbert.errors import Problems, nearest
@@ -102,10 +103,11 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     theirs, config = config, family.in_bert_fields(config) if family else config
     for message in _refusals(config, family):
         problems.add(message, code="unsupported-model")
-    settings: dict[str, Any] = dict(_numbers(config, family, problems.add))
+    refuse = partial(problems.add, code="unsupported-model")
+    settings: dict[str, Any] = dict(_numbers(config, family, refuse))
     settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
     settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
-    settings |= family.settings(theirs, problems.add) if family else dict(_own_settings(config, problems.add))
+    settings |= family.settings(theirs, refuse) if family else dict(_own_settings(config, refuse))
     settings["scaled_outputs"] = config.get(SCALED, settings.get("scaled_outputs", False)) is True
     problems.stop_if_any()
     architecture = Architecture(**settings)
