@@ -260,6 +260,8 @@ def pretraining_heads(backbone: Backbone, tensors: Mapping[str, Tensor]) -> dict
         heads["mlm"] = MaskedLanguageHead(backbone)
     if any(one in tensors for one in names.HEADS["nsp"].values()):
         heads["nsp"] = SequenceHead(backbone, target="nsp", form="nsp")
+    if any(one in tensors for one in names.HEADS["order"].values()):
+        heads["sentence_order"] = SequenceHead(backbone, target="sentence_order", form="order")
     own = {name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()
     for name in sorted(own.intersection(components.names("objectives"))):
         heads[name] = components.find("objectives", name, base=Objective)().head(backbone)

@@ -39,7 +39,7 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'; only bert, .*roberta, .* and osbert"),
+        ({"model_type": "llama"}, "model_type is 'llama'; only albert, bert, .*roberta, .* and osbert"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"add_cross_attention": True}, "add_cross_attention is True"),
         ({"hidden_act": "geluu"}, "hidden_act is 'geluu'.*Did you mean 'gelu'"),

@@ -52,6 +52,11 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "electra": ("Electra", BERT | {"embedding_size": 6}),
     "electra-base": ("Electra", BERT | {"embedding_size": 16}),
+    "albert": ("Albert", BERT | {"embedding_size": 6, "num_hidden_layers": 3}),
+    "albert-groups": (
+        "Albert",
+        BERT | {"embedding_size": 6, "num_hidden_layers": 4, "num_hidden_groups": 2, "hidden_act": "relu"},
+    ),
     "modernbert": ("ModernBert", MODERN),
     "modernbert-mean": ("ModernBert", MODERN | {"classifier_pooling": "mean", "global_attn_every_n_layers": 2}),
 }
@@ -68,7 +73,7 @@ HEADS = {
 def model(name: str, kind: str = "Model") -> Any:
     """A random model of transformers, no two of whose vectors are alike."""
     begin, sizes = CONFIGS[name]
-    labels = {"num_labels": 2 if kind == "ForQuestionAnswering" else 3}
+    labels = {"num_labels": 2 if kind in ("ForQuestionAnswering", "ForPreTraining") else 3}
     config = getattr(transformers, f"{begin}Config")(**sizes, **labels)
     torch.manual_seed(0)
     made = getattr(transformers, begin + kind)(config).eval()
@@ -145,11 +150,11 @@ def test_every_layer_is_theirs(name: str, tmp_path: Path) -> None:
     loaded = open_folder(tmp_path)
     assert loaded.report.problems == ()
     assert bool(loaded.report.named("new")) == (getattr(made, "pooler", None) is None)
-    batch = batch_of([24, 9, 9, 2], segments=name.startswith("electra"))
+    batch = batch_of([24, 9, 9, 2], segments=name.startswith(("electra", "albert")))
     found = theirs(made, batch, output_hidden_states=True)
     with torch.no_grad():
         layers = list(loaded.backbone.eval().layers(batch))
-    assert len(layers) == 3
+    assert len(layers) == len(found[0].hidden_states) >= 3
     for layer, mine in enumerate(layers):
         other = torch.cat([one.hidden_states[layer][0] for one in found])
         torch.testing.assert_close(mine, other, rtol=0, atol=TOLERANCE)
@@ -199,6 +204,26 @@ def test_regression_is_written_as_theirs(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(2 + 3 * scores(learner, "regress", batch), wanted, rtol=0, atol=TOLERANCE)
 
 
+def test_alberts_pretraining_is_read_and_written(tmp_path: Path) -> None:
+    """Masked pieces and the order of sentences: both scores of AlbertForPreTraining, and a fresh folder of ours."""
+    made = model("albert", "ForPreTraining")
+    made.save_pretrained(tmp_path / "theirs")
+    folder = open_folder(tmp_path / "theirs")
+    assert folder.report.problems == () and {*folder.heads} == {"mlm", "sentence_order"}
+    learner = Learner(folder.backbone, folder.heads).eval()
+    batch = labelled(batch_of([24, 9, 5], segments=True), "mlm")
+    found = theirs(made, batch)
+    orders = torch.cat([one.sop_logits for one in found])
+    torch.testing.assert_close(scores(learner, "sentence_order", batch), orders, rtol=0, atol=TOLERANCE)
+    pieces = torch.cat([one.prediction_logits[0] for one in found])
+    torch.testing.assert_close(scores(learner, "mlm", batch), pieces, rtol=0, atol=TOLERANCE)
+    huggingface.write_model(learner, tmp_path / "ours")
+    again, report = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert again.config.architectures == ["AlbertForPreTraining"]
+    assert not report["missing_keys"] and not report["mismatched_keys"] and not report["unexpected_keys"]
+    torch.testing.assert_close(theirs(again.eval(), batch)[0].sop_logits, found[0].sop_logits, rtol=0, atol=TOLERANCE)
+
+
 def test_what_is_missing_is_told_by_its_name_in_the_file(tmp_path: Path) -> None:
     model("distilbert").save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
@@ -231,6 +256,11 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
         ("distilbert", {"n_heads": "two"}, "n_heads must be a whole number"),
         ("distilbert", {"activation": "silu"}, "activation is 'silu'"),
         ("electra", {"embedding_size": 6.5}, "embedding_size must be a whole number"),
+        ("albert", {"embedding_size": 16}, "embedding_size is 16, as hidden_size"),
+        ("albert", {"num_hidden_groups": 2}, "num_hidden_groups is 2, which num_hidden_layers 3"),
+        ("albert", {"num_hidden_groups": 0}, "num_hidden_groups must be a whole number of at least 1"),
+        ("albert", {"inner_group_num": 2}, "inner_group_num is 2"),
+        ("albert", {"hidden_act": "swish"}, "hidden_act is 'swish'"),
         ("electra", {"summary_type": "last"}, "summary_type is 'last'"),
     ],
 )

@@ -94,13 +94,13 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     theirs, config = config, family.in_bert_fields(config) if family else config
     for message in _refusals(config, family):
         problems.add(message, code="unsupported-model")
-    settings: dict[str, Any] = dict(_numbers(config, family, problems.add))
+    refuse = partial(problems.add, code="unsupported-model")
+    settings: dict[str, Any] = dict(_numbers(config, family, refuse))
     settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
     settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
-    unsupported = partial(problems.add, code="unsupported-model")
-    settings |= family.settings(theirs, unsupported) if family else dict(_own_settings(config, problems.add))
+    settings |= family.settings(theirs, refuse) if family else dict(_own_settings(config, refuse))
     if not isinstance(scaled := config.get(SCALED, False), bool):
-        problems.add(f"{SCALED} is {scaled!r}; it must be true or false.", code="unsupported-model")
+        refuse(f"{SCALED} is {scaled!r}; it must be true or false.")
     settings |= {"scaled_outputs": scaled} if SCALED in config else {}
     problems.stop_if_any()
     architecture = Architecture(**settings)

@@ -85,15 +85,18 @@ class Family:
 
     The config: `fields`, BERT's field -> theirs; `without`, BERT's fields that it has not; `only`, fields with the one
     value that leaves the mathematics as ours is, which is also theirs where the field is absent; `defaults`, values of
-    fields that may be absent; `read`, further settings from the config; `written`, further fields for an Architecture.
+    fields that may be absent or null; `read`, further settings from the config; `written`, further fields for an
+    Architecture.
 
     The tensors: `tensors`, names; `heads`, those that hold where there is a head of a form; `fused`, parts of names of
-    tensors that hold the rows of several of BERT's; `halves`, whether rotary positions turn number i of a head with
+    tensors that hold the rows of several of BERT's; `transposed`, of matrices with a column for each row of BERT's;
+    `halves`, whether rotary positions turn number i of a head with
     number i + K/2, not with its neighbour; `tables`, further tensors that hold nothing learned, for an Architecture, by
-    BERT's names; `buffers`, such tensors to pass over.
+    BERT's names; `buffers`, how the names of such tensors end, to pass over.
 
     The classes: `classes`, by the form of a head, none where theirs is another; `pretraining`, the class of a model
-    with heads for masked pieces and for next sentences; `causal`, that of one that predicts from left to right.
+    with heads for masked pieces and for next sentences or their order; `causal`, that of one that predicts from left to
+    right.
     """
 
     types: tuple[str, ...]
@@ -111,6 +114,7 @@ class Family:
     tensors: Names = ()
     heads: Mapping[Form, Names] = field(default_factory=dict)
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    transposed: tuple[str, ...] = ()
     halves: bool = False
     tables: Callable[[Architecture], dict[str, Tensor]] = _nothing_written
     buffers: tuple[str, ...] = ()
@@ -131,7 +135,8 @@ class Family:
 
     def in_bert_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a config.json of the family with BERT's names of the fields that both have."""
-        config = {**self.defaults, **config}
+        absent = {name: value for name, value in self.defaults.items() if config.get(name) is None}
+        config = {**config, **absent}
         known = {name: config[theirs] for name, theirs in self.fields.items() if theirs in config}
         return {name: value for name, value in config.items() if name not in self.without} | known
 
@@ -185,7 +190,8 @@ class Family:
         for name, tensor in tensors.items():
             part = _halved(tensor, heads) if self.halves and _turned(name) else tensor
             parts.setdefault(self.spelled(name, forms, prefix=prefix), []).append(part)
-        return {name: torch.cat(rows) if len(rows) > 1 else rows[0] for name, rows in parts.items()}
+        whole = {name: torch.cat(rows) if len(rows) > 1 else rows[0] for name, rows in parts.items()}
+        return {name: self._turned_over(name, tensor) for name, tensor in whole.items()}
 
     def spelled(self, name: str, forms: Container[str] = (), *, prefix: bool = False) -> str:
         """Return their name of a tensor that has BERT's; `forms`: those of the heads published with it.
@@ -199,7 +205,7 @@ class Family:
         heads = (rule for form, rules in self.heads.items() if form in forms for rule in rules)
         for theirs, ours in (*fused, *self.tensors, *heads):
             if ours in name:
-                inside = inside and not ours.startswith("pooler.")
+                inside = inside and (theirs.startswith("pooler.") or not ours.startswith("pooler."))
                 name = name.replace(ours, theirs)
         return f"{self.prefix}.{name}" if prefix and inside else name
 
@@ -207,13 +213,14 @@ class Family:
         """Return the name of the class that holds a backbone with heads of these forms."""
         if causal and "mlm" in forms:
             return self.name + self.causal
-        if self.pretraining and "mlm" in forms and "nsp" in forms:
+        if self.pretraining and "mlm" in forms and ("nsp" in forms or "order" in forms):
             return self.name + self.pretraining
         return self.name + next((end for form, end in self.classes.items() if form in forms), "Model")
 
     def _parted(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors, each that holds several of BERT's as these."""
-        for name, tensor in tensors.items():
+        for name, stored in tensors.items():
+            tensor = self._turned_over(name, stored)
             theirs = next((part for part in self.fused if part in name and not name.startswith("heads.")), None)
             if theirs is None:
                 yield name, tensor
@@ -221,6 +228,12 @@ class Family:
             parts = self.fused[theirs]
             for part, rows in zip(parts, tensor.tensor_split(len(parts)), strict=True):
                 yield name.replace(theirs, part), rows
+
+    def _turned_over(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a tensor that has their name, transposed if it is a matrix of the other orientation than BERT's."""
+        if tensor.ndim != 2 or name.startswith("heads.") or not any(part in name for part in self.transposed):
+            return tensor
+        return tensor.T.contiguous()
 
     def _read_rules(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Names:
         """Return the names that hold in a file: its head's where the config's class or the tensors tell which it is."""

@@ -190,7 +190,7 @@ def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] =
     if name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
         return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
-    if name in buffers:
+    if name.endswith(buffers):
         return TensorRow(name=name, shape=shape, status="unused", remark="holds nothing learned")
     if name.startswith(names.HEAD_PREFIXES):
         return TensorRow(name=name, shape=shape, status="unused", remark="a head's")
@@ -249,8 +249,10 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     pools: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        none = head.form == "nsp" and (
-            "nsp" not in family.classes if family else isinstance(sizes, Architecture) and sizes.positions == "rotary"
+        none = head.form in ("nsp", "order") and (
+            head.form not in family.classes
+            if family
+            else head.form == "order" or (isinstance(sizes, Architecture) and sizes.positions == "rotary")
         )
         theirs = {} if none or names.other_head(head, sizes) else names.head_names(head.form, sizes)
         # Two heads may share the pooler, but not names with it where a family has the same for several heads.
@@ -268,7 +270,7 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
 def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, Any]:
     """Return the config.json fields that tell which heads there are."""
     published = _published(learner)
-    heads = {head.form: head for name, head in _heads(learner) if published[name]}
+    heads = {head.form: head for name, head in _heads(learner) if published[name] or not head.state_dict()}
     kind = "OsbertModel" if _other_heads(learner) else names.model_class(heads, learner.backbone.architecture)
     fields: dict[str, Any] = {"architectures": [kind]}
     if head := heads.get("sequence") or heads.get("tokens"):

@@ -31,12 +31,13 @@ HEADS: Mapping[Form, Mapping[str, str]] = {
         "bias": "cls.predictions.bias",
     },
     "nsp": {"linear.weight": "cls.seq_relationship.weight", "linear.bias": "cls.seq_relationship.bias"},
+    "order": {"linear.weight": "cls.seq_order.weight", "linear.bias": "cls.seq_order.bias"},
     "sequence": _CLASSIFIER,
     "choice": _CLASSIFIER,
     "span": {"linear.weight": "qa_outputs.weight", "linear.bias": "qa_outputs.bias"},
     "tokens": _CLASSIFIER,
 }
-"""BERT's: our parameters of a head -> their tensors, by the form of the head's outputs."""
+"""BERT's: our parameters of a head -> their tensors, by the form of the head's outputs. It has none for order."""
 
 _TRANSFORM = {
     f"transform.{ours}.{part}": f"cls.transform.{theirs}.{part}"
