@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ def example(draw: st.DrawFn, record: int = 0) -> Example:
         words=np.ones(size, dtype=bool),
         special=np.zeros(size, dtype=bool),
         order=np.arange(size) if draw(st.booleans()) else None,
+        positions=rng.integers(0, 50, size) if draw(st.booleans()) else None,
+        unseen=rng.random(size) < 0.5 if draw(st.booleans()) else None,
         targets=targets,
         record=record,
     )
@@ -51,10 +54,26 @@ def test_every_sequence_lies_whole_at_its_start(examples: list[Example]) -> None
         source, run = by_record[record], slice(start, start + length)
         assert batch.ids[run].tolist() == source.ids.tolist()
         assert batch.segments[run].tolist() == source.segments.tolist()
-        assert batch.positions[run].tolist() == list(range(len(source)))
-        order = np.zeros(len(source)) if source.order is None else source.order
-        assert batch.order is None or batch.order[run].tolist() == order.tolist()
+        positions = np.arange(len(source)) if source.positions is None else source.positions
+        assert batch.positions[run].tolist() == positions.tolist()
+        for column, given_ in ((batch.order, source.order), (batch.unseen, source.unseen)):
+            assert column is None or column[run].tolist() == ([0] * len(source) if given_ is None else given_.tolist())
     assert (batch.order is None) == all(example.order is None for example in examples)
+    assert (batch.unseen is None) == all(example.unseen is None for example in examples)
+
+
+def test_a_batch_knows_whether_its_columns_count_up() -> None:
+    flags, zeros = np.zeros(4, bool), np.zeros(4, int)
+    longer = Example(ids=zeros, segments=zeros, words=flags, special=flags)
+    batch = collate([longer, Example(ids=zeros[:2], segments=zeros[:2], words=flags[:2], special=flags[:2])])
+    assert batch.consecutive and not batch.causal
+    assert batch.places.tolist() == [0, 1, 2, 3, 0, 1]
+    assert replace(batch, order=batch.places).causal
+    back = torch.tensor([3, 2, 1, 0, 1, 0])
+    turned = replace(batch, positions=back, order=back)
+    assert not turned.consecutive and not turned.causal
+    moved = replace(batch, order=batch.places).to(torch.device("meta"))  # where nothing can be compared
+    assert moved.consecutive and moved.causal and moved.order.device.type == "meta"
 
 
 @given(examples=some_examples())

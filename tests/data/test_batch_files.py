@@ -34,9 +34,10 @@ def same(one: Batch, other: Batch) -> bool:
 def test_round_trip(tmp_path: Path) -> None:
     masked = Target(labels=np.array([3, 4]), index=np.array([1, 2]), weights=np.array([1.0, 0.5]))
     pair, number = Target(labels=np.array([1])), Target(labels=np.array([0.25]))
+    columns = {"order": np.arange(4), "positions": np.array([5, 4, 3, 2]), "unseen": np.arange(4) > 2}
     batches = [
         collate([example(5, mlm=masked, nsp=pair), example(3, nsp=pair)]),
-        collate([replace(example(4, score=number), order=np.arange(4))]),
+        collate([replace(example(4, score=number), **columns)]),
     ]
     write_batches(tmp_path / "some.npz", batches)
     read = read_batches(tmp_path / "some.npz")

@@ -32,6 +32,8 @@ def one(draw: st.DrawFn, record: int = 0) -> Example:
         words=rng.random(size) < 0.5,
         special=rng.random(size) < 0.5,
         order=np.arange(size) if draw(st.booleans()) else None,
+        positions=rng.integers(0, 50, size) if draw(st.booleans()) else None,
+        unseen=rng.random(size) < 0.5 if draw(st.booleans()) else None,
         targets=targets,
         record=record,
         truncated=int(rng.integers(5)),
@@ -43,11 +45,15 @@ def several(draw: st.DrawFn) -> list[Example]:
     return [draw(one(record)) for record in range(draw(st.integers(0, 7)))]
 
 
-def plain(example: Example, *, ordered: bool, weighted: bool) -> list[Any]:
-    """Return what an example holds; an absent order is 0 everywhere and an absent weight 1 where others have any."""
-    order = np.zeros(len(example), int) if example.order is None and ordered else example.order
+def plain(example: Example, *, columns: set[str], weighted: bool) -> list[Any]:
+    """Return what an example holds; absent weights and `columns` have their usual values where others have any."""
+    size = len(example)
+    usual = {"order": np.zeros(size, int), "positions": np.arange(size), "unseen": np.zeros(size, bool)}
+    optional = [getattr(example, name) for name in usual]
+    optional = [usual[name] if column is None and name in columns else column for name, column in zip(usual, optional)]
     found: list[Any] = [column.tolist() for column in (example.ids, example.segments, example.words, example.special)]
-    found += [None if order is None else order.tolist(), example.record, example.truncated]
+    found += [None if column is None else column.tolist() for column in optional]
+    found += [example.record, example.truncated]
     for name, target in sorted(example.targets.items()):
         weights = target.weights
         if weights is None and weighted and name == "pieces":
@@ -59,9 +65,10 @@ def plain(example: Example, *, ordered: bool, weighted: bool) -> list[Any]:
 
 def contents(examples: Any, like: list[Example]) -> list[Any]:
     """Return what examples hold, as in the company of the examples `like`."""
-    ordered = any(example.order is not None for example in like)
+    names = ("order", "positions", "unseen")
+    columns = {name for name in names if any(getattr(example, name) is not None for example in like)}
     weighted = any(target.weights is not None for example in like for target in example.targets.values())
-    return [plain(example, ordered=ordered, weighted=weighted) for example in examples]
+    return [plain(example, columns=columns, weighted=weighted) for example in examples]
 
 
 @given(examples=several())

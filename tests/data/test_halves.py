@@ -27,6 +27,8 @@ def example(number: int, length: int, *, ordered: bool) -> Example:
         words=np.ones(length, bool),
         special=np.zeros(length, bool),
         order=np.arange(length) if ordered else None,
+        positions=rng.integers(0, 99, length) if ordered else None,
+        unseen=rng.random(length) < 0.3 if ordered else None,
         record=number,
         targets=targets,
     )
@@ -40,7 +42,7 @@ def contents(batch: Batch) -> dict[int, list]:
     ):
         run = slice(start, start + length)
         columns = [batch.ids[run], batch.positions[run], batch.segments[run]]
-        columns += [] if batch.order is None else [batch.order[run]]
+        columns += [column[run] for column in (batch.order, batch.unseen) if column is not None]
         targets = {}
         for name, target in batch.targets.items():
             first, last = (start, start + length) if target.per_token else (place, place + 1)
@@ -72,7 +74,8 @@ def test_together_they_are_the_whole(lengths: list[int], ordered: bool) -> None:
 
 def test_every_column_of_a_batch_is_known() -> None:
     """A new column must be cut as well."""
-    known = {"ids", "positions", "segments", "order", "lengths", "starts", "records", "targets", "together", "whole"}
+    per_token = {"ids", "positions", "segments", "order", "unseen"}
+    known = per_token | {"lengths", "starts", "records", "targets", "together", "whole"}
     assert {column.name for column in fields(Batch)} == known
 
 

@@ -63,6 +63,21 @@ def test_leaving_out_what_is_not_read_changes_no_loss_and_no_gradient(make_backb
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_nor_does_it_where_the_batch_says_who_sees_whom(make_backbone, batch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    order, positions = torch.randint(0, 9, (2, 60), generator=generator)
+    batch = replace(batch, order=order, positions=positions, unseen=torch.rand(60, generator=generator) < 0.2)
+    learner = make_pair(make_backbone())
+    assert learner.backbone.readable(batch) is not None
+    totals, found = gradients(learner, batch)
+    for head in learner.heads.values():
+        head.sparse = False
+    plain, wanted = gradients(learner, batch)
+    assert totals == pytest.approx(plain, rel=1e-5)
+    for one, other in zip(found, wanted):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_what_is_read_is_what_carries_labels_or_begins_a_sequence(make_backbone, batch) -> None:
     assert batch.read.tolist() == [0, 1, 29, 30, 31, 41, 42, 43, 50, 51, 52, 59]
     assert batch.reads == (3, 3, 3, 3)
@@ -77,7 +92,8 @@ def test_everything_is_kept_where_much_is_read_or_a_head_reads_it_all(make_backb
     backbone = make_backbone()
     assert backbone.readable(batch) is batch.read
     assert backbone.readable(make_batch([9, 9], masked=8)) is None
-    assert backbone.readable(replace(batch, order=batch.positions)) is None
+    ordered = replace(batch, order=batch.positions)
+    assert backbone.readable(ordered) is ordered.read
     assert make_backbone(direction="left_to_right").readable(batch) is None
     assert make_backbone(recurrent=1).readable(batch) is None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,9 +35,15 @@ class BatchTarget:
     """What the summed loss is divided by: the number of labels, or the sum of their weights."""
 
 
+TOKEN_COLUMNS = ("ids", "positions", "segments", "order", "unseen")
+"""The columns of a batch that have a value for each token."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """A flat run of tokens: `ids`, `positions`, `segments` (N,) int64; `order` (N,) int64 or None for 0 everywhere.
+
+    `unseen` (N,): True on tokens that no token sees, None for False everywhere.
 
     `lengths`: tokens of each of the B sequences, plain integers that never leave the CPU. `starts` (B,): where each
     sequence begins in the run. `records` (B,): the record each sequence belongs to. `together`: whether a record's
@@ -50,6 +57,7 @@ class Batch:
     lengths: tuple[int, ...]
     starts: Tensor
     records: Tensor
+    unseen: Tensor | None = None
     targets: Mapping[str, BatchTarget] = field(default_factory=dict)
     together: bool = False
     whole: bool = False
@@ -74,8 +82,7 @@ class Batch:
     @property
     def places(self) -> Tensor:
         """Return 0, 1, 2, ... in every sequence (N,)."""
-        lengths = np.array(self.lengths, np.int64)
-        return torch.from_numpy(ranges(np.zeros_like(lengths), lengths)).to(self.ids.device)
+        return torch.from_numpy(_places(np.array(self.lengths, np.int64))).to(self.ids.device)
 
     @cached_property
     def consecutive(self) -> bool:
@@ -92,11 +99,12 @@ class Batch:
         if device.type == "cpu":
             return self
         moved = {name: _moved(target, device) for name, target in self.targets.items()}
-        columns = {
-            name: send(getattr(self, name), device) for name in ("ids", "positions", "segments", "starts", "records")
+        columns: dict[str, Any] = {
+            name: send(column, device)
+            for name, column in vars(self).items()
+            if name in (*TOKEN_COLUMNS, "starts", "records") and column is not None
         }
-        order = None if self.order is None else send(self.order, device)
-        batch = replace(self, targets=moved, order=order, **columns)  # type: ignore[arg-type]
+        batch = replace(self, targets=moved, **columns)
         # Found on the CPU: a GPU would make the host wait for them.
         known = {"reads": self.reads, "consecutive": self.consecutive, "causal": self.causal}
         vars(batch).update(read=send(self.read, device), **known)
@@ -168,14 +176,20 @@ def _sorted(examples: Examples) -> Examples:
 def _batch(examples: Examples) -> Batch:
     return Batch(
         ids=_tensor(examples.ids),
-        positions=torch.from_numpy(ranges(np.zeros_like(examples.lengths), examples.lengths)),
+        positions=_tensor(_places(examples.lengths) if examples.positions is None else examples.positions),
         segments=_tensor(examples.segments),
         order=None if examples.order is None else _tensor(examples.order),
         lengths=tuple(examples.lengths.tolist()),
         starts=torch.from_numpy(examples.starts),
         records=torch.from_numpy(examples.records),
+        unseen=None if examples.unseen is None else torch.from_numpy(examples.unseen),
         targets={name: _target(targets) for name, targets in examples.targets.items() if len(targets.labels)},
     )
+
+
+def _places(lengths: Places) -> Places:
+    """Return 0, 1, 2, ... for each of some sequences."""
+    return ranges(np.zeros_like(lengths), lengths)
 
 
 def _target(targets: Targets) -> BatchTarget:

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.data.batch import Batch, BatchTarget
+from osbert.data.batch import TOKEN_COLUMNS, Batch, BatchTarget
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import require_regular
 
-COLUMNS = ("ids", "positions", "segments", "order", "starts", "records")
+COLUMNS = (*TOKEN_COLUMNS, "starts", "records")
 LABELS = ("labels", "index", "weights")
 
 

@@ -7,7 +7,7 @@ them into one Batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,12 @@ class Example:
 
     `ids` (n,): pieces. `segments` (n,): 0 for text A with its [CLS] and [SEP], 1 for text B with its [SEP]. `words`
     (n,): True where a word starts, False on its further pieces and on specials. `special` (n,): True on [CLS] and
-    [SEP], which no objective corrupts. `order` (n,): when a token is revealed, None for 0 everywhere. `record`: which
-    record the sequence belongs to. `truncated`: tokens of the source that did not fit.
+    [SEP], which no objective corrupts. `record`: which record the sequence belongs to. `truncated`: tokens of the
+    source that did not fit.
+
+    `order` (n,): when a token is revealed, None for 0 everywhere. `positions` (n,): where it stands in the text, None
+    for 0, 1, 2, ... `unseen` (n,): True on a token that sees others and is seen by none, itself included; None for
+    False everywhere.
     """
 
     ids: Integers
@@ -44,6 +48,8 @@ class Example:
     words: Booleans
     special: Booleans
     order: Integers | None = None
+    positions: Integers | None = None
+    unseen: Booleans | None = None
     targets: Mapping[str, Target] = field(default_factory=dict)
     record: int = 0
     truncated: int = 0
@@ -54,13 +60,4 @@ class Example:
 
     def changed(self, *, ids: Integers, name: str, target: Target) -> Example:
         """Return the example with other `ids` (n,) and one more target: what corrupting comes to."""
-        return Example(
-            ids=ids,
-            segments=self.segments,
-            words=self.words,
-            special=self.special,
-            order=self.order,
-            targets={**self.targets, name: target},
-            record=self.record,
-            truncated=self.truncated,
-        )
+        return replace(self, ids=ids, targets={**self.targets, name: target})

@@ -5,16 +5,19 @@ B examples with N tokens together. An Example is one of them; a Batch is these c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example, Integers, Target
 from osbert.data.ragged import Places, begins, ranges
+
+COLUMNS = ("ids", "segments", "words", "special", "order", "positions", "unseen")
+"""The columns that have a value for each token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,7 @@ class Targets:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples(Sequence[Example]):
-    """B examples, N tokens: `ids`, `segments`, `words`, `special` and `order` (N,) are those of Example, end to end.
+    """B examples, N tokens: the columns (N,) of Example, `ids` to `unseen`, end to end.
 
     `lengths`, `records` and `truncated` (B,): one number for each example.
     """
@@ -47,6 +50,8 @@ class Examples(Sequence[Example]):
     records: Places
     truncated: Places
     order: Integers | None = None
+    positions: Integers | None = None
+    unseen: Booleans | None = None
     targets: Mapping[str, Targets] = field(default_factory=dict)
 
     @classmethod
@@ -62,30 +67,22 @@ class Examples(Sequence[Example]):
         if len(parts) < 2:
             return parts[0] if parts else _NONE
         names = dict.fromkeys(name for part in parts for name in part.targets)
-        ordered = any(part.order is not None for part in parts)
+        columns: dict[str, Any] = {name: _joined_column(name, parts) for name in COLUMNS}
         return cls(
-            ids=np.concatenate([part.ids for part in parts]),
-            segments=np.concatenate([part.segments for part in parts]),
-            words=np.concatenate([part.words for part in parts]),
-            special=np.concatenate([part.special for part in parts]),
+            **columns,
             lengths=np.concatenate([part.lengths for part in parts]),
             records=np.concatenate([part.records for part in parts]),
             truncated=np.concatenate([part.truncated for part in parts]),
-            order=np.concatenate([_order(part) for part in parts]) if ordered else None,
             targets={name: _joined(name, parts) for name in names},
         )
 
     @classmethod
     def _alone(cls, example: Example) -> Examples:
         return cls(
-            ids=example.ids,
-            segments=example.segments,
-            words=example.words,
-            special=example.special,
+            **_columns(example, slice(None)),
             lengths=np.array([len(example)]),
             records=np.array([example.record]),
             truncated=np.array([example.truncated]),
-            order=example.order,
             targets={
                 name: Targets(
                     labels=target.labels,
@@ -119,11 +116,7 @@ class Examples(Sequence[Example]):
         tokens = slice(start, start + int(self.lengths[place]))
         targets = {name: _single(target, place, start) for name, target in self.targets.items() if target.counts[place]}
         return Example(
-            ids=self.ids[tokens],
-            segments=self.segments[tokens],
-            words=self.words[tokens],
-            special=self.special[tokens],
-            order=None if self.order is None else self.order[tokens],
+            **_columns(self, tokens),
             targets=targets,
             record=int(self.records[place]),
             truncated=int(self.truncated[place]),
@@ -136,14 +129,10 @@ class Examples(Sequence[Example]):
         bounds = np.append(self.starts, len(self.ids))[[first, max(first, last)]].tolist()
         tokens, rows = slice(*bounds), slice(first, last)
         return Examples(
-            ids=self.ids[tokens],
-            segments=self.segments[tokens],
-            words=self.words[tokens],
-            special=self.special[tokens],
+            **_columns(self, tokens),
             lengths=self.lengths[rows],
             records=self.records[rows],
             truncated=self.truncated[rows],
-            order=None if self.order is None else self.order[tokens],
             targets={name: _cut(target, rows, bounds[0]) for name, target in self.targets.items()},
         )
 
@@ -153,14 +142,10 @@ class Examples(Sequence[Example]):
         tokens = ranges(self.starts[places], lengths)
         moved = begins(lengths) - self.starts[places]
         return Examples(
-            ids=self.ids[tokens],
-            segments=self.segments[tokens],
-            words=self.words[tokens],
-            special=self.special[tokens],
+            **_columns(self, tokens),
             lengths=lengths,
             records=self.records[places],
             truncated=self.truncated[places],
-            order=None if self.order is None else self.order[tokens],
             targets={name: _taken(target, places, moved) for name, target in self.targets.items()},
         )
 
@@ -178,10 +163,29 @@ _NONE = Examples(
     records=np.empty(0, np.int64),
     truncated=np.empty(0, np.int64),
 )
+_ABSENT: dict[str, Callable[[Examples], NDArray[Any]]] = {
+    "order": lambda part: np.zeros(len(part.ids), np.int64),
+    "positions": lambda part: ranges(np.zeros_like(part.lengths), part.lengths),
+    "unseen": lambda part: np.zeros(len(part.ids), np.bool_),
+}
+"""What an absent column stands for."""
 
 
-def _order(part: Examples) -> Integers:
-    return np.zeros(len(part.ids), np.int64) if part.order is None else part.order
+def _columns(owner: Example | Examples, tokens: slice | Places) -> dict[str, Any]:
+    """Return the columns of some tokens, by name; None for one that is not there."""
+    columns = {name: getattr(owner, name) for name in COLUMNS}
+    return {name: None if column is None else column[tokens] for name, column in columns.items()}
+
+
+def _joined_column(name: str, parts: Sequence[Examples]) -> NDArray[Any] | None:
+    """Return the column `name` of several parts, of which some may not have it; None when none has."""
+    columns = [getattr(part, name) for part in parts]
+    if all(column is None for column in columns):
+        return None
+    absent = _ABSENT.get(name)
+    return np.concatenate(
+        [absent(part) if column is None and absent else column for column, part in zip(columns, parts)]
+    )
 
 
 def _joined(name: str, parts: Sequence[Examples]) -> Targets:

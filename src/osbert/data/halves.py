@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.data.batch import Batch, BatchTarget
+from osbert.data.batch import TOKEN_COLUMNS, Batch, BatchTarget
 from osbert.data.ragged import Places, begins, ranges
 
 
@@ -40,12 +41,11 @@ def _part(batch: Batch, rows: Places) -> Batch:
         else _within(target, torch.from_numpy(rows), len(batch.lengths))
         for name, target in batch.targets.items()
     }
+    columns: dict[str, Any] = {name: getattr(batch, name) for name in TOKEN_COLUMNS}
+    columns = {name: None if column is None else column[places] for name, column in columns.items()}
     return replace(
         batch,
-        ids=batch.ids[places],
-        positions=batch.positions[places],
-        segments=batch.segments[places],
-        order=None if batch.order is None else batch.order[places],
+        **columns,
         lengths=tuple(lengths.tolist()),
         starts=torch.from_numpy(begins(lengths)),
         records=batch.records[torch.from_numpy(rows)],

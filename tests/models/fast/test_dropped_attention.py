@@ -12,40 +12,45 @@ from osbert.models.fast.dropout import Chances
 from osbert.models.fast.dropped_attention import attend
 
 
-def plain(query, key, value, *, visible, share):
+def plain(query, key, value, *, visible, share, bias):
     chances = Chances(share)
     scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+    if bias is not None:
+        scores = scores + bias
+    shares = scores.softmax(-1)
     if visible is not None:
-        scores = scores.masked_fill(~visible, float("-inf"))
-    return (scores.softmax(-1) * chances.factors(chances.draw(scores.shape), scores.dtype)) @ value
+        shares = scores.masked_fill(~visible, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(~visible, 0)
+    return (shares * chances.factors(chances.draw(scores.shape), scores.dtype)) @ value
 
 
 @settings(max_examples=60)
 @given(
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5)),
-    seen=st.sampled_from(["all", "one mask", "each its own"]),
+    seen=st.sampled_from(["all", "one mask", "each its own", "keys"]),
+    added=st.sampled_from(["nothing", "one bias", "each its own"]),
     most=st.integers(1, 200),
     seed=st.integers(0, 99),
 )
-def test_values_and_gradients_equal_the_plain_formula(sizes, seen: str, most: int, seed: int) -> None:
+def test_values_and_gradients_equal_the_plain_formula(sizes, seen: str, added: str, most: int, seed: int) -> None:
     count, heads, queries, length = sizes
     torch.manual_seed(seed)
     widths = (queries, length, length)
     columns = [torch.randn(count, width, heads, 4, dtype=torch.float64).transpose(1, 2) for width in widths]
     columns = [column.requires_grad_() for column in columns]
     masks = {"all": None, "one mask": (1, 1, queries, length), "each its own": (count, 1, queries, length)}
-    visible = (
-        None
-        if masks[seen] is None
-        else (torch.rand(masks[seen]) < 0.5) | torch.eye(queries, length).bool() | (torch.arange(length) == 0)
-    )
+    masks["keys"] = (count, 1, 1, length)
+    visible = None if masks[seen] is None else torch.rand(masks[seen]) < 0.5  # some see nothing
+    bias = None
+    if added != "nothing":
+        bias = torch.randn(1 if added == "one bias" else count, heads, queries, length, dtype=torch.float64)
+        columns.append(bias.requires_grad_())
     towards = torch.randn(count, heads, queries, 4, dtype=torch.float64)
     torch.manual_seed(seed)
-    wanted = plain(*columns, visible=visible, share=0.3)
+    wanted = plain(*columns[:3], visible=visible, share=0.3, bias=bias)
     torch.manual_seed(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dropped_attention, "WEIGHTS", most)  # however the heads are parted
-        found = attend(*columns, visible=visible, dropout=0.3)
+        found = attend(*columns[:3], visible=visible, dropout=0.3, bias=bias)
         torch.testing.assert_close(found, wanted)
         gradients = torch.autograd.grad((found * towards).sum(), columns)
     for one, other in zip(gradients, torch.autograd.grad((wanted * towards).sum(), columns)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -34,6 +36,8 @@ def test_it_fits_halves_and_plain_orders_only(make_batch) -> None:
     assert fits(query.bfloat16(), plain.local(2)) and fits(query.bfloat16(), causal.local(2))
     read, counts = torch.tensor([0, 5]), (1, 1)
     assert fits(query.bfloat16(), plain.reading(read, counts))
+    assert not fits(query.bfloat16(), replace(plain, unseen=torch.ones(8).bool()))
+    assert not fits(query.bfloat16(), plain.biased([]))
     assert not fits(query.bfloat16(), causal.reading(read, counts))
     assert not fits(query.bfloat16(), plain.local(2).reading(read, counts))
 
@@ -62,6 +66,15 @@ def test_queries_may_be_of_some_tokens_only(make_batch, dropout: float) -> None:
     assert query.grad.shape == (15, 2, 64)
 
 
+def test_queries_may_be_of_another_sequence(make_batch) -> None:
+    target, source = (make_layout(make_batch(lengths), "meta") for lengths in ([7, 4, 4], [9, 3, 2]))
+    query, (_, key, value) = draw(target, "meta")[0], draw(source, "meta")
+    mixed = varlen(query, key, value, target.across(source))
+    assert mixed.shape == (15, 2, 64)
+    mixed.sum().backward()
+    assert key.grad.shape == (14, 2, 64)
+
+
 def test_bounds_say_where_sequences_begin_and_end(make_batch) -> None:
     bounds = make_layout(make_batch([7, 4, 4]), "cpu").bounds
     assert bounds.dtype == torch.int32 and bounds.tolist() == [0, 7, 11, 15]
@@ -86,6 +99,42 @@ def test_values_and_gradients_equal_the_reference(make_batch, lengths: list[int]
     assert found.dtype == torch.bfloat16 and distance(found, wanted) < 0.01
     towards = torch.randn_like(wanted)
     gradients = torch.autograd.grad((found.float() * towards).sum(), columns)
+    for one, other in zip(gradients, torch.autograd.grad((wanted * towards).sum(), exact), strict=True):
+        assert distance(one, other) < 0.02
+
+
+@needs_gpu
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("window", [None, 20])
+def test_what_flash_attention_cannot_hide_goes_the_general_way(make_batch, biased: bool, window: int | None) -> None:
+    """Orders, unseen tokens, which leave the first sequence without any, and biases."""
+    batch = make_batch([300, 70, 33, 33, 1], order="random")
+    batch = replace(batch, unseen=torch.arange(437) < 305)
+    layout = make_layout(batch, "cuda")
+    columns = draw(layout, "cuda")
+    if biased:
+        biases = [torch.randn(run.count, 2, run.width, run.width, device="cuda") for run in layout.runs]
+        layout = layout.biased([bias.requires_grad_() for bias in biases])
+    layout = layout if window is None else layout.local(window)
+    exact = [column.detach().float().requires_grad_() for column in columns]
+    found, wanted = fastest(*columns, layout), reference(*exact, layout)
+    assert not found[:300].any() and distance(found, wanted) < 0.02
+    towards, learnt = torch.randn_like(wanted), [*(layout.biases or ())]
+    gradients = torch.autograd.grad((found.float() * towards).sum(), [*columns, *learnt])
+    for one, other in zip(gradients, torch.autograd.grad((wanted * towards).sum(), [*exact, *learnt]), strict=True):
+        assert distance(one, other) < 0.05 or not other.any()
+
+
+@needs_gpu
+def test_queries_of_another_sequence_equal_those_of_the_reference(make_batch) -> None:
+    target, source = (make_layout(make_batch(lengths), "cuda") for lengths in ([90, 40, 3], [130, 20, 7]))
+    layout = target.across(source)
+    query, (_, key, value) = draw(target, "cuda")[0], draw(source, "cuda")
+    exact = [column.detach().float().requires_grad_() for column in (query, key, value)]
+    found, wanted = fastest(query, key, value, layout), reference(*exact, layout)
+    assert fits(query, layout) and distance(found, wanted) < 0.01
+    towards = torch.randn_like(wanted)
+    gradients = torch.autograd.grad((found.float() * towards).sum(), [query, key, value])
     for one, other in zip(gradients, torch.autograd.grad((wanted * towards).sum(), exact), strict=True):
         assert distance(one, other) < 0.02
 

@@ -135,8 +135,7 @@ class Transformer(Backbone):
         Most of the last block's work can then be left out for the other tokens.
         """
         sizes = self.architecture
-        alone = sizes.direction == "both" and batch.order is None and self.recurrent is None
-        alone = alone and sizes.summary in ("token", "first")
+        alone = sizes.direction == "both" and self.recurrent is None and sizes.summary in ("token", "first")
         return batch.read if alone and 2 * len(batch.read) < batch.tokens else None
 
     def summaries(self, batch: Batch) -> Tensor:

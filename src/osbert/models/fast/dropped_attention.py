@@ -20,23 +20,27 @@ WEIGHTS = 2**20
 """About how many attention weights are worked on at a time."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, *, visible: Tensor | None, dropout: float) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, *, visible: Tensor | None, dropout: float, bias: Tensor | None = None
+) -> Tensor:
     """Return the mixed values (B, H, Q, K) of sequences of equal length.
 
-    `query` (B, H, Q, K), `key` and `value` (B, H, T, K). `visible` (B or 1, 1, Q, T), queries in rows: True where q
-    sees k; None for everywhere. `dropout`: the share of the weights that is dropped.
+    `query` (B, H, Q, K), `key` and `value` (B, H, T, K). `visible` (B or 1, 1, Q or 1, T), queries in rows: True where
+    q sees k, None for everywhere; a query that sees nothing is given 0. `dropout`: the share of the weights that is
+    dropped. `bias` (B or 1, H, Q, T) is added to the scaled scores.
     """
     hidden = None if visible is None else ~visible
     with torch.autocast(query.device.type, enabled=False):
         columns = (column.to(value.dtype).contiguous() for column in (query, key, value))
-        mixed: Tensor = _Attention.apply(*columns, hidden, Chances(dropout))
+        added = None if bias is None else bias.to(value.dtype)
+        mixed: Tensor = _Attention.apply(*columns, added, hidden, Chances(dropout))
     return mixed
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
-        query, key, value, hidden, chances = given
+        query, key, value, bias, hidden, chances = given
         mixed = torch.empty_like(query)
         weights = value.new_empty(*query.shape[:3], value.shape[2])  # (B, H, Q, T)
         scale = query.shape[-1] ** -0.5
@@ -45,20 +49,21 @@ class _Attention(torch.autograd.Function):
             for at in _pieces(weights):
                 here, q, k, v, out = (column[at].flatten(0, 1) for column in (weights, query, key, value, mixed))
                 torch.baddbmm(here, q, k.transpose(1, 2), beta=0, alpha=scale, out=here)
-                if hidden is not None:
-                    weights[at].masked_fill_(hidden[at[0] if len(hidden) > 1 else slice(None)], float("-inf"))
-                torch.softmax(here, dim=-1, out=here)
+                if bias is not None:
+                    weights[at].add_(_of(bias, at))
+                _softmax(weights[at], None if hidden is None else _of(hidden, (at[0], slice(None))))
                 factors = chances.factors(levels[at].flatten(0, 1), here.dtype)
                 torch.bmm(factors.mul_(here), v, out=out)
-        ctx.save_for_backward(query, key, value, weights, levels)
+        ctx.save_for_backward(query, key, value, bias, weights, levels)
         ctx.chances = chances
         return mixed
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *towards: Any) -> Any:
-        query, key, value, weights, levels = ctx.saved_tensors
+        query, key, value, bias, weights, levels = ctx.saved_tensors
         gradients = [torch.empty_like(column) for column in (query, key, value)]
+        of_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         given = (weights, levels, query, key, value, towards[0].contiguous(), *gradients)
         scale = query.shape[-1] ** -0.5
         with threads_for(weights.numel() * query.shape[-1]):
@@ -67,10 +72,29 @@ class _Attention(torch.autograd.Function):
                 factors = ctx.chances.factors(drawn, here.dtype)
                 of_weights = torch.bmm(slope, v.transpose(1, 2)).mul_(factors)
                 torch.bmm(factors.mul_(here).transpose(1, 2), slope, out=of_v)
-                of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype).mul_(scale)
+                of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype)
+                if of_bias is not None:
+                    part = _of(of_bias, at)
+                    part += of_scores.view_as(weights[at]).sum_to_size(part.shape)
+                of_scores.mul_(scale)
                 torch.bmm(of_scores, k, out=of_q)
                 torch.bmm(of_scores.transpose(1, 2), q, out=of_k)
-        return *gradients, None, None
+        return *gradients, of_bias, None, None
+
+
+def _of(column: Tensor, at: tuple[slice, slice]) -> Tensor:
+    """Return what belongs to a piece `at` (B, H) of a column (B, H, Q, T), which may be one for all B."""
+    return column[at if len(column) > 1 else (slice(None), at[1])]
+
+
+def _softmax(scores: Tensor, hidden: Tensor | None) -> None:
+    """Make `scores` (B, H, Q, T) weights in place, 0 where `hidden` (B or 1, 1, Q or 1, T): all of a row if need be."""
+    if hidden is not None:
+        # The lowest number and not -inf: a row of -inf would be NaN.
+        scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
+    torch.softmax(scores, dim=-1, out=scores)
+    if hidden is not None and (blind := hidden.all(dim=-1, keepdim=True)).any():
+        scores.masked_fill_(blind, 0)
 
 
 def _pieces(weights: Tensor) -> Iterator[tuple[slice, slice]]:

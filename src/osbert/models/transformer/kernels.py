@@ -28,15 +28,23 @@ Where the layout says what is read there are R queries, and the result is (R, H,
 def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
     """Return each sequence's attention weights (H, Q, T), queries in rows, from `query` and `key` (N, H, K)."""
     found = []
+    biases: list[Tensor] = []  # B x (H, Q, T)
+    if layout.biases is not None:
+        for run, bias in zip(layout.runs, layout.biases, strict=True):
+            biases += bias.expand(run.count, -1, -1, -1)
     start = first = 0
-    for length, queries in zip(layout.lengths, layout.queries, strict=True):
+    for number, (length, queries) in enumerate(zip(layout.lengths, layout.queries, strict=True)):
         here, asked = slice(start, start + length), slice(first, first + queries)
         scores = torch.einsum("qhk,shk->hqs", query[asked], key[here]) / query.shape[-1] ** 0.5  # (H, Q, T)
+        if biases:
+            scores = scores + biases[number][:, :queries]
         rows = here if layout.read is None else layout.read[asked]
-        visible = sight(layout.marks.at(rows), layout.marks.at(here), layout.window)  # (1, Q, T)
-        if visible is not None:
-            scores = scores.masked_fill(~visible, float("-inf"))
-        found.append(scores.softmax(dim=-1))
+        visible = sight(layout.marks.at(rows), layout.marks.at(here), layout.window)  # (1, Q or 1, T)
+        if visible is None:
+            found.append(scores.softmax(dim=-1))
+        else:  # a row that sees nothing is 0
+            lowest = torch.finfo(scores.dtype).min
+            found.append(scores.masked_fill(~visible, lowest).softmax(dim=-1).masked_fill(~visible, 0))
         start, first = here.stop, asked.stop
     return found
 
@@ -54,22 +62,28 @@ def reference(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, drop
 def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
     """Attend with torch's fused attention, one call for each run of equal lengths.
 
-    The fused attention of the CPU knows no dropout, so with dropout the CPU takes the products one by one.
+    The fused attention of the CPU knows no dropout, and no gradient of a bias: there the CPU takes the products one by
+    one.
     """
-    unfused = dropout > 0 and query.device.type == "cpu"
-    rows, sizes = [run.rows for run in layout.runs], [run.tokens for run in layout.runs]
+    biases = layout.biases or [None] * len(layout.runs)
+    learnt = torch.is_grad_enabled() and any(bias is not None and bias.requires_grad for bias in biases)
+    unfused = query.device.type == "cpu" and (dropout > 0 or learnt)
+    rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
     columns = (query.split(rows), key.split(sizes), value.split(sizes)) if len(sizes) > 1 else ([query], [key], [value])
     mixed = []
-    for run, *parts in zip(layout.runs, *columns, strict=True):
-        q, k, v = run.rectangle(parts[0]), run.keys(parts[1]), run.keys(parts[2])  # (count, H, Q or T, K)
+    for run, bias, *parts in zip(layout.runs, biases, *columns, strict=True):
+        q, k, v = (
+            part.transpose(1, 2) for part in (run.spread(parts[0]), run.keys(parts[1]), run.keys(parts[2]))
+        )  # (count, H, Q or T, K)
         if unfused:
-            visible = _past(run.length) if run.causal else run.visible
-            out = attend(q, k, v, visible=visible, dropout=dropout)
+            visible = _past(run.width) if run.causal else run.visible
+            out = attend(q, k, v, visible=visible, dropout=dropout, bias=bias)
         else:
+            mask = run.visible if bias is None else _added(bias.to(q.dtype), run.visible)
             out = functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=run.visible, dropout_p=dropout, is_causal=run.causal
+                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=run.causal
             )
-        mixed.append(run.flat(out))
+        mixed.append(run.flat(out.transpose(1, 2)))
     return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
 
@@ -83,6 +97,11 @@ def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropou
             return sdpa(query.float(), key.float(), value.float(), layout, dropout=dropout).bfloat16()
     kernel = varlen if query.is_cuda and fits(query, layout) else sdpa
     return kernel(query, key, value, layout, dropout=dropout)
+
+
+def _added(bias: Tensor, visible: Tensor | None) -> Tensor:
+    """Return what is added to the scores: `bias`, and -inf where q does not see k."""
+    return bias if visible is None else torch.where(visible, bias, float("-inf"))
 
 
 def _past(length: int) -> Tensor:

@@ -22,7 +22,8 @@ WIDEST = 256
 
 
 def fits(query: Tensor, layout: Layout) -> bool:
-    """Return whether `varlen` can attend with these queries (N, H, K): bf16 or fp16, an order of 0s or 0, 1, 2...
+    """Return whether `varlen` can attend with these queries (N, H, K): bf16 or fp16, an order of 0s or 0, 1, 2...;
+    every token seen, and no bias.
 
     Flash attention sets few queries beside the last keys, whichever they belong to: so neither an order nor a window
     goes with them.
@@ -31,6 +32,7 @@ def fits(query: Tensor, layout: Layout) -> bool:
     width = query.shape[-1]
     ordered, local = layout.order is not None, layout.window is not None
     plain = (layout.causal or not ordered) and (layout.consecutive or not local)
+    plain = plain and layout.unseen is None and layout.biases is None
     return halves and width % 8 == 0 and width <= WIDEST and plain and (layout.counts is None or not (ordered or local))
 
 

@@ -1,7 +1,7 @@
 """Layout: how the sequences of a batch lie in memory and who sees whom, worked out once and read by every layer.
 
-The rule: query q sees key k when both are of one sequence and order[k] <= order[q]; in a local layer k must besides be
-within `window` positions of q.
+The rule: query q sees key k when both are of one sequence, k is not unseen, and order[k] <= order[q]; and in a local
+layer, when k is within `window` positions of q.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.models.transformer.positions import BASE, rotation
-from osbert.models.transformer.runs import Band, EqualLengths, Marks, band, block_of, places_of, queries_in, sight
+from osbert.models.transformer.runs import EqualLengths, Marks, TokenRun, band, block_of, equal_lengths
 
 
 @dataclass(kw_only=True, eq=False)
@@ -25,11 +25,14 @@ class Layout:
     """How a batch's sequences lie in memory and who sees whom, worked out once and read by every layer.
 
     `bounds` (B + 1,), int32: where sequences begin, and where the last one ends. `positions` (N,); `consecutive`: they
-    are 0, 1, 2, ... in every sequence. `order` (N,), None for 0 everywhere; `causal`: it is 0, 1, 2, ... `window`: how
-    many positions a token sees to either side, None for all. `turns` (N, K/2, 2): rotary positions, None without.
+    are 0, 1, 2, ... in every sequence. `order` (N,), None for 0 everywhere; `causal`: it is 0, 1, 2, ... `unseen` (N,),
+    None for none. `window`: how many positions a token sees to either side, None for all. `turns` (N, K/2, 2): rotary
+    positions, None without.
 
     `read` (R,): the only tokens, in ascending order, that have queries; None for all N. `counts` (B,): how many queries
     each sequence has; `firsts` (B + 1,), int32: where they begin, as `bounds`. Both are None where all N have one.
+
+    `biases`: for each of `runs` what is added to the scaled scores, (count or 1, H, Q, T); None for nothing.
 
     Not frozen: torch.compile (2.11) reads every field of a frozen dataclass, and would compile the layers again for
     every number of runs, up to its limit, and then no longer.
@@ -41,11 +44,13 @@ class Layout:
     consecutive: bool = True
     order: Tensor | None = None
     causal: bool = False
+    unseen: Tensor | None = None
     window: int | None = None
     turns: Tensor | None = None
     read: Tensor | None = None
     counts: tuple[int, ...] | None = None
     firsts: Tensor | None = None
+    biases: tuple[Tensor, ...] | None = None
     _locals: dict[tuple[int, float | None], Layout] = field(init=False, default_factory=dict, repr=False)
 
     @property
@@ -56,12 +61,20 @@ class Layout:
     @property
     def marks(self) -> Marks:
         """Return what the rule reads of all tokens (N,)."""
-        return Marks(positions=self.positions, order=self.order)
+        return Marks(positions=self.positions, order=self.order, unseen=self.unseen)
 
     def reading(self, read: Tensor, counts: Sequence[int]) -> Layout:
         """Return the layout for queries of `read` (R,) alone, `counts` (B,) a sequence."""
         firsts = torch.searchsorted(read, self.bounds, out_int32=True)
-        return replace(self, read=read, counts=tuple(counts), firsts=firsts)
+        layout = replace(self, read=read, counts=tuple(counts), firsts=firsts)
+        if self.biases is not None:
+            # The place of each query in its sequence, found without making the host wait for a GPU.
+            places = read - self.bounds[torch.searchsorted(self.bounds, read, right=True) - 1]
+            parts = zip(self.biases, layout.runs, places.split([run.queries for run in layout.runs]), strict=True)
+            layout.biases = tuple(
+                bias.take_along_dim(run.spread(part)[:, None, :, None], dim=2) for bias, run, part in parts
+            )
+        return layout
 
     def read_of(self, rows: Tensor) -> Tensor:
         """Return what is read of `rows` (N, ...)."""
@@ -80,39 +93,72 @@ class Layout:
             found = self._locals[window, base] = replace(self, window=window, turns=turns)
         return found
 
+    def biased(self, biases: Sequence[Tensor]) -> Layout:
+        """Return the layout with a bias (count or 1, H, Q, T) for each of `runs`, added to the scaled scores.
+
+        `local` and `reading` keep it. A local layer with a bias is worked on whole: its memory grows with the square of
+        the length.
+        """
+        return replace(self, biases=tuple(biases))
+
+    def across(self, source: Layout) -> Layout:
+        """Return the layout of cross-attention: this one's queries, which see all of the source but what is unseen."""
+        return replace(
+            source,
+            order=None,
+            causal=False,
+            window=None,
+            turns=None,
+            read=None,
+            counts=self.queries,
+            firsts=self.bounds if self.firsts is None else self.firsts,
+            biases=None,
+        )
+
     @cached_property
-    def runs(self) -> tuple[EqualLengths | Band, ...]:
+    def runs(self) -> tuple[TokenRun, ...]:
         """The rectangles that a kernel works on, in the order of the tokens."""
         # Up to what length a sequence is worked on whole; a longer one is cut into blocks with their neighbourhoods.
         longest = max(self.lengths, default=0)
-        if self.window is not None and self.consecutive:
+        if self.window is not None and self.consecutive and self.biases is None:
             longest = min(longest, block_of(self.window) + 2 * self.window)
-        runs: list[EqualLengths | Band] = []
+        runs = []
         start = first = sequence = 0
         for length, group in groupby(self.lengths, key=lambda length: min(length, longest + 1)):
             sequences = slice(sequence, sequence + len(list(group)))
-            counts = () if self.counts is None else self.counts[sequences]
-            here = slice(start, start + sum(self.lengths[sequences]))
-            read = None if self.read is None else self.read[first : first + sum(counts)]
+            counts = None if self.counts is None else self.counts[sequences]
+            keys = slice(start, start + sum(self.lengths[sequences]))
+            queries = slice(first, first + sum(counts or ()))
             if length > longest:
-                runs.append(band(self.marks.at(here), self.window or 0, None if read is None else read - start))
+                runs.append(self._band(keys, queries))
             else:
-                run = EqualLengths(count=sequences.stop - sequence, length=length, queries=counts)
-                runs.append(self._equal_lengths(run, here, read))
-            start, first, sequence = here.stop, first + sum(counts), sequences.stop
+                run = equal_lengths(sequences.stop - sequence, length, counts, self.positions.device)
+                runs.append(self._seeing(run, keys, queries, length))
+            start, first, sequence = keys.stop, queries.stop, sequences.stop
         return tuple(runs)
 
-    def _equal_lengths(self, run: EqualLengths, here: slice, read: Tensor | None) -> EqualLengths:
-        """Return a run with what its tokens `here` see, those of `read` alone where that is given."""
-        window = None if self.window is None or (self.consecutive and run.length <= self.window + 1) else self.window
-        run = replace(run, places=places_of(run.queries, self.positions.device))
-        if self.causal and window is None and read is None:
-            return replace(run, causal=True)
-        if self.order is None and window is None:
+    def _band(self, keys: slice, queries: slice) -> TokenRun:
+        """Return the run of local layers of tokens at `keys`, and of `queries` of those that are read."""
+        assert self.window is not None
+        # Sequences are numbered from 1: what fills the last block up belongs to none, and sees only its like.
+        marks = replace(self.marks.at(keys), sequence=(self.positions[keys] == 0).cumsum(0))
+        run = band(keys.stop - keys.start, self.window).seeing(marks, marks, self.window)
+        if self.read is None:
             return run
-        key = self.marks.at(here).each(lambda column: column.view(run.count, run.length))
-        query = key if read is None else self.marks.at(read).each(lambda column: queries_in(column, run))
-        return replace(run, visible=sight(query, key, window))
+        return replace(run, places=self.read[queries] - keys.start, queries=queries.stop - queries.start)
+
+    def _seeing(self, run: EqualLengths, keys: slice, queries: slice, length: int) -> TokenRun:
+        """Return the run of sequences of `length` tokens at `keys`, and of `queries` in `read`, with what they see."""
+        window = None if self.window is None or (self.consecutive and length <= self.window + 1) else self.window
+        if window is None and self.unseen is None:
+            if self.order is None:
+                return run
+            if self.causal and self.read is None and self.biases is None:
+                return replace(run, causal=True)
+        query = key = self.marks.at(keys)
+        if self.counts is not None:  # queries of some tokens; or of other tokens, which nothing is known of
+            query = Marks() if self.read is None else self.marks.at(self.read[queries])
+        return run.seeing(query, key, window)
 
 
 def lay_out(batch: Batch, *, rotary: int = 0, base: float = BASE, causal: bool = False) -> Layout:
@@ -131,5 +177,6 @@ def lay_out(batch: Batch, *, rotary: int = 0, base: float = BASE, causal: bool =
         consecutive=batch.consecutive,
         order=order,
         causal=causal if batch.order is None else batch.causal,
+        unseen=batch.unseen,
         turns=rotation(batch.positions, rotary, base) if rotary else None,
     )

@@ -5,8 +5,8 @@ A run is some neighbouring sequences. H heads are K wide; Q and T are the width 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,12 +18,12 @@ SMALLEST_BLOCK = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """What the rule of sight reads of tokens (..., T): see layout.py. None: 0 everywhere, or False.
+    """What the rule of sight reads of tokens (..., T): see layout.py. None where it is the same for all.
 
     `sequence`: which of several sequences each token belongs to, where they lie in one rectangle.
     """
 
-    positions: Tensor
+    positions: Tensor | None = None
     order: Tensor | None = None
     unseen: Tensor | None = None
     sequence: Tensor | None = None
@@ -31,7 +31,7 @@ class Marks:
     def each(self, change: Callable[[Tensor], Tensor]) -> Marks:
         """Return the marks with `change` applied to every column."""
         columns = {name: None if column is None else change(column) for name, column in vars(self).items()}
-        return Marks(**columns)  # type: ignore[arg-type]
+        return Marks(**columns)
 
     def at(self, tokens: slice | Tensor) -> Marks:
         """Return the marks of some tokens."""
@@ -51,7 +51,7 @@ def sight(query: Marks, key: Marks, window: int | None = None) -> Tensor | None:
         conditions.append(~columns.unseen)
     if rows.order is not None and columns.order is not None:
         conditions.append(columns.order <= rows.order)
-    if window is not None:
+    if window is not None and rows.positions is not None and columns.positions is not None:
         conditions.append((columns.positions - rows.positions).abs() <= window)
     if not conditions:
         return None
@@ -62,143 +62,91 @@ def sight(query: Marks, key: Marks, window: int | None = None) -> Tensor | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualLengths:
-    """`count` neighbouring sequences of `length` = T tokens each.
+class TokenRun:
+    """Neighbouring tokens as `count` rectangles of Q queries by T keys.
 
-    `visible` (count, 1, Q or 1, T), queries in rows: True where q sees k; None where a kernel needs no mask. `causal`:
-    the order is 0, 1, 2, ..., for which kernels have a faster way than a mask. `queries`: how many tokens of each
-    sequence are read, () for all; the rectangle is as wide as most of them, and `places` says where in it the queries
-    go, None if they fill it.
+    `tokens`: how many keys the run has. `queries`: how many queries; `width`: Q. `places` (queries,): where they go in
+    the rectangles, None for one after the other from the first. `visible` (count, 1, Q or 1, T), queries in rows: True
+    where q sees k; None where a kernel needs no mask. `causal`: the order is 0, 1, 2, ..., for which kernels have a
+    faster way than a mask.
     """
 
     count: int
-    length: int
+    tokens: int
+    queries: int
+    width: int
+    places: Tensor | None = None
     visible: Tensor | None = None
     causal: bool = False
-    queries: tuple[int, ...] = ()
-    places: Tensor | None = None
 
-    @property
-    def tokens(self) -> int:
-        """Return how many tokens the run holds."""
-        return self.count * self.length
+    def spread(self, rows: Tensor) -> Tensor:
+        """Return `rows` (queries, ...) as (count, Q, ...), 0 where no query is."""
+        every = self.count * self.width
+        if self.places is not None:
+            rows = rows.new_zeros(every, *rows.shape[1:]).index_copy(0, self.places, rows)
+        elif len(rows) < every:
+            rows = _padded(rows, 0, every - len(rows))
+        return rows.unflatten(0, (self.count, self.width))
 
-    @property
-    def rows(self) -> int:
-        """Return how many queries the run holds."""
-        return sum(self.queries) if self.queries else self.tokens
+    def flat(self, rectangles: Tensor) -> Tensor:
+        """Return the rows (queries, ...) of (count, Q, ...)."""
+        rows = rectangles.flatten(0, 1)
+        return rows[: self.queries] if self.places is None else rows.index_select(0, self.places)
 
-    @property
-    def width(self) -> int:
-        """Return Q."""
-        return max(self.queries) if self.queries else self.length
+    def keys(self, rows: Tensor) -> Tensor:
+        """Return `rows` (tokens, ...) as (count, T, ...)."""
+        raise NotImplementedError
 
-    def rectangle(self, queries: Tensor) -> Tensor:
-        """Return queries (rows, H, K) as (count, H, Q, K)."""
-        return _rectangle(queries, self.places, self.count, self.width).transpose(1, 2)
+    def seeing(self, query: Marks, key: Marks, window: int | None) -> TokenRun:
+        """Return the run with what its queries see, from the marks of its queries and of its tokens."""
+        return replace(self, visible=sight(query.each(self.spread), key.each(self.keys), window))
 
-    def keys(self, tokens: Tensor) -> Tensor:
-        """Return keys or values (tokens, H, K) as (count, H, T, K)."""
-        return tokens.unflatten(0, (self.count, self.length)).transpose(1, 2)
 
-    def flat(self, mixed: Tensor) -> Tensor:
-        """Return what the queries (count, H, Q, K) are given as (rows, H, K)."""
-        return _flat(mixed, self.places, self.rows)
+class EqualLengths(TokenRun):
+    """A run of `count` sequences of equal length."""
+
+    def keys(self, rows: Tensor) -> Tensor:
+        """Return `rows` (tokens, ...) as (count, T, ...)."""
+        return rows.unflatten(0, (self.count, -1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Band:
-    """`tokens` neighbouring tokens of several sequences as `count` blocks of `block` = Q queries.
+class Band(TokenRun):
+    """A run of sequences of any lengths, cut into blocks of Q tokens, in which a token sees `window` to either side.
 
-    The keys of a block are its own tokens and `window` to either side, so T = Q + 2 `window` and memory grows with the
-    number of tokens, not with its square. `visible` (count, 1, Q, T). `places`: which tokens are read, None for all.
+    The keys of a block are its own tokens and `window` before and after them, so T = Q + 2 `window`: memory grows with
+    the number of tokens, not with its square.
     """
 
-    tokens: int
-    block: int
     window: int
-    visible: Tensor
-    places: Tensor | None = None
-    causal: bool = False
 
-    @property
-    def rows(self) -> int:
-        """Return how many queries the run holds."""
-        return self.tokens if self.places is None else len(self.places)
+    def keys(self, rows: Tensor) -> Tensor:
+        """Return `rows` (tokens, ...) as (count, T, ...), a view in which neighbouring blocks share what they see."""
+        rows = _padded(rows, self.window, self.window + self.count * self.width - self.tokens)
+        return rows.unfold(0, self.width + 2 * self.window, self.width).movedim(-1, 1)
 
-    @property
-    def count(self) -> int:
-        """Return how many blocks there are."""
-        return -(-self.tokens // self.block)
 
-    def rectangle(self, queries: Tensor) -> Tensor:
-        """Return queries (rows, H, K) as (count, H, Q, K), 0 for a token that is not read."""
-        return _rectangle(queries, self.places, self.count, self.block).transpose(1, 2)
-
-    def keys(self, tokens: Tensor) -> Tensor:
-        """Return keys or values (tokens, H, K) as (count, H, T, K): neighbouring blocks share memory."""
-        return _neighbourhoods(tokens, self.block, self.window).movedim(-1, 2)
-
-    def flat(self, mixed: Tensor) -> Tensor:
-        """Return what the queries (count, H, Q, K) are given as (rows, H, K)."""
-        return _flat(mixed, self.places, self.tokens)
+def equal_lengths(count: int, length: int, queries: Sequence[int] | None, device: torch.device) -> EqualLengths:
+    """Return the run of `count` sequences of `length` tokens, of which each has a query, or `queries` (count,) have."""
+    if queries is None:
+        queries = [length] * count
+    width = max(queries)
+    places = None
+    if len(set(queries)) > 1:
+        inside = [row * width + place for row, few in enumerate(queries) for place in range(few)]
+        places = torch.tensor(inside, device=device)
+    return EqualLengths(count=count, tokens=count * length, queries=sum(queries), width=width, places=places)
 
 
 def block_of(window: int) -> int:
-    """Return how many queries are in a block of a band of `window` tokens to either side."""
+    """Return how many queries are in a block of a band."""
     return max(window, SMALLEST_BLOCK)
 
 
-def band(marks: Marks, window: int, places: Tensor | None) -> Band:
-    """Return the band of tokens with `marks` (N,), whose positions are 0, 1, 2, ... in every sequence.
-
-    `places` (R,): the tokens that are read, None for all.
-    """
-    tokens, block = len(marks.positions), block_of(window)
-    # Sequences are numbered from 1: what fills the last block up belongs to none, and sees only its like.
-    marks = Marks(**vars(marks) | {"sequence": (marks.positions == 0).cumsum(0)})
-    query = marks.each(lambda column: _rectangle(column, None, -(-tokens // block), block))
-    visible = sight(query, marks.each(lambda column: _neighbourhoods(column, block, window)), window)
-    assert visible is not None
-    return Band(tokens=tokens, block=block, window=window, visible=visible, places=places)
-
-
-def queries_in(rows: Tensor, run: EqualLengths) -> Tensor:
-    """Return a column of a run's queries (rows,) as (count, Q), 0 in what fills the rectangle up."""
-    return _rectangle(rows, run.places, run.count, run.width)
-
-
-def places_of(queries: tuple[int, ...], device: torch.device) -> Tensor | None:
-    """Return where queries go in a rectangle that is as wide as most of them, or None if they fill it."""
-    if len(set(queries)) < 2:
-        return None
-    most = max(queries)
-    places = [row * most + place for row, count in enumerate(queries) for place in range(count)]
-    return torch.tensor(places, device=device)
-
-
-def _rectangle(rows: Tensor, places: Tensor | None, count: int, width: int) -> Tensor:
-    """Return `rows` (R, ...) at `places` (R,) of `count` times `width`, in their order without: (count, width, ...)."""
-    if places is not None:
-        rows = rows.new_zeros(count * width, *rows.shape[1:]).index_copy(0, places, rows)
-    elif len(rows) < count * width:
-        rows = _padded(rows, 0, count * width - len(rows))
-    return rows.unflatten(0, (count, width))
-
-
-def _flat(mixed: Tensor, places: Tensor | None, rows: int) -> Tensor:
-    """Return (rows, H, K) of (count, H, Q, K)."""
-    mixed = mixed.transpose(1, 2).flatten(0, 1)  # (count * Q, H, K)
-    return mixed[:rows] if places is None else mixed.index_select(0, places)
-
-
-def _neighbourhoods(rows: Tensor, block: int, window: int) -> Tensor:
-    """Return for each block of `rows` (N, ...) a view of it and `window` rows to either side, 0 beyond the ends.
-
-    The neighbourhood is the last dimension: (count, ..., block + 2 window).
-    """
-    beyond = -len(rows) % block
-    return _padded(rows, window, window + beyond).unfold(0, block + 2 * window, block)
+def band(tokens: int, window: int) -> Band:
+    """Return the band of `tokens` tokens, which all have a query."""
+    width = block_of(window)
+    return Band(count=-(-tokens // width), tokens=tokens, queries=tokens, width=width, window=window)
 
 
 def _padded(rows: Tensor, before: int, after: int) -> Tensor:
