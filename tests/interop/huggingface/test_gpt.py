@@ -164,7 +164,7 @@ def test_files_of_the_first_releases_have_tables_that_hold_nothing_learned(tmp_p
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, ("scale_attn_by_inverse_layer_idx", "True")),
         ("gpt2", {"reorder_and_upcast_attn": True}, ("reorder_and_upcast_attn", "True")),
         ("gpt2", {"scale_attn_weights": False}, ("scale_attn_weights", "False")),
-        ("gpt2", {"activation_function": "silu"}, ("activation_function", "silu")),
+        ("gpt2", {"activation_function": "mish"}, ("activation_function", "mish")),
         ("gpt2", {"n_inner": "wide"}, ("n_inner", "wide")),
         ("gpt2", {"embd_pdrop": 0.3}, ("embd_pdrop", "0.3")),
         ("gpt2", {"add_cross_attention": True}, ("add_cross_attention", "True")),
