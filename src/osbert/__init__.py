@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from osbert.runs.finetune.result import FinetuneRun
     from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.tasks import Task
+    from osbert.text.file_tokenizer import AnyTokenizer
     from osbert.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -62,11 +63,12 @@ def train_tokenizer(
     out: str | Path,
     watch: Callable[[Any], None] = _silence,
     **settings: Any,
-) -> Tokenizer:
-    """Train a WordPiece vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
+) -> AnyTokenizer:
+    """Train a vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
 
-    `texts`: strings, or paths; a string that names a file is a path. `settings`: `vocabulary` (30522), `lowercase`
-    (True) and what else `osbert tokenizer train` takes. `watch` is called with each event (`watch=print` shows them).
+    `texts`: strings, or paths; a string that names a file is a path. `settings`: `kind` ("wordpiece", "bpe" or
+    "unigram"), `vocabulary` (30522), `lowercase` (True, but for "bpe") and what else `osbert tokenizer train` takes.
+    `watch` is called with each event (`watch=print` shows them).
     Raises osbert.errors.UserError for what cannot be read or is not a setting.
 
     >>> import osbert
@@ -74,6 +76,9 @@ def train_tokenizer(
     >>> tokenizer = osbert.train_tokenizer(texts, out="vocabulary", vocabulary=60)
     >>> tokenizer.tokens(tokenizer.encode("the cat ran"))
     ['the', 'cat', 'ran']
+    >>> tokenizer = osbert.train_tokenizer(texts, out="bytes", kind="bpe", vocabulary=300)
+    >>> tokenizer.tokens(tokenizer.encode("The cat ran"))
+    ['The', 'Ġcat', 'Ġran']
     """
     from osbert import recipe
     from osbert.runs import tokenizer

@@ -43,7 +43,7 @@ def test_how_far_sentences_reach_is_as_stated_plainly(
 ) -> None:
     sentences = Sentences(Documents.of(make_documents(lengths)), longest=longest)
     places, aims = np.arange(len(sentences)), np.full(len(sentences), aim)
-    reach, fit, across = sentences.reach(places, aims), sentences.fit(aims), sentences.fit_across(aims)
+    reach, fit, across = sentences.reach(places, aims), sentences.fit(aims), sentences.fit_across(aims, 1)
     sizes = np.diff(sentences.bounds).tolist()
     numbers = sentences.numbers.tolist()
     for place in places.tolist():

@@ -10,12 +10,15 @@ import torch
 
 from osbert.data.batch import collate
 from osbert.data.example import Example
+from osbert.data.examples import Examples
+from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.objectives.nsp import NextSentence
 from osbert.text.document import Document
+from osbert.text.form import Form
 
 SIZES = Architecture(
     layers=2, heads=2, width=16, vocabulary=60_000, length=64, direction="left_to_right", dropout=0.0, deviation=0.5
@@ -53,6 +56,20 @@ def test_in_pairs_the_first_piece_of_b_is_asked_for_at_the_sep_before_it(packer:
         asked[target.index + 1] = True
         assert (asked == ~pair.special).all()
         assert (target.labels == pair.ids[target.index + 1]).all()
+
+
+def test_no_first_piece_is_asked_for_at_the_end_of_another_text(
+    packer: Packer, text: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With GPT-2's form nothing is before a text."""
+    monkeypatch.setattr(packer.tokenizer, "form", Form(between=(3,), after=(3,)))
+    spans = Examples.of(list(packer.spans(text[:9], np.random.default_rng(0))))
+    noise = Noise.drawn(np.random.default_rng(0), len(spans))
+    for example in LeftToRight().corrupt_all(spans, packer, noise):
+        target = example.targets["left_to_right"]
+        assert target.index is not None
+        assert target.index.tolist() == list(range(len(example) - 2))
+        assert target.labels.tolist() == example.ids[1:-1].tolist()
 
 
 def test_no_prediction_sees_its_label_or_what_follows(packer: Packer, spans: list[Example]) -> None:

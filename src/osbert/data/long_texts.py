@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.pack import SINGLE_SPECIALS, Packer, PieceRun, shares
+from osbert.data.pack import Packer, PieceRun, shares
 
 Long = Literal["truncate", "head+tail", "window", "error"]
 HEAD = 4
@@ -70,9 +70,9 @@ def _starts(n: int, size: int, overlap: int) -> list[int]:
 def _sizes(lengths: Sequence[int], packer: Packer) -> list[int]:
     """Return how many pieces of each text there is room for."""
     if len(lengths) == 1:
-        return [min(lengths[0], packer.length - SINGLE_SPECIALS)]
+        return [min(lengths[0], packer.room(1))]
     first, second = (np.array(length) for length in lengths)
-    return [int(size) for size in shares(first, second, packer.length - packer.pair_specials)]
+    return [int(size) for size in shares(first, second, packer.room(2))]
 
 
 def _laid(runs: Sequence[PieceRun], packer: Packer, record: int) -> Example:

@@ -1,7 +1,7 @@
 """Packs pieces into sequences: the special tokens, the fit to the longest length, and spans of consecutive sentences.
 
-A sequence is [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; a has segment 0 with its specials, b has segment 1 (section 3.1).
-Other tokenizers have other pieces for these, two separators between a and b, or segment 0 for both (RoBERTa).
+BERT's sequence is [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; a has segment 0 with its specials, b has segment 1 (section
+3.1). The tokenizer's Form says which specials there are.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from osbert.data.sentences import Sentences, walk
 from osbert.data.sequences import Sequences
 from osbert.text.document import Document, Documents
 from osbert.text.file_tokenizer import AnyTokenizer
-
-SINGLE_SPECIALS = 2
-PAIR_SPECIALS = 3
+from osbert.text.form import Form
 
 
 class Pieces(Protocol):
@@ -55,41 +53,40 @@ class Packer:
 
     tokenizer: AnyTokenizer
     length: int = 128
-    """Most tokens in a sequence, [CLS] and [SEP] included."""
+    """Most tokens in a sequence, specials included."""
     short: float = 0.1
     """Share of pretraining sequences that aim at a random shorter length."""
     cross_documents: bool = False
-    """Whether a span goes on in the next document, after one more [SEP]."""
+    """Whether a span goes on in the next document, after what stands between two texts ([SEP])."""
 
     def __post_init__(self) -> None:
         """Refuse what no sequence can be made with."""
-        if self.length < self.pair_specials + 2:
-            raise ValueError(f"length must be at least {self.pair_specials + 2}, not {self.length}")
+        if self.room(2) < 2:
+            raise ValueError(f"length must be at least {self.form.specials(2) + 2}, not {self.length}")
         if not 0 <= self.short <= 1:
             raise ValueError(f"short is a share between 0 and 1, not {self.short}")
 
     @property
-    def pair_specials(self) -> int:
-        """Return how many of a pair's tokens are specials."""
-        return PAIR_SPECIALS - 1 + self.tokenizer.between
+    def form(self) -> Form:
+        """Return the special pieces of sequences."""
+        return self.tokenizer.form
 
-    def second(self, first: int) -> int:
-        """Return the place of a pair's second text, the first one having so many pieces."""
-        return 1 + first + self.tokenizer.between
+    def room(self, texts: int) -> int:
+        """Return the most pieces, without specials, that a sequence of one text or two has."""
+        return self.length - self.form.specials(texts)
 
     def run(self, text: str) -> PieceRun:
         """Return the pieces of a text."""
         return PieceRun.of(self.tokenizer.encode(text), self.tokenizer)
 
     def single(self, ids: Integers, words: Booleans, *, record: int = 0) -> Example:
-        """Return [CLS] ids [SEP]; what does not fit is cut from the end and counted in `truncated`."""
-        size = min(len(ids), self.length - SINGLE_SPECIALS)
+        """Return a text as [CLS] ids [SEP]; what does not fit is cut from the end and counted in `truncated`."""
+        size = min(len(ids), self.room(1))
         return self._sequence((PieceRun(ids[:size], words[:size]),), truncated=len(ids) - size, record=record)
 
     def pair(self, first: Pieces, second: Pieces, *, record: int = 0) -> Example:
         """Return [CLS] first [SEP] second [SEP]; the longer text is cut from its end, as often as it is the longer."""
-        room = self.length - self.pair_specials
-        left, right = map(int, shares(np.array(len(first.ids)), np.array(len(second.ids)), room))
+        left, right = map(int, shares(np.array(len(first.ids)), np.array(len(second.ids)), self.room(2)))
         runs = (PieceRun(first.ids[:left], first.words[:left]), PieceRun(second.ids[:right], second.words[:right]))
         return self._sequence(runs, record=record, truncated=len(first.ids) + len(second.ids) - left - right)
 
@@ -103,10 +100,12 @@ class Packer:
         Only a sentence longer than a sequence is cut, into parts that are all used. With `cross_documents` a sequence
         goes on with the next document: FULL-SENTENCES of RoBERTa (Liu et al. 2019, section 4.2), else DOC-SENTENCES.
         """
-        room = self.length - SINGLE_SPECIALS
+        room = self.room(1)
         sentences = Sentences(Documents.of(documents), longest=room)
         aims = self.aims(len(sentences), room, rng)
-        begins = walk(sentences.fit_across(aims) if self.cross_documents else sentences.fit(aims))
+        begins = walk(
+            sentences.fit_across(aims, len(self.form.between)) if self.cross_documents else sentences.fit(aims)
+        )
         runs = np.union1d(begins, np.flatnonzero(np.diff(sentences.numbers, prepend=-1)))
         return Sequences(
             documents=sentences.documents,
@@ -119,16 +118,20 @@ class Packer:
         )
 
     def _sequence(self, runs: Sequence[PieceRun], *, truncated: int, record: int) -> Example:
-        between = self.tokenizer.between
-        n = 2 + (len(runs) - 1) * between + sum(len(run.ids) for run in runs)
-        ids, segments = np.full(n, self.tokenizer.sep, np.int32), np.zeros(n, np.int8)
+        form = self.form
+        n = form.specials(len(runs)) + sum(len(run.ids) for run in runs)
+        ids, segments = np.zeros(n, np.int32), np.zeros(n, np.int8)
         words, special = np.zeros(n, np.bool_), np.ones(n, np.bool_)
-        ids[0], start = self.tokenizer.cls, 1
-        for segment, run in enumerate(runs):
+        start = len(form.before)
+        ids[:start] = form.before
+        for number, run in enumerate(runs):
+            closing = form.between if number < len(runs) - 1 else form.after
             end = start + len(run.ids)
             ids[start:end], words[start:end], special[start:end] = run.ids, run.words, False
-            segments[start : end + 1] = segment * self.tokenizer.second_segment
-            start = end + between
+            following = end + len(closing)
+            ids[end:following] = closing
+            segments[start:following] = number * form.second_segment
+            start = following
         return Example(ids=ids, segments=segments, words=words, special=special, record=record, truncated=truncated)
 
 

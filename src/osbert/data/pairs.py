@@ -9,21 +9,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from osbert.data.pack import PAIR_SPECIALS, Packer, shares
+from osbert.data.pack import Packer, shares
 from osbert.data.ragged import Places
 from osbert.data.sentences import Sentences
 from osbert.data.sequences import Sequences
 from osbert.text.document import UNNUMBERED, Documents
 
 
-def room(packer: Packer) -> int:
-    """Return the most pieces that a pair has."""
-    return packer.length - PAIR_SPECIALS
-
-
 def sentences_of(documents: Documents, packer: Packer) -> Sentences:
     """Return sentences of at most half a sequence, so that two of them can be gathered and parted."""
-    return Sentences(documents, longest=room(packer) // 2)
+    return Sentences(documents, longest=packer.room(2) // 2)
 
 
 def gathered(sentences: Sentences, packer: Packer, rng: np.random.Generator) -> tuple[Places, Places, Places]:
@@ -33,7 +28,7 @@ def gathered(sentences: Sentences, packer: Packer, rng: np.random.Generator) -> 
     none where there is but one sentence.
     """
     firsts = np.arange(len(sentences))
-    aims = packer.aims(len(sentences), room(packer), rng)
+    aims = packer.aims(len(sentences), packer.room(2), rng)
     lasts = sentences.reach(firsts, aims)
     inner = lasts - firsts - 1
     middles = firsts + 1 + (rng.random(len(sentences)) * inner).astype(np.int64)
@@ -78,7 +73,7 @@ def pairs(
     """
     firsts = np.stack(texts[::2], axis=1)  # (E, 2)
     sizes = np.stack(texts[1::2], axis=1) - firsts
-    kept = np.stack(shares(sizes[:, 0], sizes[:, 1], room(packer)), axis=1)
+    kept = np.stack(shares(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
     surplus = sizes - kept
     cut = surplus > 0
     firsts[cut] += rng.binomial(surplus[cut], 0.5)
@@ -87,7 +82,7 @@ def pairs(
         tokenizer=packer.tokenizer,
         firsts=firsts.ravel(),
         sizes=kept.ravel(),
-        segments=np.tile(np.array([0, 1], np.int8), len(firsts)),
+        segments=np.tile(np.array([0, packer.form.second_segment], np.int8), len(firsts)),
         counts=np.full(len(firsts), 2),
         truncated=surplus.sum(axis=1),
         labels=labels,

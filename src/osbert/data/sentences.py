@@ -50,9 +50,9 @@ class Sentences:
         lasts = np.searchsorted(self.bounds, self.bounds[:-1] + pieces, side="right") - 1
         return np.minimum(np.maximum(lasts, np.arange(1, len(self) + 1)), self.after)
 
-    def fit_across(self, pieces: Places) -> Places:
-        """Return the same where documents follow one another, a separator between two counting as a piece."""
-        separators = np.cumsum(np.diff(self.numbers, prepend=self.numbers[:1]) > 0)
+    def fit_across(self, pieces: Places, between: int) -> Places:
+        """Return the same where documents follow one another, with `between` special pieces between two."""
+        separators = between * np.cumsum(np.diff(self.numbers, prepend=self.numbers[:1]) > 0)
         lasts = np.searchsorted(self.bounds[1:] + separators, self.bounds[:-1] + separators + pieces, side="right")
         return np.maximum(lasts, np.arange(1, len(self) + 1))
 

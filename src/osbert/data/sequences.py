@@ -1,7 +1,8 @@
 """Sequences that are laid out but not written yet: which runs of pieces stand in each, and what comes between.
 
-A sequence is [CLS] a run [SEP] a run [SEP] ...: of one run (spans), of two (pairs), or of as many as documents are in
-it. A pool's layout is small and quickly made; the tokens of a step are gathered when the step is made.
+A sequence is, as the tokenizer's Form says, [CLS] a run [SEP] a run [SEP] ...: of one run (spans), of two (pairs), or
+of as many as documents are in it. A pool's layout is small and quickly made; the tokens of a step are gathered when the
+step is made.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Sequences:
     def lengths(self) -> Places:
         """The tokens of each sequence (E,), specials included."""
         before = np.concatenate([[0], np.cumsum(self.sizes)])
-        starts = self._starts
-        return before[starts + self.counts] - before[starts] + self.counts + 1
+        starts, form = self._starts, self.tokenizer.form
+        return before[starts + self.counts] - before[starts] + form.specials(1) + (self.counts - 1) * len(form.between)
 
     @cached_property
     def _starts(self) -> Places:
@@ -61,19 +62,28 @@ class Sequences:
         """Return the sequences at some places (B,), written out in the order given."""
         counts = self.counts[places]
         runs = ranges(self._starts[places], counts)
-        leading = np.zeros(len(runs), np.int64)  # the first run of a sequence comes with its [CLS]
-        leading[begins(counts)] = 1
-        spans = self.sizes[runs] + leading + 1  # and every run with its [SEP]
+        form, firsts = self.tokenizer.form, begins(counts)
+        lasts = firsts + counts - 1
+        leading = np.zeros(len(runs), np.int64)  # the first run of a sequence comes with what is before it
+        leading[firsts] = len(form.before)
+        trailing = np.full(len(runs), len(form.between))  # and every run with what follows it
+        trailing[lasts] = len(form.after)
+        spans = self.sizes[runs] + leading + trailing
         ends = np.cumsum(spans)
-        cls, sep = (ends - spans)[leading > 0], ends - 1
         # The specials stand for the pieces beside a run, which may be beyond the first or the last.
         source = ranges(self.firsts[runs] - leading, spans)
         ids = self.documents.ids.take(source, mode="clip").astype(np.int64)
-        ids[cls], ids[sep] = self.tokenizer.cls, self.tokenizer.sep
         words = self.documents.words.take(source, mode="clip")
-        words[cls] = words[sep] = False
         special = np.zeros(len(source), np.bool_)
-        special[cls] = special[sep] = True
+        inner = np.delete(ends - trailing, lasts)
+        for starts, pieces in (
+            ((ends - spans)[firsts], form.before),
+            (inner, form.between),
+            ((ends - trailing)[lasts], form.after),
+        ):
+            for offset, piece in enumerate(pieces):
+                index = starts + offset
+                ids[index], words[index], special[index] = piece, False, True
         once = np.ones(len(places), np.int64)
         return Examples(
             ids=ids,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class LeftToRight(Objective):
     """Every piece is predicted at the token before it, the first one at [CLS]; no text is corrupted.
 
+    Where the tokenizer's form has nothing before a text, its first piece is not predicted.
+
     [SEP] is seen but not asked for, so the loss is of the same pieces as a masked language model's. The encoder must
     look left only (model.direction), which it then does in fine-tuning too.
     """
@@ -33,7 +35,9 @@ class LeftToRight(Objective):
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return the examples as they are, with the next piece as the label of every token that a piece follows."""
-        index = np.flatnonzero(~examples.special[1:])
+        followed = ~examples.special[1:]
+        followed[examples.starts[1:] - 1] = False  # the next token is another example's
+        index = np.flatnonzero(followed)
         counts = np.diff(np.searchsorted(index, examples.starts), append=len(index))
         targets = Targets(labels=examples.ids[index + 1], counts=counts, index=index)
         return examples.changed(ids=examples.ids, name=self.name, targets=targets)

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from osbert.errors import UserError
 from osbert.files import refuse_foreign
+from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokenizer
 from osbert.lock import claim
@@ -20,8 +21,10 @@ from osbert.reading.inputs import OpenInput, Repairs, find_inputs, kind_of
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.terminal import counted
 from osbert.text.extend import extended
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.train import WordCounter, check_settings, learn
+from osbert.text.train_file import ChunkCounter, check_bytes, learn_bpe, learn_unigram
 from osbert.text.wordpiece import WordPiece
 
 LENGTH = 512
@@ -31,6 +34,10 @@ OTHERS = {"run.json": "a run", "config.json": "a model", "corpus.json": "a corpu
 LONGEST_PATH = 4096
 """Characters of a path at most; a longer string is a text."""
 
+ALPHABET = 1000
+"""Characters besides Chinese ones that a vocabulary has at most by default."""
+
+Kind = Literal["wordpiece", "bpe", "unigram"]
 Texts: TypeAlias = str | Path | Iterable[str | Path]
 """Files and folders, or texts."""
 
@@ -56,14 +63,42 @@ class FileSettings:
 class VocabularySettings(FileSettings):
     """What a vocabulary is trained by."""
 
+    kind: Kind = "wordpiece"
+    """wordpiece: BERT's. bpe: byte-level byte-pair encoding, as RoBERTa's and GPT-2's, in which any text can be
+    written. unigram: the likeliest pieces of each word, as ALBERT's and XLNet's."""
     vocabulary: int = 30522
-    """Pieces to learn, the five special ones among them."""
-    lowercase: bool = True
-    """Take capitals for small letters and strip accents; --no-lowercase keeps both."""
-    alphabet: int = 1000
-    """Most characters besides Chinese ones; words with rarer characters become [UNK]."""
+    """Pieces to learn, the five special ones among them; with bpe also the 256 bytes."""
+    lowercase: bool | None = None
+    """Take capitals for small letters and strip accents, or keep both. By default bpe keeps them, the others do not."""
+    alphabet: int = ALPHABET
+    """Most characters besides Chinese ones; words with rarer characters become [UNK]. Not with bpe."""
     minimum: int = 2
-    """Occurrences that a pair of pieces must have to become one piece."""
+    """Occurrences that a pair of pieces must have to become one piece, and a Chinese character to be one."""
+
+    def check(self) -> None:
+        """Raise UserError for settings that do not go together."""
+        check_settings(vocabulary=self.vocabulary, alphabet=self.alphabet, minimum=self.minimum)
+        if self.kind == "bpe":
+            check_bytes(self.vocabulary)
+            if self.alphabet != ALPHABET:
+                raise UserError(
+                    "Byte-level BPE is made of bytes, so --alphabet does nothing with --kind bpe. Leave it out.",
+                    code="options-exclude-each-other",
+                )
+
+    def counter(self) -> WordCounter | ChunkCounter:
+        """Return what counts that which pieces are learnt from."""
+        return WordCounter(lowercase=self.lowercase is not False) if self.kind == "wordpiece" else ChunkCounter()
+
+    def learn(self, words: Mapping[str, int]) -> AnyTokenizer:
+        """Return the tokenizer with the pieces learnt from words and their counts."""
+        sizes = {"vocabulary": self.vocabulary, "minimum": self.minimum}
+        if self.kind == "bpe":
+            return learn_bpe(words, lowercase=self.lowercase is True, **sizes)
+        lowercase = self.lowercase is not False
+        if self.kind == "unigram":
+            return learn_unigram(words, lowercase=lowercase, alphabet=self.alphabet, **sizes)
+        return Tokenizer(learn(words, alphabet=self.alphabet, **sizes), lowercase=lowercase)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,31 +126,31 @@ class VocabularyProgress:
 
 def train_tokenizer(
     texts: Texts, *, out: Path, settings: VocabularySettings | None = None, watch: Watch = ignore
-) -> Tokenizer:
-    """Train a WordPiece vocabulary into the folder `out`, and return its tokenizer.
+) -> AnyTokenizer:
+    """Train a vocabulary into the folder `out`, and return its tokenizer.
 
     `texts`: files and folders, or texts, as the first one says: a Path or the name of a file that exists is a file. The
     same text gives the same vocabulary, byte for byte. `watch` gets VocabularyProgress and Notice. Raises UserError for
     what cannot be read, all of it at once, and for an `out` that holds something else.
     """
     settings, begin = settings or VocabularySettings(), time.monotonic()
-    size, minimum = settings.vocabulary, settings.minimum
     with claim(out):
         _check_out(out)
-        check_settings(vocabulary=size, alphabet=settings.alphabet, minimum=minimum)
-        counter = WordCounter(lowercase=settings.lowercase)
+        settings.check()
+        counter = settings.counter()
         repairs = _count(counter, texts, out, settings, watch)
         words = counter.words()
         watch(VocabularyProgress(phase="learning pieces"))
-        pieces = learn(words, vocabulary=size, alphabet=settings.alphabet, minimum=minimum)
-        tokenizer = Tokenizer(pieces, lowercase=settings.lowercase)
-        write_tokenizer(tokenizer, out, length=LENGTH)
-    if len(pieces) < size:
-        watch(Notice(f"{size:,} pieces were requested, but no further pair of pieces occurs {minimum:,} times."))
+        tokenizer = settings.learn(words)
+        write_any_tokenizer(tokenizer, out, length=LENGTH)
+    if len(tokenizer) < settings.vocabulary:
+        few = f"no further pair of pieces occurs {settings.minimum:,} times"
+        few = "no further piece makes the text likelier" if settings.kind == "unigram" else few
+        watch(Notice(f"{settings.vocabulary:,} pieces were requested, but {few}."))
     _report(repairs, counter, watch)
     watch(Notice(f"fingerprint {tokenizer.fingerprint}"))
     read = f"{words.total() + counter.forgotten:,} words ({len(words):,} different)"
-    watch(Notice(f"{out}: {len(pieces):,} pieces learnt from {read} in {time.monotonic() - begin:.1f} s"))
+    watch(Notice(f"{out}: {len(tokenizer):,} pieces learnt from {read} in {time.monotonic() - begin:.1f} s"))
     return tokenizer
 
 
@@ -168,7 +203,9 @@ def _check_out(out: Path) -> None:
     refuse_foreign(out, "a tokenizer", WRITTEN)
 
 
-def _count(counter: WordCounter, texts: Texts, out: Path, settings: FileSettings, watch: Watch) -> Repairs:
+def _count(
+    counter: WordCounter | ChunkCounter, texts: Texts, out: Path, settings: FileSettings, watch: Watch
+) -> Repairs:
     """Count the words of all texts; return what was repaired in their files."""
     repairs = Repairs()
     files, texts = _told_apart(texts)
@@ -226,7 +263,7 @@ def _tokens(tokenizer: Tokenizer, words: Mapping[str, int]) -> int:
     return sum(count * len(cut(word)) for word, count in words.items())
 
 
-def _report(repairs: Repairs, counter: WordCounter, watch: Watch) -> None:
+def _report(repairs: Repairs, counter: WordCounter | ChunkCounter, watch: Watch) -> None:
     counts = {
         "byte-order marks removed": repairs.boms,
         "runs of bad bytes replaced": repairs.replaced,

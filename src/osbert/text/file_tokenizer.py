@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from osbert.errors import Problems, UserError
 from osbert.guarded import native
+from osbert.text.form import Form
 from osbert.text.tokenizer import Encoding, Tokenizer
 
 NAMES = ("pad", "unknown", "cls", "sep", "mask")
@@ -29,16 +30,15 @@ WORD_STARTS = ("Ġ", "▁")
 class FileTokenizer:
     """A tokenizer.json, and which of its pieces are the special ones. Two are equal when their fingerprints are.
 
-    `between`: how many separators stand between the two texts of a pair, and `second_segment`, the second one's
-    segment: RoBERTa's <s> a </s></s> b </s> has 2, and 0. `settings`: what else its folder says of it, to be written
-    into others.
+    `form`: the special pieces of a sequence, as the file's post-processor sets them. `settings`: what else its folder
+    says of it, to be written into others.
     """
 
     def __init__(self, content: str, *, specials: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
         """Take the file's content; `specials`: each of NAMES -> its piece.
 
-        Raises UserError when the library cannot read it, a special piece is missing, or sequences are not of the form
-        [cls] a [sep], and [cls] a [sep] ... b [sep].
+        Raises UserError when the library cannot read it, a special piece is missing, or a Form cannot express its
+        sequences.
         """
         from tokenizers import Tokenizer as Library
 
@@ -61,7 +61,7 @@ class FileTokenizer:
         self.vocabulary = tuple(pieces)
         self.pad, self.unknown, self.cls, self.sep, self.mask = self._special_ids()
         self.id_type = np.dtype("<u2" if len(self.vocabulary) <= 1 << 16 else "<u4")
-        self.between, self.second_segment = self._pair_form()
+        self.form = self._read_form()
         self.fingerprint = hashlib.sha256(json.dumps([self.content, self.specials]).encode()).hexdigest()
 
     def __len__(self) -> int:
@@ -157,24 +157,51 @@ class FileTokenizer:
         problems.stop_if_any()
         return found
 
-    def _pair_form(self) -> tuple[int, int]:
-        """Return how many separators are between two texts, and the second one's segment, as a trial shows."""
+    def _read_form(self) -> Form:
+        """Return the special pieces of sequences, as a trial of one text and of a pair shows them.
+
+        Raises UserError, with the pieces of the pair, where there are none, where one text has others around it than a
+        pair, or where the segments are not 0 up to the second text and one number from there on.
+        """
         text = self.encode("a").tolist()
         single, pair = self._cut("a"), self._cut("a", "a")
-        between = len(pair.ids) - 2 * len(text) - 2
-        wanted = [self.cls, *text, *[self.sep] * between, *text, self.sep]
-        if single.ids != [self.cls, *text, self.sep] or pair.ids != wanted or between < 1:
-            shown, cls, sep = " ".join(self.tokens(pair.ids)), self.specials["cls"], self.specials["sep"]
+        start = _find(text, single.ids, 0)
+        second = _find(text, pair.ids, start + len(text))
+        before, after = single.ids[:start], single.ids[start + len(text) :]
+        between = pair.ids[start + len(text) : second]
+        segment = pair.type_ids[second] if second >= 0 else 0
+        if (
+            not text
+            or min(start, second) < 0
+            or not (before or after)
+            or pair.ids != [*before, *text, *between, *text, *after]
+            or pair.type_ids != [0] * second + [segment] * (len(pair.ids) - second)
+        ):
+            shown = " ".join(f"{piece}:{number}" for piece, number in zip(self.tokens(pair.ids), pair.type_ids))
             raise UserError(
-                f"a pair of texts becomes {shown}, where an encoder has {cls} a {sep} b {sep}. It is no encoder's "
-                "tokenizer, or its post_processor is missing.",
+                f"a text becomes {' '.join(self.tokens(single.ids))!r} and a pair of texts, with its segments, "
+                f"{shown!r}. An encoder has the same special pieces around one text and around two, one at least, and "
+                "one segment for each text, as <s> a </s></s> b </s>. It is no encoder's tokenizer, or its "
+                "post_processor is missing.",
                 code="unusable-tokenizer",
             )
-        return between, pair.type_ids[-2]
+        return Form(
+            before=tuple(before),
+            between=tuple(between),
+            after=tuple(after),
+            second_segment=segment,
+            summary="first" if before and self.cls not in after else "last",
+        )
 
 
 AnyTokenizer = Tokenizer | FileTokenizer
 """What sequences are made with."""
+
+
+def _find(text: list[int], ids: list[int], start: int) -> int:
+    """Return the first position from `start` on at which the ids of a text stand, -1 if there is none."""
+    places = range(max(start, 0), len(ids) - len(text) + 1)
+    return next((place for place in places if ids[place : place + len(text)] == text), -1)
 
 
 def _restored(content: str, specials: Mapping[str, str], settings: Mapping[str, Any]) -> FileTokenizer:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import Problems
+from osbert.text.form import Form
 from osbert.text.normalize import IDEOGRAPHS, Normalizer, chunks
 from osbert.text.wordpiece import WordPiece, continues
 
@@ -90,11 +91,6 @@ class _Cache(dict[str, Value]):
 class Tokenizer:
     """A vocabulary and the way text is cut into its pieces. Two are equal when their fingerprints are."""
 
-    between = 1
-    """How many separators stand between the two texts of a pair."""
-    second_segment = 1
-    """The segment of a pair's second text."""
-
     def __init__(
         self,
         vocabulary: Sequence[str],
@@ -115,6 +111,7 @@ class Tokenizer:
         self.cjk = cjk
         self._ids = _checked_ids(self.vocabulary)
         self.pad, self.unknown, self.cls, self.sep, self.mask = (self._ids[special] for special in SPECIALS)
+        self.form = Form(before=(self.cls,), between=(self.sep,), after=(self.sep,))
         self.continuation: NDArray[np.bool_] = np.array([continues(piece) for piece in self.vocabulary])
         self.id_type = np.dtype("<u2" if len(self.vocabulary) <= 1 << 16 else "<u4")
         self._id_bytes = [index.to_bytes(self.id_type.itemsize, "little") for index in range(len(self.vocabulary))]

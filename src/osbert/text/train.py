@@ -164,12 +164,12 @@ def _join_pairs(words: Mapping[str, int], characters: Mapping[str, bool], *, roo
     library = Library(WordPiece(unk_token="[UNK]"))
     library.pre_tokenizer = WhitespaceSplit()
     trainer = WordPieceTrainer(vocab_size=room, min_frequency=minimum, special_tokens=forms, show_progress=False)
-    library.train_from_iterator(_repeated(words), trainer)
+    library.train_from_iterator(repeated(words), trainer)
     ids = library.get_vocab(with_added_tokens=False)
     return sorted(ids, key=ids.__getitem__)
 
 
-def _repeated(words: Mapping[str, int]) -> Iterator[str]:
+def repeated(words: Mapping[str, int]) -> Iterator[str]:
     """Yield lines in which each word stands as often as it was counted: the library takes no counts."""
     total = sum(words.values())
     for word, count in sorted(words.items()):

@@ -21,6 +21,7 @@ from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_
 from osbert.tasks.kinds.span.windows import Cutter
 from osbert.tasks.kinds.tag.passages import TaggedText, cut_words
 from osbert.text.file_tokenizer import FileTokenizer
+from osbert.text.form import Form
 from refusals import refusal
 
 TEXTS = [
@@ -185,3 +186,63 @@ def test_each_word_of_a_passage_has_its_pieces(ours: FileTokenizer) -> None:
     run = cut_words(TaggedText(number=0, texts=(text,), words=words), ours)
     assert run.words.sum() == len(words) and run.words[0]
     assert run.ids[: len(ours.encode("good film"))].tolist() == ours.encode("good film").tolist()
+
+
+def template(single: str, pair: str) -> dict[str, Any]:
+    """Return a post-processor; "A:0" is a text with its segment, all else a special piece with its own."""
+
+    def parts(words: str) -> list[dict[str, Any]]:
+        found = [word.split(":") for word in words.split()]
+        return [
+            {"Sequence" if name in "AB" else "SpecialToken": {"id": name, "type_id": int(segment)}}
+            for name, segment in found
+        ]
+
+    names = {word.split(":")[0] for word in pair.split()} - {"A", "B"}
+    ids = {"<s>": 0, "</s>": 2, "<mask>": 4}
+    special = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in sorted(names)}
+    return {"type": "TemplateProcessing", "single": parts(single), "pair": parts(pair), "special_tokens": special}
+
+
+@pytest.mark.parametrize(
+    ("single", "pair", "form"),
+    [
+        ("<s>:0 A:0 </s>:0", "<s>:0 A:0 </s>:0 B:1 </s>:1", Form(before=(0,), between=(2,), after=(2,))),
+        ("A:0 </s>:0", "A:0 </s>:0 B:0 </s>:0", Form(between=(2,), after=(2,), second_segment=0, summary="last")),
+        ("A:0 </s>:0 <s>:0", "A:0 </s>:0 B:1 </s>:1 <s>:1", Form(between=(2,), after=(2, 0), summary="last")),
+        (
+            "<mask>:0 A:0 <s>:0",
+            "<mask>:0 A:0 </s>:0 B:0 <s>:0",
+            Form(before=(4,), between=(2,), after=(0,), second_segment=0, summary="last"),
+        ),
+    ],
+    ids=["albert", "t5", "xlnet", "gpt"],
+)
+def test_the_form_of_a_file_is_read(tmp_path: Path, single: str, pair: str, form: Form) -> None:
+    save_roberta(tmp_path / "folder")
+    change(tmp_path / "folder", post_processor=template(single, pair))
+    ours = read_any_tokenizer(tmp_path / "folder")
+    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / "folder")
+    assert ours.form == form
+    first, second = (PieceRun.of(ours.encode(text), ours) for text in LEARNT[:2])
+    packed = Packer(tokenizer=ours, length=99).pair(first, second)
+    found = theirs(*LEARNT[:2], return_token_type_ids=True)
+    assert packed.ids.tolist() == found["input_ids"] and packed.segments.tolist() == found["token_type_ids"]
+    assert Packer(tokenizer=ours, length=99).single(*first).ids.tolist() == theirs(LEARNT[0])["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("single", "pair"),
+    [
+        ("<s>:0 A:0", "<s>:0 A:0 </s>:0 B:1 </s>:1"),
+        ("<s>:0 A:0 </s>:0", "<s>:0 A:0 </s>:0 B:1 <s>:1"),
+        ("<s>:0 A:0 </s>:0", "<s>:0 A:0 </s>:1 B:1 </s>:1"),
+        ("A:0 </s>:0 <s>:2", "A:0 </s>:0 B:1 </s>:1 <s>:2"),
+        ("<s>:0 A:0 </s>:0", "<s>:0 B:0 </s>:0 </s>:0"),
+    ],
+)
+def test_a_form_that_cannot_be_expressed_is_refused_by_name(tmp_path: Path, single: str, pair: str) -> None:
+    save_roberta(tmp_path / "folder")
+    change(tmp_path / "folder", post_processor=template(single, pair))
+    with refusal("unusable-tokenizer", "post_processor", "</s>"):
+        read_any_tokenizer(tmp_path / "folder")

@@ -1,1 +1,1 @@
-"""osbert tokenizer: train a WordPiece vocabulary on text files, extend it, look at how a text is cut into pieces."""
+"""osbert tokenizer: train a vocabulary on text files, extend it, look at how a text is cut into pieces."""

@@ -1,4 +1,4 @@
-"""osbert tokenizer train: a WordPiece vocabulary from text files."""
+"""osbert tokenizer train: a WordPiece, byte-level BPE or Unigram vocabulary from text files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def train(
     out: Path,
     settings: Annotated[VocabularySettings | None, Parameter(name="*")] = None,
 ) -> None:
-    """Train a WordPiece vocabulary on text files.
+    """Train a vocabulary on text files: WordPiece, byte-level BPE or Unigram.
 
     Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
     these. The same text gives the same vocabulary, byte for byte, and memory does not grow with it. What is written
@@ -30,7 +30,7 @@ def train(
     files
         Text files (.txt, .jsonl), Wikipedia dumps (.xml), Parquet, archives of these, and folders.
     out
-        The folder for tokenizer.json, vocab.txt and two small files beside them.
+        The folder for tokenizer.json and small files beside it, among them vocab.txt with WordPiece.
     """
     with VocabularyConsole() as watch:
         vocabularies.train_tokenizer(files, out=out, settings=settings, watch=watch)

@@ -60,15 +60,17 @@ def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: 
     named = {theirs: tokenizer.specials[ours] for theirs, ours in FIELDS.items()}
     write_text(path / "tokenizer.json", tokenizer.content)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **named, **tokenizer.settings, "model_max_length": length}
+    config |= {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
     write_json(path / CONFIG, config)
     write_json(path / MAP, named)
+    (path / "vocab.txt").unlink(missing_ok=True)  # of a WordPiece tokenizer that was here before
 
 
 def _read(path: Path) -> AnyTokenizer:
-    whole = path / "tokenizer.json"
+    whole = path if path.suffix == ".json" else path / "tokenizer.json"
     if whole.is_file():
         content = read_object(whole)
-        return _from_file(path, content) if _kind(content) in KINDS else read_tokenizer(path, CAREFUL.again)
+        return _from_file(whole.parent, content) if _kind(content) in KINDS else read_tokenizer(path, CAREFUL.again)
     if (path / "vocab.txt").is_file() or not path.is_dir():
         return read_tokenizer(path, CAREFUL.again)
     if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():

@@ -49,7 +49,7 @@ class Cutter:
     @property
     def most(self) -> int:
         """Return the most pieces of a question that are read."""
-        return min(self.question, (self.packer.length - self.packer.pair_specials) // 2)
+        return min(self.question, self.packer.room(2) // 2)
 
     def question_pieces(self, text: str) -> tuple[PieceRun, int]:
         """Return the question's pieces, and how many do not fit."""
@@ -65,7 +65,7 @@ class Cutter:
         asked, truncated = self.question_pieces(question)
         pieces = encoding(self.packer.tokenizer, paragraph)
         run = PieceRun.of(pieces.ids, self.packer.tokenizer)
-        bounds = spread(len(pieces), self.packer.length - self.packer.pair_specials - len(asked.ids), self.stride)
+        bounds = spread(len(pieces), self.packer.room(2) - len(asked.ids), self.stride)
         owners = owned(len(pieces), bounds)
         for number, (begin, end) in enumerate(bounds):
             example = self.packer.pair(asked, PieceRun(run.ids[begin:end], run.words[begin:end]), record=record)
@@ -78,7 +78,7 @@ class Cutter:
                     special=example.special,
                     record=record,
                     truncated=0 if number else truncated,
-                    first=self.packer.second(len(asked.ids)),
+                    first=self.packer.form.second(len(asked.ids)),
                     starts=pieces.starts[begin:end],
                     ends=pieces.ends[begin:end],
                     owned=owners[begin:end] == number,

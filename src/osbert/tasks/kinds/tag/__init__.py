@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.pack import SINGLE_SPECIALS, Packer, PieceRun
+from osbert.data.pack import Packer, PieceRun
 from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError, nearest
 from osbert.files import file_stamp
@@ -267,7 +267,7 @@ class Tag(Task):
         """Return the windows of a passage: one, unless it is longer than the model reads."""
         assert isinstance(record, TaggedText)
         run = cut_words(record, packer.tokenizer)
-        parts = windows(len(run.ids), room=packer.length - SINGLE_SPECIALS, overlap=self.overlap)
+        parts = windows(len(run.ids), room=packer.room(1), overlap=self.overlap)
         targets = [None] * len(parts) if record.label is None else self._targets(record, run, parts)
         examples = []
         for part, target in zip(parts, targets):

@@ -1,0 +1,40 @@
+"""Form: the special pieces that stand before, between and after the texts of a sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """The special pieces of a sequence by their ids: one text is `before a after`, a pair `before a between b after`.
+
+    | family | before | between | after |
+    |---|---|---|---|
+    | BERT, ALBERT | `[CLS]` | `[SEP]` | `[SEP]` |
+    | RoBERTa | `<s>` | `</s></s>` | `</s>` |
+    | GPT | start | delimiter | classify |
+    | GPT-2, T5 | | `</s>` | `</s>` |
+
+    `second_segment`: the segment of a pair's second text and of what is after it; all else has segment 0. `summary`:
+    which token the tokenizer has for the state that stands for the whole sequence.
+
+    >>> roberta = Form(before=(0,), between=(2, 2), after=(2,), second_segment=0)
+    >>> roberta.specials(1), roberta.specials(2), roberta.second(10)
+    (2, 4, 13)
+    """
+
+    before: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    second_segment: int = 1
+    summary: Literal["first", "last"] = "first"
+
+    def specials(self, texts: int) -> int:
+        """Return how many special pieces a sequence of so many texts has."""
+        return len(self.before) + (texts - 1) * len(self.between) + len(self.after)
+
+    def second(self, first: int) -> int:
+        """Return the position at which a pair's second text begins if the first has so many pieces."""
+        return len(self.before) + first + len(self.between)

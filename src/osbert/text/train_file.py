@@ -1,0 +1,213 @@
+"""Texts -> byte-level BPE or Unigram: chunks are counted here in bounded memory, `tokenizers` learns the pieces.
+
+Byte-level BPE is GPT-2's and RoBERTa's (Radford et al. 2019, section 2.2); Unigram (Kudo 2018) is ALBERT's and XLNet's,
+with the sign of a space before each word and punctuation set apart.
+
+The same texts give the same file, byte for byte, in every process and with any number of threads. The library learns
+BPE in one order. In Unigram it adds up probabilities in the order of a hash table, so that their last digits differ,
+and ranks characters that it hardly uses in that order; `_settled` rounds the former and sorts the latter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.text.file_tokenizer import NAMES, FileTokenizer
+from osbert.text.normalize import chunks
+from osbert.text.train import MOST_CHUNKS, check_settings, choose_characters, repeated
+from osbert.text.wordpiece import LONGEST_WORD
+
+BYTE_LEVEL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+"""RoBERTa's special pieces, in the order of their ids."""
+UNIGRAM = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+"""ALBERT's."""
+BYTES = 256
+DIGITS = 4
+"""Digits of a Unigram score behind the point."""
+STEP = 1e-4
+"""By how much the library ranks one hardly used character before the other."""
+
+
+class ChunkCounter:
+    """Counts what stands between spaces, in bounded memory; the first of a text apart, which no space is before."""
+
+    def __init__(self, *, most: int = MOST_CHUNKS) -> None:
+        """Count at most `most` different chunks at a time; beyond, the rarer half is forgotten."""
+        self.most = most
+        self.forgotten = 0
+        """Occurrences of chunks that were forgotten because they were rare."""
+        self._chunks: Counter[str] = Counter()
+
+    def add(self, text: str) -> None:
+        """Count the chunks of one more text."""
+        found = chunks(text)
+        if max(map(len, found), default=0) > LONGEST_WORD:
+            found = [part for chunk in found for part in _parts(chunk)]
+        self._chunks.update(found[:1])
+        self._chunks.update(map(" ".__add__, found[1:]))
+        if len(self._chunks) > self.most:
+            before = self._chunks.total()
+            ranked = sorted(self._chunks.items(), key=lambda item: (-item[1], item[0]))
+            self._chunks = Counter(dict(ranked[: self.most // 2]))
+            self.forgotten += before - self._chunks.total()
+
+    def words(self) -> Counter[str]:
+        """Return the occurrences of each chunk so far, with the space that is before it."""
+        return self._chunks
+
+
+def learn_bpe(
+    found: Mapping[str, int], *, vocabulary: int = 30522, lowercase: bool = False, minimum: int = 2
+) -> FileTokenizer:
+    """Return a byte-level BPE tokenizer of at most `vocabulary` pieces for chunks and their counts.
+
+    First come RoBERTa's special pieces, then the 256 bytes, then what was learnt; pairs that occur fewer than `minimum`
+    times are not joined. `lowercase` also strips accents. Raises UserError when there are no words or no room.
+
+    >>> words = {"low": 5, " lower": 4, " newest": 3, " widest": 2}
+    >>> learnt = learn_bpe(words, vocabulary=270)
+    >>> learnt.tokens(learnt.encode("low lowest")), learnt.tokens([0, 1, 2, 3, 4])
+    (['low', 'Ġlow', 'est'], ['<s>', '<pad>', '</s>', '<unk>', '<mask>'])
+    """
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    check_settings(vocabulary=vocabulary, alphabet=1, minimum=minimum)
+    check_bytes(vocabulary)
+    library = Library(models.BPE())
+    if lowercase:
+        library.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), _lowercase()])
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        min_frequency=minimum,
+        special_tokens=list(BYTE_LEVEL),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    _train(library, trainer, _cut(library, found))
+    library.decoder = decoders.ByteLevel()
+    cls, _, sep, *_ = ((piece, index) for index, piece in enumerate(BYTE_LEVEL))
+    library.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+    ends = {"bos_token": cls[0], "eos_token": sep[0]}
+    return _written(library, specials=("cls", "pad", "sep", "unknown", "mask"), pieces=BYTE_LEVEL, settings=ends)
+
+
+def learn_unigram(
+    found: Mapping[str, int],
+    *,
+    vocabulary: int = 30522,
+    lowercase: bool = True,
+    alphabet: int = 1000,
+    minimum: int = 2,
+) -> FileTokenizer:
+    """Return a Unigram tokenizer of at most `vocabulary` pieces for chunks and their counts.
+
+    First come ALBERT's special pieces, then what was learnt, the likeliest first. `lowercase` also strips accents.
+    `alphabet` and `minimum` bound the characters, as in `train.learn`; a word with any other is not learnt from. Raises
+    UserError when there are no words or no room.
+    """
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
+    library = Library(models.Unigram())
+    steps = [normalizers.NFKD(), normalizers.StripAccents(), _lowercase()] if lowercase else [normalizers.NFKC()]
+    library.normalizer = normalizers.Sequence(steps)
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    )
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocabulary, special_tokens=list(UNIGRAM), unk_token=UNIGRAM[1], show_progress=False
+    )
+    words = _cut(library, found)
+    room = max(1, (vocabulary - len(UNIGRAM)) * 3 // 4)
+    known = set(choose_characters(words, room=room, alphabet=alphabet, minimum=minimum))
+    _train(library, trainer, {word: count for word, count in words.items() if known.issuperset(word)})
+    library.decoder = decoders.Metaspace()
+    cls, sep = ((piece, UNIGRAM.index(piece)) for piece in ("[CLS]", "[SEP]"))
+    library.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[cls, sep]
+    )
+    return _written(library, specials=("pad", "unknown", "cls", "sep", "mask"), pieces=UNIGRAM, settings={})
+
+
+def check_bytes(vocabulary: int) -> None:
+    """Raise UserError when there is no room for pieces beside the bytes and the special ones."""
+    if vocabulary <= len(BYTE_LEVEL) + BYTES:
+        raise UserError(
+            f"A vocabulary of {vocabulary} has no room for pieces beside {BYTES} bytes and {', '.join(BYTE_LEVEL)}: "
+            "ask for more.",
+            code="invalid-value",
+        )
+
+
+def _lowercase() -> Any:
+    from tokenizers.normalizers import Lowercase
+
+    return Lowercase()
+
+
+def _parts(chunk: str) -> list[str]:
+    """Return a chunk in parts of at most LONGEST_WORD characters: text without spaces, as Chinese is."""
+    return [chunk[start : start + LONGEST_WORD] for start in range(0, len(chunk), LONGEST_WORD)]
+
+
+def _cut(library: Any, found: Mapping[str, int]) -> Counter[str]:
+    """Return the occurrences of what the library cuts chunks into before it looks for pieces; it has no spaces."""
+    words: Counter[str] = Counter()
+    for chunk, count in found.items():
+        text = chunk if library.normalizer is None else library.normalizer.normalize_str(chunk)
+        for word, _ in library.pre_tokenizer.pre_tokenize_str(text):
+            words[word] += count
+    if not words:
+        raise UserError("There is no text to learn a vocabulary from: the input has no words.", code="no-data")
+    return words
+
+
+def _train(library: Any, trainer: Any, words: Mapping[str, int]) -> None:
+    """Give the library's model the pieces that the trainer learns from words and their counts."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+
+    learner = Library(library.model)
+    learner.pre_tokenizer = WhitespaceSplit()
+    learner.train_from_iterator(repeated(words), trainer)
+    library.model = learner.model
+
+
+def _written(
+    library: Any, *, specials: Sequence[str], pieces: Sequence[str], settings: Mapping[str, Any]
+) -> FileTokenizer:
+    """Return the tokenizer of a library's file; `specials`: which of NAMES each of its special `pieces` is."""
+    from tokenizers import AddedToken
+
+    named = dict(zip(specials, pieces, strict=True))
+    mask = named["mask"]
+    library.add_special_tokens([piece for piece in pieces if piece != mask])
+    library.add_special_tokens([AddedToken(mask, lstrip=True, special=True)])  # the space before it is its own
+    content = json.loads(library.to_str())
+    if content["model"]["type"] == "Unigram":
+        content["model"]["vocab"] = _settled(content["model"]["vocab"], len(pieces))
+    whole = json.dumps(content, ensure_ascii=False)
+    return FileTokenizer(whole, specials={name: named[name] for name in NAMES}, settings=settings)
+
+
+def _settled(scored: Iterable[Sequence[Any]], specials: int) -> list[list[Any]]:
+    """Return the pieces [piece, score] of a Unigram model, after the special ones in an order that is always the same.
+
+    Characters that the library hardly uses stand a STEP apart above the lowest score, in the order of a hash table:
+    they get these scores in their own order.
+    """
+    rounded = [(str(piece), round(float(score), DIGITS)) for piece, score in scored]
+    head, pieces = rounded[:specials], rounded[specials:]
+    characters = sorted(one for one in pieces if len(one[0]) == 1)
+    lowest = min((score for _, score in pieces), default=0.0)
+    rare = [one for one in characters if one[1] < lowest + STEP * len(characters) + STEP / 2]
+    scores = dict(zip((piece for piece, _ in rare), sorted((score for _, score in rare), reverse=True)))
+    settled = [(piece, scores.get(piece, score)) for piece, score in pieces]
+    return [list(one) for one in [*head, *sorted(settled, key=lambda one: (-one[1], one[0]))]]
