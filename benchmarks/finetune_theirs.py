@@ -64,7 +64,7 @@ def train(plan: FinetunePlan, records: Mapping[str, Sequence[Record]], *, side: 
         with torch.autocast("cpu", torch.bfloat16, enabled=not precise):
             found = outputs(way, model, development, size)
         # At the threshold that suits these questions best, as ours are.
-        predictions = plan.task.decided(way.predictions(records["dev"], development, found), records["dev"])
+        predictions = plan.task.at_best(way.predictions(records["dev"], development, found), records["dev"])
         scores.append(100 * plan.task.metrics(predictions, records["dev"])[plan.task.criterion])
     return Result(losses=losses, scores=scores, seconds=time.perf_counter() - started)
 

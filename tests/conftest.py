@@ -1,4 +1,4 @@
-"""Fixtures for every test: where the research data lies, and quiet, single-threaded torch; the tally of the faults."""
+"""Fixtures for every test: research data, tiny models of every kind, a time limit; the tally of the faults."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ def data() -> Path:
             pytest.fail(f"the research data is missing: {folder}")
         pytest.skip(f"needs the research data (../shared/data or $OSBERT_DATA); {folder} is not there")
     return folder
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a folder for each kind of model, by name."""
+    import tiny_runs  # which imports torch
+
+    return tiny_runs.write_runs(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture

@@ -2,48 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
-
 import pydantic  # noqa: F401  (cyclopts validates by it, where something has imported it)
 import pytest
 
+from cars import Car, Engine
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.options import among, given
-
-
-@dataclass(frozen=True, kw_only=True)
-class Engine:
-    """A table."""
-
-    cylinders: int = 4
-    """How many there are."""
-    power: float = 1.5
-    fuel: Literal["petrol", "diesel", "none"] = "petrol"
-    turbo: bool = False
-    cross_country: bool = True
-    limit: int | None = None
-    gears: tuple[int, ...] = (1, 2)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Body:
-    """Another table, one of whose settings has the same name as one of the engine's."""
-
-    doors: int
-    limit: int = 3
-    made: int = field(init=False, default=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Car:
-    """The whole."""
-
-    name: str = "car"
-    parts: tuple[str, ...] = ()
-    engine: Engine
-    body: Body
 
 
 def car(*words: str) -> Car:

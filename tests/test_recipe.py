@@ -4,56 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cars import Body, Car, Engine
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.files import write_text
 from refusals import refusal
-
-
-@dataclass(frozen=True, kw_only=True)
-class Engine:
-    """A table."""
-
-    cylinders: int = 4
-    """How many there are."""
-    power: float = 1.5
-    fuel: Literal["petrol", "diesel", "none"] = "petrol"
-    """What it burns."""
-    turbo: bool = False
-    limit: int | None = None
-    gears: tuple[int, ...] = (1, 2)
-
-    def __post_init__(self) -> None:
-        if self.cylinders < 1:
-            raise ValueError(f"cylinders must be at least 1, not {self.cylinders}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Body:
-    """Another table, one of whose settings has the same name as one of the engine's."""
-
-    doors: int
-    limit: int = 3
-    made: int = field(init=False, default=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Car:
-    """The whole."""
-
-    name: str = "car"
-    parts: tuple[str, ...] = ()
-    engine: Engine
-    body: Body
-
 
 GOOD = {"body": {"doors": 4}}
 

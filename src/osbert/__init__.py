@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from osbert.runs.contract import Watch, ignore
 
 if TYPE_CHECKING:
     from osbert.corpus.shards import Corpus
@@ -27,10 +29,6 @@ __all__ = [
     "pretrain",
     "train_tokenizer",
 ]
-
-
-def _silence(event: Any) -> None:
-    """Do nothing with an event: the default of `watch`."""
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Engine:
@@ -61,7 +59,7 @@ def train_tokenizer(
     texts: str | Path | Iterable[str | Path],
     *,
     out: str | Path,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> AnyTokenizer:
     """Train a vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
@@ -92,7 +90,7 @@ def extend_tokenizer(
     texts: str | Path | Iterable[str | Path],
     *,
     out: str | Path,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Tokenizer:
     """Add whole words of another domain to the vocabulary in `folder`, into the folder `out`; return its tokenizer.
@@ -118,7 +116,7 @@ def build_corpus(
     *,
     tokenizer: str | Path,
     out: str | Path,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Corpus | None:
     """Build the corpus that `pretrain` reads from files and folders of text, into the folder `out`; return it.
@@ -150,7 +148,7 @@ def pretrain(
     out: str | Path,
     origin: str | Path | None = None,
     trust: bool = False,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> EncoderRun:
     """Pretrain an encoder on a corpus by a recipe, into the run folder `out`; return the run.
@@ -199,8 +197,8 @@ def finetune(
     full name (**{"training.epochs": 4}); of several tasks one's own has its name before it. `from_scratch=True` draws
     new weights; `trust` and `verify` are those of `load`.
 
-    Nothing is printed. `watch`, one of the settings, is called with each event (osbert.runs.finetune.events): a Notice,
-    each step's Progress, each Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
+    Nothing is printed. `watch`, one of the settings, is called with each event: Notice (osbert.runs.contract), each
+    step's Progress, each Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
     when the same call is made again, and ends in the same weights.
 
     The run has `metrics`, the best epoch's scores on the development rows; `errors`, the wrong predictions for them,
@@ -243,7 +241,7 @@ def evaluate(
     *,
     data: Any,
     split: str = "dev",
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **options: Any,
 ) -> dict[str, float]:
     """Return the scores of a fine-tuned run on data with labels, by name.
@@ -278,7 +276,7 @@ def export(
     run: str | Path,
     *,
     out: str | Path | None = None,
-    watch: Callable[[Any], None] = _silence,
+    watch: Watch = ignore,
     **settings: Any,
 ) -> Path:
     """Export a run, or an encoder, as ONNX; return the folder, `out` or by default RUN-onnx or RUN-int8.
@@ -295,10 +293,11 @@ def export(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.export import run as runs
+    from osbert.runs.export.run import export as run_export
+    from osbert.runs.export.settings import ExportOptions
 
-    chosen = recipe.settings(runs.ExportOptions, settings)
-    exported = runs.export(
+    chosen = recipe.settings(ExportOptions, settings)
+    exported = run_export(
         locate(run, watch=watch).path,
         out=None if out is None else Path(out),
         settings=chosen.settings,

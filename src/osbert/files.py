@@ -102,6 +102,17 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_own(path: Path, again: str) -> dict[str, Any]:
+    """Return what `write_sealed` wrote. Raises UserError if it is damaged; `again`: the sentence that says what to do.
+
+    Raises OSError as `open`.
+    """
+    try:
+        return read_sealed(path)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}). {again}", code="damaged-file") from error
+
+
 def _seal(value: Mapping[str, Any]) -> str:
     read_again = json.loads(json.dumps(value))  # tuples become lists, and keys become strings
     return hashlib.sha256(json.dumps(read_again, sort_keys=True).encode()).hexdigest()
@@ -155,6 +166,12 @@ def require_file(out: Path, inputs: Iterable[Path] = ()) -> None:
             )
 
 
+def require_folder(out: Path) -> None:
+    """Raise UserError if an output folder is a file."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file, but the output is a folder. Give another --out.", code="output-is-file")
+
+
 def require_free(folder: Path) -> None:
     """Raise UserError if an output folder exists and is not empty, or is the current folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -183,8 +200,7 @@ def foreign(folder: Path, ours: Sequence[str] = ()) -> list[str]:
 
 def refuse_foreign(folder: Path, what: str, ours: Sequence[str] = ()) -> None:
     """Raise UserError if an output folder holds other files than `ours`; `what` is the name of the output."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file, but the output is a folder. Give another --out.", code="output-is-file")
+    require_folder(folder)
     if found := foreign(folder, ours):
         listed = ", ".join(found[:5]) + (f" and {len(found) - 5:,} more" if len(found) > 5 else "")
         raise UserError(

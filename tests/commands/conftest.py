@@ -7,28 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from osbert.commands.finetune import finetune
-from osbert.interop.huggingface.folders import write_model
-from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.models.architecture import Architecture
-from osbert.models.contract import Learner
-from osbert.text.tokenizer import SPECIALS, Tokenizer
-
-WORDS = ["good", "fine", "bad", "poor", "film", "a", "the", "play", "##s", "actor", "."]
+from tiny_runs import write_run
 
 
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("encoder")
-    tokenizer = Tokenizer([*SPECIALS, *WORDS])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(tokenizer), length=24).build()
-    write_model(Learner(backbone, {}), folder)
-    write_tokenizer(tokenizer, folder, length=24)
-    return folder
+    return write_run(tmp_path_factory.mktemp("encoder"), None)
 
 
 @pytest.fixture(scope="session")

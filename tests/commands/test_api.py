@@ -1,8 +1,7 @@
-"""osbert.evaluate and osbert.export: their examples run, print nothing, and check their keywords."""
+"""osbert.evaluate and osbert.export: they print nothing, and check their keywords."""
 
 from __future__ import annotations
 
-import doctest
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,6 @@ def place(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "more.csv").write_text("text,label\ngood film,pos\na bad play,neg\nfine,pos\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.mark.parametrize("function", [osbert.evaluate, osbert.export])
-def test_examples_run(place: Path, function: Any) -> None:
-    if function is osbert.export:
-        pytest.importorskip("onnx", reason="needs the extra onnx")
-    (example,) = doctest.DocTestFinder(recurse=False).find(function, globs={"osbert": osbert})
-    assert example.examples and doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_nothing_is_printed_and_events_are_watched(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_windows_before_the_change_are_kept_and_of_the_first_content(
     monkeypatch.setattr(windows, "ROWS", 2)
     embed(encoder, path, out=tmp_path / "whole.npz")
     with monkeypatch.context() as patched, refusal("file-changed"):
-        patched.setattr(windows.Windows, "grow", after(windows.Windows.grow, path, CHANGES["other text"]))
+        patched.setattr(windows.RowBatches, "grow", after(windows.RowBatches.grow, path, CHANGES["other text"]))
         embed(encoder, path, out=tmp_path / "x.npz")
     path.write_text(CSV)
     embed(encoder, path, out=tmp_path / "x.npz")

@@ -179,8 +179,8 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     path.write_text("".join(f"{TEXTS[n % 5]} {'film ' * (n % 17)}\n" for n in range(400)))
     program = (
         "import sys, time; from osbert.runs.embed import windows; from osbert.cli import main; windows.ROWS = 20\n"
-        "grow = windows.Windows.grow\n"
-        "windows.Windows.grow = lambda *given: (grow(*given), time.sleep(0.2))\n"
+        "grow = windows.RowBatches.grow\n"
+        "windows.RowBatches.grow = lambda *given: (grow(*given), time.sleep(0.2))\n"
         "sys.exit(main())"
     )
     words = [sys.executable, "-c", program, "embed", encoder, path, "--out", out, "--length", "20"]
@@ -214,7 +214,7 @@ def test_a_run_that_was_begun_goes_on_with_nothing_else(
 
     out = tmp_path / "x.npy"
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(windows.Windows, "grow", stop)
+        patched.setattr(windows.RowBatches, "grow", stop)
         embed(encoder, lines, out=out)
     with refusal("begun-with-other-settings", "vectors.pooling", "mean", "cls"):
         embed(encoder, lines, out=out, vectors=VectorOptions(pooling="cls"))

@@ -33,6 +33,7 @@ from osbert.server.worker import Worker
 from osbert.tasks import Task
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
+from tiny_runs import write_exported
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "classify": {"labels": ("neg", "pos", "so so"), "temperature": 1.7},
@@ -61,27 +62,21 @@ def made(kind: str, encoder: Path, folder: Path) -> Path:
     return folder
 
 
-def exported(run: Path, folder: Path, *, int8: bool = False) -> Path:
-    folder.mkdir()
-    write(load(run, device="cpu"), run, folder, int8=int8)
-    return folder
-
-
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_every_kind_of_task_says_the_same(kind: str, encoder: Path, tmp_path: Path) -> None:
     run = load(made(kind, encoder, tmp_path / "run"))
-    other = load(exported(run.folder, tmp_path / "out"))
+    other = load(write_exported(tmp_path / "out", run.folder))
     texts = ASKED.get(kind, ["good film", "the actor plays . a bad bad film", "", "play " * 40])
     for one, same in zip(run.predict(texts), other.predict(texts), strict=True):
         assert str(one.value)[:6] == str(same.value)[:6] and one.truncated == same.truncated
         for field in dataclasses.fields(one):
             close(getattr(one, field.name), getattr(same, field.name))
-    with refusal("not-exportable"):
+    with refusal("unsupported-model"):
         _ = other.learner
 
 
 def test_an_export_in_bytes_is_served(encoder: Path, tmp_path: Path) -> None:
-    folder = exported(made("classify", encoder, tmp_path / "run"), tmp_path / "out", int8=True)
+    folder = write_exported(tmp_path / "out", made("classify", encoder, tmp_path / "run"), int8=True)
     worker = Worker(Orders(runs=[ModelFolder("small", folder)]))
     asked = {"texts": ["the actor plays . a bad bad film"]}
     assert worker.take_in([Dispatch(1, "predict", asked, 0.0, math.inf)]) == []

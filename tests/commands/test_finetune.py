@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from osbert import recipe
+from osbert.commands.event_consoles import ProgressLine
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.inference.engine import load
@@ -32,7 +33,7 @@ from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks.kinds.classify import Classify
 from osbert.training import tracking
 from osbert.training.progress import Progress
-from osbert.training.tracking import ProgressLine, read_lines
+from osbert.training.tracking import read_lines
 from osbert.training.trainer import Trainer
 from refusals import refusal
 

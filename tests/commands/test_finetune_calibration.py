@@ -89,7 +89,7 @@ def test_a_temperature_that_is_given_stays(encoder: Path, table: Path, tmp_path:
     engine = load(tmp_path / "run")
     hot = engine.predict(["good film"])[0].probabilities["pos"]
     task = Classify(labels=("neg", "pos"), temperature=1)
-    record = task.asked(["good film"])
+    record = task.record_of(["good film"])
     packer = Packer(tokenizer=engine.tokenizer, length=24)
     plain = predict(engine.learner, task, [record], packer)[0].probabilities["pos"]
     assert hot == pytest.approx(1 / (1 + ((1 - plain) / plain) ** (1 / 3)), abs=1e-6)

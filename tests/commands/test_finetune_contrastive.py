@@ -19,7 +19,7 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
-from osbert.runs.export.run import ExportSettings
+from osbert.runs.export.settings import ExportSettings
 from refusals import refusal
 
 SAME = {"good": "fine", "bad": "poor"}

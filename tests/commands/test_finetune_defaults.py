@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +12,6 @@ from hypothesis import strategies as st
 
 from osbert import options, recipe
 from osbert.commands.finetune import finetune
-from osbert.runs.finetune import collapse as finetune_collapse
-from osbert.runs.finetune import defaults as finetune_defaults
 from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.defaults import BATCH, EPOCHS, STEPS, fill_defaults, small_data
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
@@ -23,12 +20,6 @@ from refusals import refusal
 
 SMALL = {"batch": 8, "epochs": 10, "learning_rate": 5e-5}
 PAPER = {"batch": 32, "epochs": 3, "learning_rate": 3e-5}
-
-
-@pytest.mark.parametrize("module", [finetune_defaults, finetune_collapse])
-def test_the_examples_in_the_docstrings_are_true(module) -> None:
-    tested = doctest.testmod(module)
-    assert tested.attempted and not tested.failed
 
 
 @given(rows=st.integers(1, 10_000), batch=st.sampled_from([8, 16, 32, 48]), epochs=st.integers(1, 12))

@@ -194,7 +194,7 @@ def test_a_run_that_chooses(encoder: Path, tmp_path: Path, capsys: pytest.Captur
     assert (row["prediction"], row["choice"]) == ("1", "a good film")
     embed(out, tmp_path / "new.csv", out=tmp_path / "out.npz", reading=TextOptions(text="sent1", pair="ending1"))
     long = ("swag", *SETTINGS, "--epochs", "1", "--length", "8")
-    with refusal("unusable-row", "train.csv", "2"):
+    with refusal("text-too-long", "train.csv", "2"):
         finetune(*long, "--long", "error", model=encoder, data=tmp_path, out=tmp_path / "none")
     with refusal("invalid-setting"):
         finetune(*long, "--long", "window", model=encoder, data=tmp_path, out=tmp_path / "none")

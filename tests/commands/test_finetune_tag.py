@@ -104,7 +104,7 @@ def test_the_run_folder_serves_all_commands_and_opens_in_transformers(
     ids = torch.tensor([[engine.tokenizer.cls, *engine.tokenizer.encode("the actor").tolist(), engine.tokenizer.sep]])
     with torch.no_grad():
         assert theirs.config.id2label[int(theirs(ids).logits[0, 2].argmax())] == "B-PER"
-    with refusal("options-exclude-each-other", "--label"):
+    with refusal("unknown-setting", "--label"):
         evaluate(run, data=source, file=LabelledOptions(label="x"))
 
 

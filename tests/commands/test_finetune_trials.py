@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from osbert import recipe
+from osbert.commands.event_consoles import ProgressLine
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
 from osbert.evaluation.score import collapsed
@@ -28,7 +29,6 @@ from osbert.runs.study.trials import chosen
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import ProgressLine
 from osbert.training.trainer import Trainer
 from refusals import refusal
 
@@ -134,6 +134,28 @@ def test_more_seeds_are_added_and_finished_ones_not_repeated(
     assert ran == [0, 1, 1, 2] and f"best of all: {best(out)['trial']}" in capsys.readouterr().out
     with refusal("begun-with-other-settings", "training.epochs", "3", "2"):
         finetune("classify", *QUICK, "--epochs", "2", "--seeds", "3", model=encoder, data=table, out=out)
+
+
+def test_a_trial_that_is_older_than_a_setting_is_not_repeated(
+    compared: Path, encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, ran = tmp_path / "run", []
+    shutil.copytree(compared, out)
+    for path in (out / "run.json", *(out / "trials").glob("*/run.json")):
+        facts = json.loads(path.read_text())
+        assert facts["settings"]["classify"].pop("skip_unlabelled") is False
+        path.write_text(json.dumps(facts))
+    before = {path: path.read_bytes() for path in (out / "trials").glob("*/*") if path.is_file()}
+
+    def train(plan: Any, *rest: Any) -> Any:
+        ran.append(plan.training.seed)
+        raise Killed
+
+    monkeypatch.setattr(finetune_train, "train", train)
+    with pytest.raises(Killed):
+        finetune("classify", *QUICK, "--seeds", "4", model=encoder, data=table, out=out)
+    assert ran == [3]
+    assert before == {path: path.read_bytes() for path in before if path.is_file()}
 
 
 def test_a_collapsed_run_is_named_and_restarted_once(
@@ -295,7 +317,7 @@ def counting(encode: Any, seen: list[bool]) -> Any:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("--search", "optuna"), "how many settings to try: --trials 20"),
+        (("--search", "optuna"), "optuna needs a number of settings: --trials 20"),
         (("--trials", "3"), "does nothing without --search optuna"),
         (("--seeds", "-1"), "seeds must be 0 or more"),
         (("--search", "papers"), "Did you mean 'paper'"),

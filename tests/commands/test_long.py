@@ -77,7 +77,7 @@ def test_no_text_may_be_long_under_error(
     finetune(
         "classify", *SETTINGS, "--long", "error", "--length", "24", model=encoder, data=long_table, out=tmp_path / "run"
     )
-    with refusal("unusable-row", "0", "8", "24"):
+    with refusal("text-too-long", "0", "8", "24"):
         predict(tmp_path / "run", "film " * 30)
     (tmp_path / "new.csv").write_text(f"text,label\n{'film ' * 30},pos\ngood,neg\n{'film ' * 40},neg\n")
     monkeypatch.setattr("osbert.runs.predict.run.ROWS", 1)  # all are told, however few are in memory at a time

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import corpora
+import terminal
 from hub_server import Hub, commit_of, contents, hub_on_localhost
-from osbert import cli
 from osbert.commands.opening_options import served
 from osbert.interop.hub import default_out
 from osbert.interop.tokenizer_files import read_tokenizer
@@ -30,54 +30,47 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield running
 
 
-def status(words: list[str]) -> int:
-    """Run a command; return its exit status."""
-    with pytest.raises(SystemExit) as ended:
-        raise SystemExit(cli.main(words))
-    return int(str(ended.value.code))
-
-
 def test_vectors_by_a_name_are_those_of_the_folder(
     hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("texts.txt").write_text("a good film\nthe bad actor plays\n")
-    assert status(["embed", NAME, "texts.txt", "--out", "one.npy"]) == 0
+    assert terminal.run("embed", NAME, "texts.txt", "--out", "one.npy") == 0
     output = capsys.readouterr()
     assert "model.safetensors" in output.err
     assert "safetensors" not in output.out
-    assert status(["embed", str(tmp_path / "made"), "texts.txt", "--out", "two.npy"]) == 0
+    assert terminal.run("embed", str(tmp_path / "made"), "texts.txt", "--out", "two.npy") == 0
     assert "model.safetensors" not in capsys.readouterr().err
     assert (np.load("one.npy") == np.load("two.npy")).all()
 
 
 def test_a_run_on_a_hub_predicts_and_is_scored(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     Path("rows.csv").write_text(ROWS)
-    assert status(["predict", "someone/run", "a good film"]) == 0
-    assert status(["evaluate", f"someone/run@{commit_of('someone/run')}", "--data", "rows.csv"]) == 0
+    assert terminal.run("predict", "someone/run", "a good film") == 0
+    assert terminal.run("evaluate", f"someone/run@{commit_of('someone/run')}", "--data", "rows.csv") == 0
     assert "accuracy" in capsys.readouterr().out
 
 
 def test_a_fine_tuned_run_keeps_name_and_commit(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     Path("rows.csv").write_text(ROWS)
     words = ["finetune", "classify", "--model", NAME, "--data", "rows.csv", "--out", "out", "--epochs", "1"]
-    assert status(words) == 0
+    assert terminal.run(*words) == 0
     assert json.loads(Path("out/run.json").read_text())["hub"] == {"name": NAME, "commit": commit_of(NAME)}
     hub.status = 500  # a finished run is finished, with a hub or without
-    assert status(words) == 0
+    assert terminal.run(*words) == 0
     assert "The copy in the cache is used" in capsys.readouterr().err
 
 
 def test_pretraining_goes_on_from_a_name_and_keeps_it(hub: Hub, tmp_path: Path) -> None:
     corpus = corpora.build_corpus(tmp_path / "text", corpora.invented(), read_tokenizer(tmp_path / "made"))
     words = ["pretrain", "--from", NAME, "--corpus", str(corpus), "--out", "more", "--steps", "2"]
-    assert status([*words, "--batch", "4", "--data.length", "16"]) == 0
+    assert terminal.run(*words, "--batch", "4", "--data.length", "16") == 0
     assert json.loads(Path("more/run.json").read_text())["hub"] == {"name": NAME, "commit": commit_of(NAME)}
 
 
 def test_an_export_of_a_name_lies_in_the_current_folder(hub: Hub, tmp_path: Path) -> None:
-    assert status(["convert", NAME, "converted", "--to", "huggingface"]) == 0
+    assert terminal.run("convert", NAME, "converted", "--to", "huggingface") == 0
     shutil.rmtree("converted")
-    assert status(["export", NAME, "--to", "onnx"]) == 0
+    assert terminal.run("export", NAME, "--to", "onnx") == 0
     assert Path("tiny-onnx/model.onnx").is_file()
     assert default_out(tmp_path / "run", "-int8") == tmp_path / "run-int8"
     package = tmp_path / "package"
@@ -99,7 +92,7 @@ def test_a_server_names_a_model_as_the_hub_does(hub: Hub, tmp_path: Path) -> Non
 
 
 def test_a_name_that_is_not_there_is_an_error(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status(["predict", "someone/tinny", "a text"]) == 1
+    assert terminal.run("predict", "someone/tinny", "a text") == 1
     assert "error: someone/tinny is not at" in capsys.readouterr().err
-    assert status(["predict", "./someone/tiny", "a text"]) == 1
+    assert terminal.run("predict", "./someone/tiny", "a text") == 1
     assert "error: ./someone/tiny is not there" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def test_what_cannot_be_compared_is_said(encoder: Path, run: Path, lines: Path, 
     neighbours(tmp_path / "x.npy", "bad", model=encoder)
     with refusal("mismatched-base"):
         neighbours(tmp_path / "x.npy", "bad", model=run)
-    with refusal("damaged-file", "2"):
+    with refusal("wrong-number-of-texts", "2"):
         neighbours(tmp_path / "x.npy", "bad", "good")
     with refusal("invalid-value", "--count"):
         neighbours(tmp_path / "x.npy", "bad", count=0)

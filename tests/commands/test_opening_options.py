@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from osbert.cli import main
+import terminal
 from osbert.inference.engine import load
-from osbert.runs.export.run import write
 from osbert.training.run_folder import RunFolder
+from tiny_runs import write_exported
 
 LINES = "a good film\na bad play\n"
 
@@ -28,13 +28,6 @@ def flipped(run: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def status(*words: object) -> int:
-    try:
-        return main([str(word) for word in words])
-    except SystemExit as ended:
-        return int(ended.code or 0)
-
-
 def test_a_flipped_bit_is_found_by_every_verb(
     flipped: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,18 +42,17 @@ def test_a_flipped_bit_is_found_by_every_verb(
         ("finetune", "classify", "--model", flipped, *tuning, "--out", tmp_path / "tuned"),
         ("finetune", "classify", "--model", flipped, *tuning, "--out", tmp_path / "few", "--tuning", "lora"),
     ):
-        assert status(*words) == 1, words
+        assert terminal.run(*words) == 1, words
         assert f"{flipped / 'model.safetensors'}: " in capsys.readouterr().err, words
-        assert status(*words, "--no-verify") == 0, words
+        assert terminal.run(*words, "--no-verify") == 0, words
 
 
 def test_an_exported_run_has_hashes_of_its_own_files(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "onnx").mkdir()
-    write(load(run, device="cpu"), run, tmp_path / "onnx", int8=False)
+    write_exported(tmp_path / "onnx", run)
     finished = RunFolder(tmp_path / "onnx").facts["finished"]
     assert "model.onnx" in finished["sha256"] and "model.safetensors" not in finished["sha256"]
     assert finished["best"] == RunFolder(run).facts["finished"]["best"]
     load(tmp_path / "onnx")
     vocabulary = tmp_path / "onnx" / "vocab.txt"
     vocabulary.write_text(vocabulary.read_text().replace("good", "goof"))
-    assert status("predict", tmp_path / "onnx", "a good film") == 1
+    assert terminal.run("predict", tmp_path / "onnx", "a good film") == 1

@@ -8,20 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from osbert import cli
+import terminal
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.lock import claim
 from osbert.runs.embed import run as embed_run
 from refusals import refusal
-
-
-def main(words: Sequence[str]) -> int:
-    """Return the exit status of a command."""
-    try:
-        return cli.main(words)
-    except SystemExit as ended:
-        return int(ended.code or 0)
 
 
 class Killed(Exception):
@@ -88,7 +80,7 @@ def test_inputs_and_others_files_are_never_written(place: Path, capsys: pytest.C
     if " onnx" in words:
         pytest.importorskip("onnx", reason="needs the extra onnx")
     before = files(place)
-    assert main(words.split()) == 1
+    assert terminal.run(*words.split()) == 1
     assert "Traceback" not in capsys.readouterr().err and files(place) == before
 
 
@@ -96,7 +88,7 @@ def test_inputs_and_others_files_are_never_written(place: Path, capsys: pytest.C
 def test_a_held_folder_is_refused_before_any_work(place: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
     target = "out --to huggingface" if words.startswith("convert") else "--out out"
     with claim(Path("out")):
-        assert main(f"{words} {target}".split()) == 1
+        assert terminal.run(*f"{words} {target}".split()) == 1
     error = capsys.readouterr().err
     assert f"out is in use: process {os.getpid()} on " in error
     assert not (place / "out").exists() and not list(place.glob(".*"))
@@ -114,9 +106,9 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(place: Path) -> None:
     (place / "real.csv").write_text("before")
     (place / "real.csv").chmod(0o600)
     (place / "link.csv").symlink_to("real.csv")
-    assert main(["predict", "run", "--file", "in.csv", "--out", "link.csv"]) == 0
+    assert terminal.run("predict", "run", "--file", "in.csv", "--out", "link.csv") == 0
     assert (place / "link.csv").is_symlink() and (place / "real.csv").stat().st_mode & 0o777 == 0o600
-    assert main(["predict", "run", "--file", "in.csv", "--out", "plain.csv"]) == 0
+    assert terminal.run("predict", "run", "--file", "in.csv", "--out", "plain.csv") == 0
     assert (place / "real.csv").read_bytes() == (place / "plain.csv").read_bytes()
     assert not list(place.glob(".*"))
 
@@ -134,9 +126,9 @@ def test_the_form_is_that_of_the_name_given_and_not_of_what_a_link_leads_to(plac
             for target in ("out", "out.npy", "out.bin"):
                 (place / f"link.{suffix}").symlink_to(f"data/{target}")
                 before = {*files(place), f"data/{target}", *(["link.rows.npz"] if suffix == "npy" else [])}
-                assert main([*words.split(), f"link.{suffix}"]) == 0
+                assert terminal.run(*words.split(), f"link.{suffix}") == 0
                 assert {*files(place)} == {*before, f"link.{suffix}"} and (place / f"link.{suffix}").is_symlink()
-                assert main([*words.split(), f"plain.{suffix}"]) == 0
+                assert terminal.run(*words.split(), f"plain.{suffix}") == 0
                 assert (place / "data" / target).read_bytes() == (place / f"plain.{suffix}").read_bytes()
                 (place / "data" / target).unlink()
                 for made in (*place.glob("link.*"), *place.glob("plain.*")):
@@ -150,16 +142,16 @@ def test_the_file_beside_an_npy_is_claimed_and_is_no_input_and_no_other_arrays(p
     (place / companion).write_bytes(b"{}\n")
     before, words = files(place), ["embed", "encoder", "in.jsonl", "--out", "link.npy"]
     if "data" in companion:  # it describes data/vec.npy
-        assert main(words) == 1
+        assert terminal.run(*words) == 1
     else:
-        assert main(["embed", "encoder", companion, "--out", "link.npy"]) == 1
+        assert terminal.run("embed", "encoder", companion, "--out", "link.npy") == 1
         with claim(place / companion):
-            assert main(words) == 1
+            assert terminal.run(*words) == 1
     assert files(place) == before
     # Where the name that is given leads to that of the other one, both stay a pair.
     (place / "link.rows.npz").unlink(missing_ok=True)
     (place / "link.rows.npz").symlink_to("data/vec.rows.npz")
-    assert main(words) == 0 and {*files(place)} >= {"data/vec.rows.npz", "link.rows.npz"}
+    assert terminal.run(*words) == 0 and {*files(place)} >= {"data/vec.rows.npz", "link.rows.npz"}
 
 
 def test_unfinished_vectors_go_on_in_their_own_form(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,9 +167,9 @@ def test_unfinished_vectors_go_on_in_their_own_form(place: Path, monkeypatch: py
 
 
 def test_predictions_go_to_a_stream(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", "run", "--file", "in.csv", "--out", "/dev/stdout"]) == 0
+    assert terminal.run("predict", "run", "--file", "in.csv", "--out", "/dev/stdout") == 0
     assert capfd.readouterr().out.startswith("text,label,")
-    assert main(["predict", "run", "--file", "in.csv", "--out", os.devnull]) == 0
+    assert terminal.run("predict", "run", "--file", "in.csv", "--out", os.devnull) == 0
     assert Path(os.devnull).is_char_device()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from osbert import recipe
 from osbert.runs.bench_corpus import synthetic_corpus
-from osbert.runs.pretrain import plan_sizes, sizing
+from osbert.runs.pretrain import plan_sizes, sizing, speed_test
 from osbert.runs.pretrain.plan_sizes import (
     BYTES,
     SizeLimits,
@@ -47,7 +47,7 @@ def plan(tmp_path, corpus, capsys):
 @pytest.fixture
 def quick(monkeypatch) -> None:
     """A machine of 20 GFLOP/s that need not be measured."""
-    monkeypatch.setattr(plan_sizes, "loader_ceiling", lambda plan, seconds: 1e6)
+    monkeypatch.setattr(speed_test, "loader_ceiling", lambda plan, length, seconds: 1e6)
     monkeypatch.setattr("osbert.training.probe.resident_memory", lambda: 0)
     monkeypatch.setattr(
         plan_sizes,
@@ -106,7 +106,7 @@ def test_its_own_file_is_written_anew_and_no_other(plan, quick, monkeypatch) -> 
 def test_missing_folders_are_made(plan, quick, tmp_path) -> None:
     assert plan("--out", str(tmp_path / "new" / "plan.toml")).status == 0
     assert (tmp_path / "new" / "plan.toml").is_file()
-    assert "this is a folder" in plan("--out", str(tmp_path)).error
+    assert "is a folder" in plan("--out", str(tmp_path)).error
 
 
 def test_the_device_planned_for_is_in_the_recipe(plan, quick, monkeypatch) -> None:

@@ -191,7 +191,7 @@ def test_formulas_become_texts_for_spreadsheets(run: Path, tmp_path: Path) -> No
     predict(run, file=tmp_path / "in.csv", out=tmp_path / "plain.csv")
     with (tmp_path / "plain.csv").open(newline="") as file:
         assert [row[1] for row in csv.reader(file)][1:] == texts
-    with refusal("unknown-output-format"):
+    with refusal("options-exclude-each-other", "--spreadsheet-safe"):
         predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.jsonl", spreadsheet_safe=True)
     with pytest.raises(UserError):
         predict(run, "a text", spreadsheet_safe=True)

@@ -23,11 +23,11 @@ from osbert.corpus.shards import Corpus
 from osbert.interop.folder import open_folder
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.runs.pretrain.settings import read_settings
-from osbert.text.train import train
 from osbert.training import checkpoint
 from osbert.training.trainer import Trainer
 from refusals import refusal
 from terminal import told
+from vocabularies import train
 
 TINY = """
 objectives = ["mlm", "nsp"]

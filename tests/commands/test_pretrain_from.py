@@ -22,8 +22,8 @@ from osbert.runs.pretrain.run import build_learner
 from osbert.runs.pretrain.settings import read_plan
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer
-from osbert.text.train import train
 from terminal import run
+from vocabularies import train
 
 RECIPE = """
 objectives = ["mlm", "nsp"]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from osbert import cli
 from osbert.commands.reproduce import split_settings
 from osbert.errors import Problems
 from osbert.evaluation.paper import TABLES as PUBLISHED
@@ -24,6 +23,7 @@ from osbert.runs.reproduce.scale import TableScale
 from osbert.runs.reproduce.tables import PaperTable, TableRow, read_table, words
 from osbert.runs.study.runner import Study, StudyTrial, TrialEnd, read_results
 from refusals import refusal
+from terminal import run
 
 TABLES = {name: read_table(name) for name in PUBLISHED}
 MNLI, QNLI, MRPC, SST2, _ = TABLES["table5"].columns
@@ -45,14 +45,6 @@ steps = 4
 precision = "fp32"
 device = "cpu"
 """
-
-
-def run(words: list[str]) -> int:
-    """Return the exit status, whichever way the command line ends."""
-    try:
-        return cli.main(words)
-    except SystemExit as ending:
-        return int(ending.code or 0)
 
 
 def plan(table: PaperTable, out: Path, *, seeds: int = 2, **changed) -> TablePlan:
@@ -105,7 +97,7 @@ def test_a_failed_job_is_named_with_its_output_and_what_follows_it_is_left(tmp_p
 def test_numbers_below_one_are_refused(option: str, tmp_path: Path, capsys) -> None:
     folder = str(tmp_path)
     words = ["reproduce", "table8", "--corpus", folder, "--data", folder, "--out", folder, option, "0"]
-    assert run(words) == 1 and f"{option} must be 1 or more" in capsys.readouterr().err
+    assert run(*words) == 1 and f"{option} must be 1 or more" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -120,7 +112,7 @@ def inputs(tmp_path: Path) -> Path:
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words]) + "\n", "utf-8")
     write_tokenizer(read_tokenizer(vocabulary), tmp_path / "tok")
     built = ["--tokenizer", str(tmp_path / "tok"), "--out", str(tmp_path / "corpus"), "--documents", "line"]
-    assert run(["corpus", "build", str(tmp_path / "text.txt"), *built]) == 0
+    assert run("corpus", "build", str(tmp_path / "text.txt"), *built) == 0
     for dataset, header in ((SST2, "sentence\tlabel"), (MNLI, "index\tsentence1\tsentence2\tgold_label")):
         folder = tmp_path / "glue" / dataset.folder
         folder.mkdir(parents=True)
@@ -141,7 +133,7 @@ def test_a_table_from_end_to_end(inputs: Path, monkeypatch: pytest.MonkeyPatch, 
     words = ["reproduce", "table8", "--recipe", str(inputs / "tiny.toml"), "--corpus", str(inputs / "corpus")]
     words += ["--data", str(inputs / "glue"), "--out", str(out), "--seeds", "1", "--jobs", "2"]
     words += [*TUNING]
-    assert run(words) == 0
+    assert run(*words) == 0
     printed = capsys.readouterr().out
     (score,) = json.loads((out / "results.json").read_text("utf-8"))["scores"]["80/10/10"]["SST-2"]
     line = next(line for line in printed.splitlines() if line.startswith("80/10/10"))
@@ -156,36 +148,36 @@ def test_a_table_from_end_to_end(inputs: Path, monkeypatch: pytest.MonkeyPatch, 
         f"{100 * score:.1f}",
     ]
     assert (out / "table.txt").read_text("utf-8") in printed and "4 steps" in printed
-    assert run(words) == 0 and "[1/" not in capsys.readouterr().out  # nothing is run again
+    assert run(*words) == 0 and "[1/" not in capsys.readouterr().out  # nothing is run again
     assert "No data for MNLI-m" in printed and "split off" not in printed
 
     table, edited = (out / "table.txt").read_bytes(), inputs / "glue" / "SST-2" / "dev.tsv"
-    assert run([*words, "--steps", "5"]) == 1
+    assert run(*words, "--steps", "5") == 1
     assert "another protocol (pretraining.80/10/10.training.steps: 4 -> 5)" in capsys.readouterr().err
     edited.write_bytes(edited.read_bytes() + b"a film\t1\n")
-    assert run(words) == 1 and "another protocol (data.SST-2.dev.tsv" in capsys.readouterr().err
+    assert run(*words) == 1 and "another protocol (data.SST-2.dev.tsv" in capsys.readouterr().err
     edited.write_bytes(edited.read_bytes().removesuffix(b"a film\t1\n"))
     other = str(rebuilt(inputs))
     assert (
-        run([other if word == str(inputs / "corpus") else word for word in words]) == 1
+        run(*[other if word == str(inputs / "corpus") else word for word in words]) == 1
         and "another protocol (corpus" in capsys.readouterr().err
     )
     assert (out / "table.txt").read_bytes() == table
     missing.write_bytes(content)  # a column that joins later makes the others no other ones
-    assert run(words) == 0 and "[1/1] 80/10/10, seed 0, MNLI-m: done" in capsys.readouterr().out
+    assert run(*words) == 0 and "[1/1] 80/10/10, seed 0, MNLI-m: done" in capsys.readouterr().out
 
 
 def rebuilt(inputs: Path) -> Path:
     (inputs / "more.txt").write_text((inputs / "text.txt").read_text("utf-8") + "a good film .\n", "utf-8")
     built = ["--tokenizer", str(inputs / "tok"), "--out", str(inputs / "other"), "--documents", "line"]
-    assert run(["corpus", "build", str(inputs / "more.txt"), *built]) == 0
+    assert run("corpus", "build", str(inputs / "more.txt"), *built) == 0
     return inputs / "other"
 
 
 def test_settings_of_finetuning_are_checked_before_any_run(inputs: Path, capsys) -> None:
     words = ["reproduce", "table8", "--recipe", str(inputs / "tiny.toml"), "--corpus", str(inputs / "corpus")]
     words += ["--data", str(inputs / "glue"), "--out", str(inputs / "out"), "--finetuning.epoch", "1"]
-    assert run(words) == 1
+    assert run(*words) == 1
     assert "(--finetuning): Unknown setting --epoch. Did you mean 'epochs'?" in capsys.readouterr().err
     assert not (inputs / "out" / "runs").exists()
 
@@ -209,11 +201,11 @@ def test_table_1_takes_a_model_and_prints_what_it_measured_beside_the_paper(
     only = replace(TABLES["table1"], columns=tuple(one for one in GLUE if one.name in ("CoLA", "RTE")))
     monkeypatch.setattr(reproduce_tables, "read_table", {"table1": only, "table5": TABLES["table5"]}.__getitem__)
     pretrained = ["pretrain", str(inputs / "tiny.toml"), "--corpus", str(inputs / "corpus")]
-    assert run([*pretrained, "--out", str(inputs / "model")]) == 0
+    assert run(*pretrained, "--out", str(inputs / "model")) == 0
     words = ["reproduce", "table1", "--data", str(inputs / "glue"), "--out", str(inputs / "out"), "--seeds", "1"]
     words += ["--rows", "20", *TUNING]
     given = ["--model", str(inputs / "model")]
-    assert run([*words, *given]) == 0
+    assert run(*words, *given) == 0
     printed = capsys.readouterr().out
     (score,) = json.loads((inputs / "out" / "results.json").read_text("utf-8"))["scores"]["ours"]["CoLA"]
     runs = inputs / "out" / "runs" / "ours" / "seed-0"  # a model as small as this collapses now and then
@@ -226,9 +218,9 @@ def test_table_1_takes_a_model_and_prints_what_it_measured_beside_the_paper(
     paper = "BERT BASE (84.6) (83.4) (71.2) (90.5) (93.5) (52.1) (85.8) (88.9) (66.4) (79.6)"
     assert paper.split() in lines and "Matthews correlation for CoLA" in printed and "one seed" in printed
     assert f"Mean of the 1 measured: ours {100 * score:.1f}; " in printed
-    assert run([*words, *given]) == 0 and "[1/" not in capsys.readouterr().out
+    assert run(*words, *given) == 0 and "[1/" not in capsys.readouterr().out
     (inputs / "model" / "config.json").write_bytes((inputs / "model" / "config.json").read_bytes() + b"\n")
-    assert run([*words, *given]) == 1 and "another protocol (model.config.json" in capsys.readouterr().err
+    assert run(*words, *given) == 1 and "another protocol (model.config.json" in capsys.readouterr().err
 
     corpus = ["--corpus", str(inputs / "corpus")]
     for wrong, message in (
@@ -237,10 +229,10 @@ def test_table_1_takes_a_model_and_prints_what_it_measured_beside_the_paper(
         ([*given, "--steps", "5"], "With --model nothing is pretrained"),
         (["--model", str(inputs)], "is no model: it has no config.json"),
     ):
-        assert run([*words, *wrong]) == 1 and message in capsys.readouterr().err
+        assert run(*words, *wrong) == 1 and message in capsys.readouterr().err
     words[1] = "table5"
-    assert run(words) == 1 and "Give --corpus C to pretrain on" in capsys.readouterr().err
-    assert run([*words, *given]) == 1 and "are encoders that differ" in capsys.readouterr().err
+    assert run(*words) == 1 and "Give --corpus C to pretrain on" in capsys.readouterr().err
+    assert run(*words, *given) == 1 and "are encoders that differ" in capsys.readouterr().err
 
 
 def test_an_average_is_made_of_all_columns_or_of_none(tmp_path: Path) -> None:

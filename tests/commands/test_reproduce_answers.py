@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from osbert import cli
+import terminal
 from osbert.inference.engine import load
 from osbert.runs.reproduce.children import ChildCommands
 from osbert.runs.reproduce.data import drawn
@@ -63,18 +63,10 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def work(self: ChildCommands, trial: StudyTrial) -> None:
         ran.append(trial.name)
-        assert main([*trial.settings]) == 0
+        assert terminal.run(*trial.settings) == 0
 
     monkeypatch.setattr(ChildCommands, "work", work)
     return ran
-
-
-def main(words: list[str]) -> int:
-    """Return the exit status, whichever way the command line ends."""
-    try:
-        return cli.main(words)
-    except SystemExit as ending:
-        return int(ending.code or 0)
 
 
 def words(table: str, encoder: Path, data: Path, out: Path, *more: str) -> list[str]:
@@ -98,7 +90,7 @@ def test_table_2_has_its_seeds_and_their_ensemble(
 ) -> None:
     out = tmp_path / "out"
     again = words("table2", encoder, data, out, "--seeds", "2", "--rows", "9", "--dev-rows", "8")
-    assert main(again) == 0
+    assert terminal.run(*again) == 0
     printed = capsys.readouterr().out
     scores = json.loads((out / "results.json").read_text())["scores"]
     runs = [out / "runs" / "ours" / f"seed-{seed}" / "SQuAD-1-1" for seed in range(2)]
@@ -127,14 +119,14 @@ def test_table_2_has_its_seeds_and_their_ensemble(
     assert ours[2] == f"{100 * hits / len(by_split['dev']):.1f}" and ours[4:] == ["-", "-"]
     assert "squad/train-v1.1-mini.json, squad/dev-v1.1-mini.json" in printed
     in_this_process.clear()
-    assert main(again) == 0 and not in_this_process and "ensemble: the answers" not in capsys.readouterr().out
+    assert terminal.run(*again) == 0 and not in_this_process and "ensemble: the answers" not in capsys.readouterr().out
 
 
 def test_table_3_tells_the_scores_at_the_tuned_threshold(
     encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main(words("table3", encoder, data, out, "--seeds", "1")) == 0
+    assert terminal.run(*words("table3", encoder, data, out, "--seeds", "1")) == 0
     found = best(out / "runs" / "ours" / "seed-0" / "SQuAD-2-0")
     assert found["f1"] == pytest.approx(found["best_f1"])
     line = next(
@@ -147,7 +139,7 @@ def test_table_4_reads_swags_columns(
     encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main(words("table4", encoder, data, out, "--seeds", "1", "--rows", "8")) == 0
+    assert terminal.run(*words("table4", encoder, data, out, "--seeds", "1", "--rows", "8")) == 0
     with (out / "data" / "SWAG" / "train.csv").open(newline="") as file:
         assert [row["sent1"] for row in csv.DictReader(file)] == ["the actor\nplays"] * 8
     found = best(out / "runs" / "ours" / "seed-0" / "SWAG")["accuracy"]
@@ -166,7 +158,7 @@ def test_table_4_reads_swags_columns(
 def test_absent_data_are_told(
     table: str, files: tuple[str, str], encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words(table, encoder, tmp_path, tmp_path / "out")) == 1
+    assert terminal.run(*words(table, encoder, tmp_path, tmp_path / "out")) == 1
     told = capsys.readouterr().err
     assert "This table cannot be run" in told and " and ".join(str(tmp_path / name) for name in files) in told
     assert not (tmp_path / "out").exists()

@@ -27,8 +27,8 @@ from osbert.models.contract import Backbone, Learner, find_family
 from osbert.server.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
-from osbert.text.train import train
 from refusals import refusal
+from vocabularies import train
 
 TOY = "toy_mean"
 RECIPE = f"""

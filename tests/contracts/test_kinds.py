@@ -159,7 +159,9 @@ def test_it_is_published_and_read_back(trained: Path, tmp_path: Path) -> None:
     convert(tmp_path / "theirs", tmp_path / "back", to="osbert")
     engine = osbert.load(trained)
     examples = [
-        example for pair in PAIRS for example in engine.fine_tuned.encode(engine.fine_tuned.asked(pair), engine.packer)
+        example
+        for pair in PAIRS
+        for example in engine.fine_tuned.encode(engine.fine_tuned.record_of(pair), engine.packer)
     ]
     said = engine.backend.outputs(engine.fine_tuned, examples, tokens=100)
     for folder in (trained, tmp_path / "theirs"):

@@ -64,7 +64,7 @@ def passages(task: Task) -> list[Record]:
     types = (getattr(task, "types", ()) or ("no", "yes")) * len(TEXTS)
     labels = [(tags.EntitySpan(0, 1, type_),) for type_ in types]
     pairs = enumerate(zip(TEXTS, labels))
-    return [dataclasses.replace(task.asked([text]), number=place, label=label) for place, (text, label) in pairs]
+    return [dataclasses.replace(task.record_of([text]), number=place, label=label) for place, (text, label) in pairs]
 
 
 MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
@@ -181,7 +181,7 @@ def test_predictions_are_told_and_written(name: str) -> None:
     task, records = fitted(name)
     predictions = predict(learner(task), task, records, PACKER)
     for prediction in predictions:
-        assert prediction.told() and all(isinstance(line, str) for line in prediction.told())
+        assert prediction.lines() and all(isinstance(line, str) for line in prediction.lines())
         plain = prediction.as_dict()
         assert next(iter(plain)) == "prediction" and json.loads(json.dumps(plain)) == plain
         assert list(task.cells(prediction)) == list(task.cells(None)) and "" not in task.cells(prediction).values()
@@ -191,9 +191,11 @@ def test_predictions_are_told_and_written(name: str) -> None:
 
 def test_a_tuned_task_is_one_of_its_kind_and_scores_no_worse(name: str) -> None:
     task, records = fitted(name)
-    tuned = task.tuned(predict(learner(task), task, records, PACKER), records)
+    tuned, _ = task.tuned(predict(learner(task), task, records, PACKER), records)
     assert type(tuned) is type(task) and recipe.build(type(tuned), recipe.as_table(tuned), where="test") == tuned
-    before, after = (score(learner(one), one, records, PACKER).metrics[task.criterion] for one in (task, tuned))
+    before, after = (
+        one.metrics(predict(learner(one), one, records, PACKER), records)[task.criterion] for one in (task, tuned)
+    )
     assert after >= before - 1e-9
 
 

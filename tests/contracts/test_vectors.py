@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,23 +17,18 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
+import three_ways
 import tiny_runs
 from osbert import components
-from osbert.commands.embed import VectorOptions, embed
-from osbert.inference.engine import load
+from osbert.commands.embed import VectorOptions
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.interop.tuned_files import keep_tuned
 from osbert.models import families
 from osbert.models.adapting.lora import Factors
 from osbert.models.contract import Backbone, Learner
-from osbert.runs.export.run import write
-from osbert.server.models import ModelFolder
-from osbert.server.wire import Dispatch, Orders
-from osbert.server.worker import Worker
 
 WORDS = tiny_runs.Tokenizer([*tiny_runs.SPECIALS, *tiny_runs.WORDS])
 TASK = tiny_runs.TASKS["classifier"]
@@ -56,19 +49,14 @@ def huggingface(folder: Path) -> Path:
 
 def exported(folder: Path) -> Path:
     """Export a model of sentences."""
-    run = sentences("mean", True)(folder.with_name("before"))
-    folder.mkdir()
-    write(load(run, device="cpu"), run, folder, int8=False)
-    return folder
+    return tiny_runs.write_exported(folder, sentences("mean", True)(folder.with_name("before")))
 
 
 def tuned(folder: Path) -> Path:
     """Keep only what differs from another model: a head, and a change of low rank."""
-    base = tiny_runs.write_run(folder.with_name("base"), None)
-    tiny_runs.write_run(folder, TASK)
     with torch.random.fork_rng(devices=[]):
-        keep_tuned(folder, base, {QUERY: Factors(up=torch.randn(16, 2), down=torch.randn(2, 16))})
-    return folder
+        changes = {QUERY: Factors(up=torch.randn(16, 2), down=torch.randn(2, 16))}
+    return tiny_runs.write_tuned(folder, TASK, changes)
 
 
 def sentences(pooling: str, normalize: bool) -> Callable[[Path], Path]:
@@ -135,27 +123,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def served(folder: Path, **asked: object) -> np.ndarray:
     """Return the vectors that the server gives the texts; it refuses the long one, as no text is cut there."""
-    worker = Worker(Orders(runs=[ModelFolder("one", folder)], device="cpu"))
-    request = {"texts": TEXTS, "pooling": None, "normalise": None, **asked}
-    (refusal,) = worker.take_in([Dispatch(1, "embed", request | {"texts": [LONG]}, 0.0, math.inf)])
+    worker = three_ways.worker_of(folder)
+    (refusal,) = worker.take_in([three_ways.request([LONG], **asked)])
     assert refusal.status == 422 and f"the model reads {LENGTHS.get(folder.name, 7)} tokens" in str(refusal.body)
-    assert not worker.take_in([Dispatch(2, "embed", request, 0.0, math.inf)])
-    (answer,) = worker.work().answers
-    assert answer.status == 200, answer.body
-    return np.array(json.loads(answer.body)["vectors"], np.float32)
-
-
-def written(folder: Path, tmp_path: Path, options: VectorOptions | None = None) -> np.ndarray:
-    """Return the vectors that `osbert embed` writes for the texts and the long one."""
-    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, LONG]) + "\n")
-    embed(folder, tmp_path / "texts.txt", out=tmp_path / "vectors.npy", vectors=options)
-    return np.asarray(np.load(tmp_path / "vectors.npy"))
+    return three_ways.by_server(worker, TEXTS, **asked)
 
 
 def test_three_ways_to_the_same_vectors(kind: str, tmp_path: Path) -> None:
     folder = KINDS[kind](tmp_path / kind)
     vectors = osbert.load(folder).embed([*TEXTS, LONG])
-    np.testing.assert_array_equal(written(folder, tmp_path), vectors)
+    np.testing.assert_array_equal(three_ways.by_command(folder, [*TEXTS, LONG], tmp_path), vectors)
     np.testing.assert_allclose(served(folder), vectors[:-1], rtol=0, atol=1e-6)
     plain = osbert.load(folder).embed([*TEXTS, LONG], pooling="mean", normalize=False)
     settings = open_folder(folder).sentences
@@ -173,5 +150,5 @@ def test_three_ways_to_vectors_under_options(kind: str, tmp_path: Path) -> None:
     folder = KINDS[kind](tmp_path / kind)
     vectors = osbert.load(folder).embed([*TEXTS, LONG], pooling="cls", normalize=False)
     options = VectorOptions(pooling="cls", normalize=False)
-    np.testing.assert_array_equal(written(folder, tmp_path, options), vectors)
+    np.testing.assert_array_equal(three_ways.by_command(folder, [*TEXTS, LONG], tmp_path, options), vectors)
     np.testing.assert_allclose(served(folder, pooling="cls", normalise=False), vectors[:-1], rtol=0, atol=1e-6)

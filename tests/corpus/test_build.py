@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from corpora import files_of
 from osbert.corpus import build as build_module
 from osbert.corpus.build import Build
 from osbert.corpus.shards import Corpus, ShardBlock
@@ -51,14 +52,6 @@ def write(tmp_path):
         return path
 
     return write
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    """Return every file's content, with the times taken out of corpus.json."""
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-    manifest = json.loads(found.pop("corpus.json"))
-    del manifest["report"]["seconds"], manifest["report"]["megabytes_per_second"]
-    return {**found, "corpus.json": json.dumps(manifest).encode()}
 
 
 def test_the_corpus_is_the_documents_of_the_files(make, write, prose, tokenizer):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from corpora import files_of
+
 SCRIPT = """
 import os, pickle, sys
 os.fsync = lambda handle: None  # a killed process needs no disk to wait for
@@ -63,13 +65,6 @@ def shards_in(folder: Path) -> int:
     return found
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-    manifest = json.loads(found.pop("corpus.json"))
-    del manifest["report"]["seconds"], manifest["report"]["megabytes_per_second"]
-    return {**found, "corpus.json": json.dumps(manifest).encode()}
-
-
 @pytest.mark.parametrize(("deduplicate", "workers", "goals"), [("no", 1, (1, 3, 6)), ("yes", 2, (3,))])
 def test_a_build_killed_again_and_again_ends_in_the_same_bytes(command, tmp_path, deduplicate, workers, goals):
     subprocess.run(command("whole", deduplicate), check=True)
@@ -83,7 +78,7 @@ def test_a_build_killed_again_and_again_ends_in_the_same_bytes(command, tmp_path
         shards = len(json.loads((building / "building.json").read_text())["shards"]) if running.returncode else shards
     assert shards >= 2, "it was never stopped in the middle"
     subprocess.run(command("killed", deduplicate, workers), check=True)
-    assert content(building) == content(tmp_path / "whole")
+    assert files_of(building) == files_of(tmp_path / "whole")
     repairs = json.loads((building / "corpus.json").read_text())["report"]["repairs"]
     assert (repairs["replaced"], repairs["records"]) == (4, 50)
 
@@ -119,12 +114,12 @@ def test_a_build_stopped_at_any_write_ends_in_the_same_bytes(tmp_path, tokenizer
         return True
 
     assert run("whole", None)
-    expected = content(tmp_path / "whole")
+    expected = files_of(tmp_path / "whole")
     for stop in range(60):
         if run(f"stopped-{stop}", stop):
             break
         assert run(f"stopped-{stop}", None)
-        assert content(tmp_path / f"stopped-{stop}") == expected
+        assert files_of(tmp_path / f"stopped-{stop}") == expected
     assert stop > 15
 
 

@@ -51,5 +51,5 @@ def test_a_damaged_file_is_told(tmp_path: Path, keep: float) -> None:
     write_batches(path, [collate([example(5)])])
     data = path.read_bytes()
     path.write_bytes(data[: int(keep * len(data)) if keep < 1 else int(keep)])
-    with refusal("missing-file", "some.npz"):
+    with refusal("damaged-file", "some.npz"):
         read_batches(path)

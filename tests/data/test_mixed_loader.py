@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from osbert.data.encoded import Ready
+from osbert.data.encoded import EncodedAhead
 from osbert.data.example import Example, Target
 from osbert.data.mixed_loader import MixedLoader
 from osbert.data.record_loader import RecordLoader
@@ -23,7 +23,7 @@ def loader(name: str, count: int, *, batch: int = 4) -> RecordLoader:
         target = {name: Target(labels=np.array([record]))}
         return Example(ids=ids, segments=nothing.astype(int), words=~nothing, special=nothing, targets=target)
 
-    return RecordLoader(Ready([example(record)] for record in range(count)), batch=batch, seed=3)
+    return RecordLoader(EncodedAhead([example(record)] for record in range(count)), batch=batch, seed=3)
 
 
 def mixed(sizes: dict[str, int], **more: float) -> MixedLoader:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.batch import Batch, micro_batches
-from osbert.data.encoded import EncodedRecords, OnDemand, Ready
+from osbert.data.encoded import EncodedAhead, EncodedRecords, OnDemand
 from osbert.data.example import Example, Target
 from osbert.data.halves import halves
 from osbert.data.record_loader import RecordLoader
@@ -32,7 +32,7 @@ def group(record: int) -> list[Example]:
 
 
 def encoded(count: int, *, lazily: bool = False) -> EncodedRecords:
-    return OnDemand(range(count), group) if lazily else Ready(map(group, range(count)))
+    return OnDemand(range(count), group) if lazily else EncodedAhead(map(group, range(count)))
 
 
 def plain(steps: Iterator[Step], count: int) -> list[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import corpora
-from osbert.text.train import train
+from vocabularies import train
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ import pytest
 
 import corpora
 import osbert
-from osbert.text.train import train
 from terminal import run
+from vocabularies import train
 
 KINDS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 WORDS = ["film", "play", "actor", "the", "a", "was", "and"]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from clock import CLOCK
 from osbert import cli
-from osbert.training.tracking import CLOCK
 
 SETTINGS = """
 objectives = ["mlm", "nsp"]

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 import osbert
-from osbert import cli
 from osbert.corpus.shards import Corpus
+from terminal import run
 
 STORED = Path(__file__).parents[1] / "stored"
 TEXTS = (STORED / "texts.txt").read_text(encoding="utf-8").splitlines()
@@ -38,19 +38,12 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-def run(command: str) -> int:
-    """Run a command; return its exit status."""
-    with pytest.raises(SystemExit) as ended:
-        raise SystemExit(cli.main(command.split()))
-    return int(str(ended.value.code or 0))
-
-
 def test_the_corpus_is_read_and_pretrained_on(stored: Path) -> None:
     corpus = Corpus.open(stored / "corpus")
     corpus.verify()
     assert (corpus.documents, corpus.tokens) == (120, 7441)
-    assert run("corpus show corpus") == 0
-    assert run(f"{PRETRAIN} --steps 2 --out new") == 0
+    assert run("corpus", "show", "corpus") == 0
+    assert run(*f"{PRETRAIN} --steps 2 --out new".split()) == 0
     assert json.loads((stored / "new/run.json").read_text())["tokens"] == 7441
 
 
@@ -66,22 +59,22 @@ def test_the_fine_tuned_run_gives_its_predictions(stored: Path) -> None:
     for prediction, row in zip(engine.predict(TEXTS), rows, strict=True):
         assert prediction.value == row["prediction"]
         assert prediction.probabilities["good"] == pytest.approx(float(row["probability of good"]), abs=2e-5)
-    assert run("evaluate classify --data rows.csv") == 0
+    assert run("evaluate", "classify", "--data", "rows.csv") == 0
 
 
 def test_the_finished_runs_are_finished_and_unchanged(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same command finds nothing left to do: the settings mean what they meant."""
     before = (stored / "classify/model.safetensors").read_bytes()
-    assert run(FINETUNE) == 0
+    assert run(*FINETUNE.split()) == 0
     assert (stored / "classify/model.safetensors").read_bytes() == before
-    assert run(f"{PRETRAIN} --steps 40 --out encoder") == 0
+    assert run(*f"{PRETRAIN} --steps 40 --out encoder".split()) == 0
     assert "is finished; nothing is left to do" in capsys.readouterr().out
 
 
 def test_the_checkpoint_goes_on_from_its_step_to_the_same_weights(
     stored: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(f"{PRETRAIN} --steps 40 --out stopped") == 0
+    assert run(*f"{PRETRAIN} --steps 40 --out stopped".split()) == 0
     output = capsys.readouterr().out
     assert "step 30/40" in output
     assert "step 10/40" not in output

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 import corpora
+from clock import CLOCK
 from osbert.corpus import build
 from osbert.reading import documents as readers
-from osbert.text.train import train
-from osbert.training.tracking import CLOCK
+from vocabularies import train
 
 T = TypeVar("T")
 

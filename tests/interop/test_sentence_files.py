@@ -28,7 +28,7 @@ def test_the_pooling_may_be_anywhere_below_the_folder(tmp_path: Path, name: str)
     ["../outside", "1_Pooling/../../outside", "/outside", "C:\\outside", "..\\outside", "a\0b", "a" * 300, 5, None, []],
 )
 def test_the_pooling_is_not_outside_of_the_folder(tmp_path: Path, name: object) -> None:
-    with refusal("unsupported-model", "modules.json"):
+    with refusal("wrong-format", "modules.json"):
         moved(tmp_path / "model", name)
 
 

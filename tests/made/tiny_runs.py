@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from osbert import recipe
+from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tuned_files import keep_tuned
+from osbert.models.adapting.lora import Factors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.runs.export.run import write
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
@@ -52,6 +57,21 @@ def write_run(folder: Path, task: Task | None, *, masks: bool = False) -> Path:
     if task:
         table = recipe.as_table(task)
         (folder / "recipe.toml").write_text(recipe.dump({"task": task.name, task.name: table}))
+    return folder
+
+
+def write_exported(folder: Path, run: Path, *, int8: bool = False) -> Path:
+    """Export a run to ONNX."""
+    folder.mkdir()
+    write(load(run, device="cpu"), run, folder, int8=int8)
+    return folder
+
+
+def write_tuned(folder: Path, task: Task, changes: Mapping[str, Factors]) -> Path:
+    """Write a run that keeps only what differs from the model in the folder `base` beside it: a head, and `changes`."""
+    base = write_run(folder.with_name("base"), None)
+    write_run(folder, task)
+    keep_tuned(folder, base, changes)
     return folder
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from osbert.data.example import Example
+from osbert.data.pack import Packer
+from osbert.objectives import Objective
 from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
@@ -28,3 +31,16 @@ def documents(lengths: Sequence[Sequence[int]], words: Callable[[np.ndarray[Any,
         first += len(ids)
     assert first <= VOCABULARY
     return found
+
+
+def texts(example: Example) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pieces of A and B."""
+    first, second = (example.ids[(example.segments == segment) & ~example.special] for segment in (0, 1))
+    return first, second
+
+
+def pairs(objective: Objective, documents: list[Document], packer: Packer, seed: int = 0) -> list[Example]:
+    """Return the sequences that an objective makes of documents."""
+    examples = objective.examples(documents, packer, np.random.default_rng(seed))
+    assert examples is not None
+    return list(examples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.inference.engine import load
 from osbert.models import Padded, families
+from osbert.models.adapting.layer_choice import Features
 from osbert.models.architecture import Architecture
-from osbert.models.contract import Backbone, Head, find_family
+from osbert.models.contract import Backbone, Head, Learner, find_family
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.tasks.kinds.classify import Classify
@@ -120,6 +122,25 @@ def test_scores_of_a_head_come_by_row(
     assert one.scores.ndim == 3  # also where there are as many tokens as rows
 
 
+@pytest.mark.parametrize("features", ["second-to-last", "sum-all", "concat-last-four"])
+def test_a_head_on_features_reads_the_layers_that_it_was_trained_on(
+    features: Features, make_examples: Callable[..., list[Example]]
+) -> None:
+    torch.manual_seed(0)
+    model = Architecture(**{**SIZES, "layers": 4}).build()  # type: ignore[arg-type]
+    learner = Learner(model, {"tag": Tag(types=("A",), features=features).head(model)}).eval()
+    rows = examples(make_examples)
+    head = learner.heads["tag"]
+    assert isinstance(head, Head)
+    columns, batch = rectangle(rows), collate([replace(row, targets={}) for row in rows])
+    with torch.no_grad():
+        flat = flat_rows(head.outputs(learner.states(batch), batch), batch)
+        padded = Padded(model, head)(**columns).scores
+    mask = columns["attention_mask"].bool()
+    for place, scores in enumerate(flat):
+        torch.testing.assert_close(padded[place, mask[place]], scores, atol=1e-4, rtol=0)
+
+
 def test_mask_and_segments_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     module = Padded(backbone("bert", monkeypatch))
     ids = torch.tensor([[2, 9, 3], [2, 8, 3]], dtype=torch.int32)
@@ -169,7 +190,7 @@ def test_a_loaded_one_gives_what_the_engine_gives(tmp_path: Path) -> None:
     engine, module = load(run), Padded.load(str(run))
     task = engine.fine_tuned
     assert isinstance(task, Classify)
-    (example,) = task.encode(task.asked(("a good film",)), engine.packer)
+    (example,) = task.encode(task.record_of(("a good film",)), engine.packer)
     with torch.no_grad():
         scores = module(torch.tensor(example.ids)[None]).scores
     (prediction,) = engine.predict(["a good film"])

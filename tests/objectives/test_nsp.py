@@ -15,6 +15,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.objectives.nsp import ELSEWHERE, FOLLOWS, NextSentence
 from osbert.text.document import Document
+from unique import pairs, texts
 
 
 class Place(NamedTuple):
@@ -36,20 +37,8 @@ def place(run: np.ndarray, documents: list[Document]) -> Place:
     raise AssertionError(f"piece {run[0]} is of no document")
 
 
-def texts(example: Example) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pieces of A and B."""
-    first, second = (example.ids[(example.segments == segment) & ~example.special] for segment in (0, 1))
-    return first, second
-
-
 def label(example: Example) -> int:
     return int(example.targets["nsp"].labels[0])
-
-
-def pairs(objective: NextSentence, documents: list[Document], packer: Packer, seed: int = 0) -> list[Example]:
-    examples = objective.examples(documents, packer, np.random.default_rng(seed))
-    assert examples is not None
-    return list(examples)
 
 
 @given(

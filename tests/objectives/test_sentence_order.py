@@ -14,22 +14,11 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.objectives.sentence_order import KEPT, SWAPPED, SentenceOrder
 from osbert.text.document import Document
-
-
-def texts(example: Example) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pieces of A and B."""
-    first, second = (example.ids[(example.segments == segment) & ~example.special] for segment in (0, 1))
-    return first, second
+from unique import pairs, texts
 
 
 def label(example: Example) -> int:
     return int(example.targets["sentence_order"].labels[0])
-
-
-def pairs(objective: SentenceOrder, documents: list[Document], packer: Packer, seed: int = 0) -> list[Example]:
-    examples = objective.examples(documents, packer, np.random.default_rng(seed))
-    assert examples is not None
-    return list(examples)
 
 
 @given(

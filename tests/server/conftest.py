@@ -1,4 +1,4 @@
-"""Tiny models of every kind, not trained, and a server that serves them all."""
+"""A server that serves tiny models of every kind."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ from typing import Any
 
 import httpx
 import pytest
-
-import tiny_runs
-
-
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return a folder for each kind of model, by name."""
-    return tiny_runs.write_runs(tmp_path_factory.mktemp("runs"))
 
 
 class Serving:

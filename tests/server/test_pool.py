@@ -17,8 +17,9 @@ from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.models import ModelFolder
 from osbert.server.pool import DEATHS, WorkerPool
-from osbert.server.wire import LoadReport, Orders, PassReport, WorkerAnswer, framed
+from osbert.server.wire import LoadFailure, LoadReport, Orders, PassReport, WorkerAnswer, framed
 from osbert.training.run_folder import RunFolder
+from refusals import refusal
 
 WORKER = """#!PYTHON
 import socket, time
@@ -55,13 +56,13 @@ class Item(str):
 class Worker(worker.Worker):
     def __init__(self, orders):
         self.calls, self.models = {{"try": Call}}, {{"any": types.SimpleNamespace(name="any")}}
-        self.find = lambda models, *wanted: models["any"]
         self.queue = Queue(tokens=8, wait=0.05)
 
     def ready(self):
         return worker.LoadReport([], [])
 
 worker.Worker = Worker
+worker.find = lambda models, *wanted: models["any"]
 worker.serve(Wire(socket=socket.socket(fileno=0)))
 """
 
@@ -88,6 +89,18 @@ async def asked(pool: WorkerPool) -> WorkerAnswer:
         return await asyncio.wait_for(pending.answer, 30)
     finally:
         await pool.close()
+
+
+def test_a_server_that_cannot_start_gives_the_code_of_the_cause(
+    pool_of: Callable[..., WorkerPool], tmp_path: Path
+) -> None:
+    failed = LoadFailure("run: config.json is damaged", "run", "damaged-file")
+    pool = pool_of(WORKER.format(ready=framed(failed), life=""))
+    with refusal("damaged-file", "config.json"):
+        asyncio.run(pool.start())
+    pool.orders = Orders(runs=[ModelFolder("run", tmp_path / "gone")])
+    with refusal("missing-file", tmp_path / "gone"):
+        asyncio.run(pool.start())
 
 
 def test_a_request_that_kills_its_workers_is_ended(

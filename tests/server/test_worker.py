@@ -90,6 +90,15 @@ def test_a_pass_is_named_before_it_begins_and_what_is_to_be_alone_is(worker: Wor
     assert [one.numbers for one in told] == [[1, 3], [2]]
 
 
+def test_a_model_that_cannot_be_loaded_is_named_with_the_code_of_its_error(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Wire(socket=ours).send(Orders(runs=[ModelFolder("empty", tmp_path)], device="cpu"))
+        module.serve(Wire(socket=theirs))
+        (failed,) = Wire(socket=ours).receive(0)
+    assert (failed.model, failed.code) == ("empty", "not-a-model") and str(tmp_path) in failed.message
+
+
 def test_whatever_keeps_the_models_from_loading_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,8 @@ ROOMS = [
     *("inference", "runs", "sklearn", "server", "commands", "cli", "__main__"),
 ]
 FREE = {"commands", "cli", "__main__"}  # commands are where the rooms meet; cli.py names them
+UPWARD = {("osbert.models.padded", "osbert.load")}
+"""The one import against the order: `Padded.load` opens a folder, which is done above the models."""
 
 
 def modules() -> dict[str, Path]:
@@ -44,6 +46,11 @@ MODULES = modules()
 
 def room(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
+
+
+def place(module: str) -> int:
+    """Return the place of a module's room in the order; a name of the public API, such as osbert.load, is the last."""
+    return ROOMS.index(room(module)) if module in MODULES else len(ROOMS)
 
 
 def imports(path: Path, *, everywhere: bool = True) -> Iterator[str]:
@@ -62,7 +69,8 @@ def imports(path: Path, *, everywhere: bool = True) -> Iterator[str]:
             if node.module and node.module.split(".")[0] == "osbert":
                 for alias in node.names:
                     full = f"{node.module}.{alias.name}"
-                    yield full if full in MODULES else node.module
+                    public = node.module == "osbert" and alias.name != "__version__"  # it stands above all rooms
+                    yield full if full in MODULES or public else node.module
 
 
 def _loaded(body: list[ast.stmt]) -> Iterator[ast.AST]:
@@ -83,7 +91,7 @@ def test_a_module_imports_from_its_own_room_and_earlier_ones(module: str) -> Non
     late = [
         other
         for other in imports(MODULES[module])
-        if room(other) and ROOMS.index(room(other)) > ROOMS.index(room(module))
+        if room(other) and place(other) > place(module) and (module, other) not in UPWARD
     ]
     assert not late, f"{module} imports {late}, which come later in the order"
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.data.encoded import Ready
+from osbert.data.encoded import EncodedAhead
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.runs.file_options import FileOptions
@@ -203,9 +203,9 @@ def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[...
     columns = {"context": "a", "choices": "b,c", "label": "d", "counting": "1"}
     moved = task.source.moved(path, FileOptions(columns=columns, header="yes").given(task))
     assert [record.texts for record in moved.source.records("all", Problems(heading=""))] == [("c", "x", "y")]
-    with refusal("options-exclude-each-other", "--question"):
+    with refusal("unknown-setting", "--question"):
         task.source.moved(path, FileOptions(columns={"question": "a"}).given(task))
-    with refusal("options-exclude-each-other", "--pair"):
+    with refusal("unknown-setting", "--pair"):
         task.source.moved(path, {"pair": "x"})
 
 
@@ -224,7 +224,9 @@ def test_a_context_that_is_cut_counts_once(packer: Packer) -> None:
     assert [example.truncated for example in made] == [9, 0] and made[1].targets
     both = Choices(number=0, texts=("good " * 40, "bad " * 40, "bad"), label="1", names=("0", "1"))
     assert [example.truncated for example in Choose().encode(both, packer)] == [37 + 38, 0]
-    said = long_texts(Choose(), packer, training=Ready([made] * 2), records=[record] * 2, development=[record] * 3)
+    said = long_texts(
+        Choose(), packer, training=EncodedAhead([made] * 2), records=[record] * 2, development=[record] * 3
+    )
     # 8 tokens, and of the second choice 3 that are not the context's.
     share = f"{9 / (9 + 8 + 3):.1%} of all"
     assert f"train: 2 of 2 rows (100.0%) are longer than 8 tokens; 18 pieces ({share})" in said
@@ -233,17 +235,17 @@ def test_a_context_that_is_cut_counts_once(packer: Packer) -> None:
 
 def test_what_is_said(packer: Packer) -> None:
     task = Choose(counting="A")
-    record = task.asked(["good film", "a play", "bad", "long"])
+    record = task.record_of(["good film", "a play", "bad", "long"])
     assert record.names == names(3, "A") == ("A", "B", "C")
     said = task.decode([np.array([score]) for score in (0.0, np.log(3), 0.0)], record, [])
     assert isinstance(said, ChoicePrediction) and (said.value, said.choice) == ("B", "bad")
     assert list(said.probabilities.values()) == pytest.approx([0.2, 0.6, 0.2])
-    assert said.told()[:2] == ["B", "   60.00%  B  bad"]
+    assert said.lines()[:2] == ["B", "   60.00%  B  bad"]
     assert task.metrics([said, said], [Choices(number=0, texts=(), label=label, names=()) for label in "BA"]) == {
         "accuracy": 0.5
     }
     with refusal("wrong-number-of-texts", "2"):
-        task.asked(["a", "b"])
+        task.record_of(["a", "b"])
 
 
 def test_what_does_not_fit_is_cut_as_long_says_or_refused(packer: Packer) -> None:
@@ -276,7 +278,7 @@ def test_the_temperature_of_choices_of_several_numbers_is_that_of_least_cross_en
         scores.append(3 * truth)  # three times as sure as it should be
         records.append(record)
         said.append(Choose().decode([np.array([one]) for one in 3 * truth], record, []))
-    task = Choose().tuned(said, records)
+    task, found = Choose().tuned(said, records)
     looked_at = np.linspace(1, 6, 5001)
     losses = np.zeros(len(looked_at))
     for row, record in zip(scores, records):
@@ -285,11 +287,10 @@ def test_the_temperature_of_choices_of_several_numbers_is_that_of_least_cross_en
         scaled = row / looked_at[:, None]
         losses -= ((scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))) * targets).sum(axis=1)
     assert task.temperature == pytest.approx(looked_at[int(losses.argmin())], abs=1e-2)
-    found = Choose().calibration(said, records)
     assert found and found.error_after < found.error_before and np.isfinite(found.error_after)
     said = [task.decode([np.array([one]) for one in row], one, []) for row, one in zip(scores, records)]
-    again = Choose().calibration(said, records)
+    _, again = Choose().tuned(said, records)
     assert again and again.temperature == pytest.approx(1, abs=1e-2)
-    assert Choose(temperature=2).calibration(said, records) is None
+    assert Choose(temperature=2).tuned(said, records) == (Choose(temperature=2), None)
     with pytest.raises(ValueError, match="temperature must be above 0"):
         Choose(temperature=-1)

@@ -83,7 +83,7 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
             data=str(lines), sts=str(written(tmp_path / "no.csv", "sentence1,sentence2\na,b\n"))
         ).source.resolved()
     with refusal("wrong-number-of-texts", "1"):
-        Contrastive().asked(["a"])
+        Contrastive().record_of(["a"])
     still = dataclasses.replace(Architecture(layers=1, heads=1, width=4, vocabulary=9), dropout=0, attention_dropout=0)
     with refusal("options-exclude-each-other"):
         Contrastive(text="text").head(still.build())

@@ -168,6 +168,7 @@ def test_a_few_bad_rows_of_mnli_are_left_out_and_many_refused(tmp_path: Path) ->
     with refusal("unusable-row", "102") as error:
         load(mnli, ("train", "dev"))
     assert "line 103: 3 cells" in str(error.value)
+    assert "missing-label" in error.value.codes
     (tmp_path / "test_matched.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n")
     with refusal("unusable-row", "3", "2"):  # the server wants every row
         load(mnli, ("test",), fit=False)
@@ -219,7 +220,7 @@ def test_wnli_is_the_majority_class_whatever_the_model_says() -> None:
 
 def test_the_diagnostic_set_is_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
-    with refusal("unusable-row"):
+    with refusal("missing-split"):
         task("ax", tmp_path).source.resolved()
     (record,) = task("ax", tmp_path).source.records("test", Problems(heading=""))
     assert record.texts == ("a", "b") and record.label is None

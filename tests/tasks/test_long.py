@@ -13,7 +13,7 @@ from osbert import components
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import outputs
-from osbert.evaluation.score import predict, score
+from osbert.evaluation.score import predict, refuse_long
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.tasks import Record, Task
@@ -64,7 +64,7 @@ def test_error_names_every_text_that_does_not_fit_before_anything_is_computed(pa
     task = Classify(labels=("no", "yes"), long="error")
     rows = [*RECORDS, Record(number=2, texts=("a",) * 2, label="no"), Record(number=3, texts=(LONG, "a"), label="no")]
     with pytest.raises(UserError) as error:
-        score(learner(task, packer), task, rows, packer)
+        refuse_long(task, rows, packer)
     told = str(error.value)
     assert "reviews.csv, line 7: 34 pieces more than fit into 8 tokens. Shorten the text, or give --long" in told
     assert "record 3: 36 pieces" in told and told.count("pieces more") == 2

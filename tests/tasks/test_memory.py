@@ -88,7 +88,7 @@ class Dataset:
 
 def read(task: Task, data: Any, splits: Sequence[str] = ("train", "dev")) -> dict[str, list[tuple[Any, Any]]]:
     """Return the texts and labels of each split."""
-    _, records = load(task, splits, data=data)
+    _, records = load(with_data(task, data).source.resolved(), splits)
     return {split: [(record.texts, record.label) for record in found] for split, found in records.items()}
 
 

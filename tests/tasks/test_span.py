@@ -17,9 +17,9 @@ from osbert.errors import Problems
 from osbert.evaluation.score import collapsed
 from osbert.runs.finetune.long import long_texts
 from osbert.runs.finetune.rows import TaskRows
-from osbert.tasks import Prediction, Record, findings, load
+from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.span import Span
-from osbert.tasks.kinds.span.questions import Gold, Question
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction, Gold, Question
 from osbert.tasks.kinds.span.windows import QuestionWindow
 from osbert.tasks.sets.squad import Squad
 from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -190,11 +190,11 @@ def test_the_threshold_is_tuned_for_f1() -> None:
         scores[window.first if isinstance(window, QuestionWindow) else 0] = bias
         predictions.append(task.decode([scores], record, [window]))
     assert [one.value for one in predictions] == ["film", "film"]
-    tuned = task.tuned(predictions, records)
+    tuned, _ = task.tuned(predictions, records)
     assert 2 < tuned.threshold < 6 and task.metrics(predictions, records)["best_f1"] == 1
-    scores = task.metrics(task.decided(predictions, records), records)
+    scores = task.metrics(task.at_best(predictions, records), records)
     assert scores["f1"] == scores["best_f1"] == 1 and scores["untuned_f1"] < 1
-    assert Span(unanswerable="no").tuned(predictions, records).threshold == 0
+    assert Span(unanswerable="no").tuned(predictions, records)[0].threshold == 0
 
 
 def test_the_official_files(data: Path) -> None:
@@ -218,7 +218,10 @@ def test_the_official_files(data: Path) -> None:
 def test_a_collapse_is_told_in_words() -> None:
     records = [Question(number=place, texts=("q", "p"), label=label) for place, label in enumerate([(), ("p", 0)])]
 
+    def said_of(value: str) -> AnswerPrediction:
+        return AnswerPrediction(value=value, chosen=AnswerCandidate(text=value, start=0, end=1, score=0.0))
+
     def said(*values: str) -> str:
-        return collapsed(Span(), [Prediction(value=value) for value in values], records)
+        return collapsed(Span(), [said_of(value) for value in values], records)
 
     assert said("", "") == "answered with 'no answer'" and said("p", "p") == "answered with 'p'" and said("", "p") == ""

@@ -21,7 +21,7 @@ from osbert.evaluation.score import collapsed
 from osbert.models.architecture import Architecture
 from osbert.reading.tagged.files import TagReading
 from osbert.reading.tagged.schemes import EntitySpan, label_names, read_tags, write_tags
-from osbert.tasks import Prediction, Record, findings, load
+from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
 from osbert.tasks.sets.weibo import Weibo
@@ -119,7 +119,7 @@ def test_a_crf_is_told_where_chains_begin(record: TaggedText, length: int) -> No
 
 def test_a_crfs_loss_is_that_of_its_chains_and_it_decodes_with_what_it_learnt() -> None:
     task = Tag(types=("X",), decoder="crf", legal=True)
-    record = dataclasses.replace(task.asked(["a b a a"]), label=(EntitySpan(1, 3, "X"),), sentences=(0, 3))
+    record = dataclasses.replace(task.record_of(["a b a a"]), label=(EntitySpan(1, 3, "X"),), sentences=(0, 3))
     packer = Packer(tokenizer=TOKENIZER, length=8)
     backbone = Architecture(layers=1, heads=1, width=4, vocabulary=len(TOKENIZER), length=8, dropout=0).build().eval()
     head = task.head(backbone)
@@ -141,7 +141,7 @@ def test_a_crfs_loss_is_that_of_its_chains_and_it_decodes_with_what_it_learnt() 
 
 
 def test_what_is_illegal_is_repaired_and_counted_or_ruled_out() -> None:
-    record = Tag().asked(["a b a"])
+    record = Tag().record_of(["a b a"])
     task = Tag(types=("X",))
     examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=8))
     outputs = np.zeros((5, 3), np.float32)
@@ -156,17 +156,17 @@ def test_what_is_illegal_is_repaired_and_counted_or_ruled_out() -> None:
 
 def test_plain_text_and_texts_without_words() -> None:
     task = Tag(types=("X",))
-    record = task.asked(["Zz-a, 你好"])
+    record = task.record_of(["Zz-a, 你好"])
     assert [record.texts[0][start:end] for start, end in record.words] == ["Zz", "-", "a", ",", "你", "好"]
     packer = Packer(tokenizer=TOKENIZER, length=8)
     for text in ("", " \n"):
-        empty = task.asked([text])
+        empty = task.record_of([text])
         examples = task.encode(empty, packer)
         found = task.decode([np.zeros((2, 3), np.float32)], empty, examples)
-        assert len(examples) == 1 and found.value == () and found.told() == ["no entities"]
-    assert [len(word) for word in _texts(Weibo().asked(["2 个a"]))] == [1, 1, 1]
+        assert len(examples) == 1 and found.value == () and found.lines() == ["no entities"]
+    assert [len(word) for word in _texts(Weibo().record_of(["2 个a"]))] == [1, 1, 1]
     with refusal("wrong-number-of-texts", "2"):
-        task.asked(["a", "b"])
+        task.record_of(["a", "b"])
 
 
 def _texts(record: TaggedText) -> list[str]:
@@ -175,7 +175,7 @@ def _texts(record: TaggedText) -> list[str]:
 
 def test_a_text_of_a_hundred_thousand_words_is_read_in_windows() -> None:
     task = Tag(types=("X",))
-    record = task.asked(["a b. " * 33_334])
+    record = task.record_of(["a b. " * 33_334])
     examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=512))
     assert len(record.words) == 100_002 and not any(example.truncated for example in examples)
     outputs = [np.tile(np.array([0, 9, 0], np.float32), (len(example), 1)) for example in examples]
@@ -303,7 +303,7 @@ def test_documents_of_a_file_to_predict_are_read_together_as_in_training(tmp_pat
 
 def test_a_prediction_is_written_as_json_and_told_in_lines() -> None:
     task = Tag(types=("X",))
-    record = task.asked(["a b"])
+    record = task.record_of(["a b"])
     examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=8))
     outputs = np.full((4, 3), -9, np.float32)
     outputs[[1, 2], [1, 2]] = 9
@@ -311,13 +311,15 @@ def test_a_prediction_is_written_as_json_and_told_in_lines() -> None:
     (entity,) = found.as_dict()["prediction"]
     assert entity == {"start": 0, "end": 3, "type": "X", "text": "a b", "probability": pytest.approx(1)}
     assert json.loads(task.cells(found)["prediction"]) == [entity] and task.cells(None) == {"prediction": ""}
-    assert found.told() == ["100.00%  X  a b  (0-3)"]
+    assert found.lines() == ["100.00%  X  a b  (0-3)"]
     assert task.published() == {"labels": ("O", "B-X", "I-X")}
 
 
 def test_one_label_a_word() -> None:
     task = Tag(types=("DT", "NN"), scheme="words")
-    record: Record = dataclasses.replace(task.asked(["a b b"]), label=(EntitySpan(0, 1, "DT"), EntitySpan(2, 3, "NN")))
+    record: Record = dataclasses.replace(
+        task.record_of(["a b b"]), label=(EntitySpan(0, 1, "DT"), EntitySpan(2, 3, "NN"))
+    )
     examples = task.encode(record, Packer(tokenizer=TOKENIZER, length=8))
     assert task.labels == ("O", "DT", "NN")
     assert examples[0].targets["tag"].labels.tolist() == [1, 0, 2]
@@ -331,7 +333,7 @@ def test_a_collapse_is_told_in_words() -> None:
     ]
 
     def said(*values: tuple[EntitySpan, ...]) -> str:
-        return collapsed(Tag(), [Prediction(value=value) for value in values], records)
+        return collapsed(Tag(), [EntityPrediction(value=value) for value in values], records)
 
     assert said((), ()) == "found to hold no entity" and said((), (EntitySpan(0, 1, "PER"),)) == ""
     assert said(*[(EntitySpan(0, 1, "PER"),)] * 2) == "found to hold the same (PER)"

@@ -13,16 +13,21 @@ from hypothesis import strategies as st
 
 from osbert.text.normalize import Normalizer
 from osbert.text.tokenizer import SPECIALS
-from osbert.text.train import WordCounter, choose_characters, learn, train
+from osbert.text.train import WordCounter, choose_characters, learn
 from refusals import refusal
+from vocabularies import train
 
 TEXT = "the lower the lowest, the newer the newest: wider widest low new wide " * 3
 PROGRAM = """
 import random
-from osbert.text.train import train
+from osbert.text.tokenizer import Tokenizer
+from osbert.text.train import WordCounter, learn
 rng = random.Random(1)
 words = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 7))) for _ in range(3000)]
-tokenizer = train((" ".join(rng.choices(words, k=200)) for _ in range(50)), vocabulary=300)
+counter = WordCounter(lowercase=True)
+for _ in range(50):
+    counter.add(" ".join(rng.choices(words, k=200)))
+tokenizer = Tokenizer(learn(counter.words(), vocabulary=300))
 print(tokenizer.fingerprint, len(tokenizer))
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.data.encoded import Ready
+from osbert.data.encoded import EncodedAhead
 from osbert.data.example import Example, Target
 from osbert.data.record_loader import RecordLoader
 from osbert.models.architecture import Architecture
@@ -61,7 +61,7 @@ def make_trainer(
     examples = [example(rng, record, int(rng.integers(longest // 10, longest + 1))) for record in range(4 * batch)]
     return Trainer(
         Learner(backbone, heads),
-        RecordLoader(Ready([one] for one in examples), batch=batch, micro_tokens=micro_tokens, seed=0),
+        RecordLoader(EncodedAhead([one] for one in examples), batch=batch, micro_tokens=micro_tokens, seed=0),
         OptimizerSettings(learning_rate=1e-3, warmup=0.2),
         TrainingSettings(**{"checkpoint_every": 0, "compile": "no", **training}),
         folder,

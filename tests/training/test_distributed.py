@@ -15,13 +15,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from clock import CLOCK
 from osbert.commands.pretrain import pretrain
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.reading.documents import DocumentOptions
-from osbert.text.train import train
-from osbert.training.tracking import CLOCK, read_lines
+from osbert.training.tracking import read_lines
+from vocabularies import train
 
 SETTINGS = """
 objectives = ["mlm", "nsp"]

@@ -75,7 +75,7 @@ def test_what_was_learnt_of_the_memory_is_kept_with_the_checkpoint(toys, tmp_pat
 
 def test_a_single_sequence_that_is_too_much_ends_the_run_after_a_checkpoint(toys, tmp_path) -> None:
     trainer = toys.trainer(tmp_path, steps=8)
-    with refusal("process-lost"):
+    with refusal("out-of-memory"):
         for progress in trainer.run():
             if progress.step == 3:
                 narrow(trainer, 1, torch.OutOfMemoryError("CUDA out of memory."))

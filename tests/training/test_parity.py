@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from osbert.data.batch import Batch, collate
-from osbert.data.encoded import Ready
+from osbert.data.encoded import EncodedAhead
 from osbert.data.example import Example, Target
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Cursor, Step
@@ -51,7 +51,7 @@ def example(rng: np.random.Generator, record: int) -> Example:
 def loader() -> RecordLoader:
     """Batches of 16, each in several micro-batches."""
     rng = np.random.default_rng(0)
-    return RecordLoader(Ready([example(rng, record)] for record in range(64)), batch=16, micro_tokens=80, seed=0)
+    return RecordLoader(EncodedAhead([example(rng, record)] for record in range(64)), batch=16, micro_tokens=80, seed=0)
 
 
 def make_learner(kind: str, *, states: float = 0.0, attention: float = 0.0, pooled: float = 0.0) -> Learner:

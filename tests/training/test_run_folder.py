@@ -110,10 +110,13 @@ def test_a_damaged_run_file_is_told(tmp_path) -> None:
 
 
 def test_why_a_run_has_no_model_is_told(tmp_path: Path) -> None:
-    assert not RunFolder(tmp_path).unended
+    RunFolder(tmp_path).refuse_unended()
     run = begin(tmp_path)
-    assert "has not come to its end" in run.unended and run.unended.endswith("command again: it goes on where it was.")
+    with refusal("unfinished-run", "has not come to its end", "command again: it goes on where it was."):
+        run.refuse_unended()
     run.fail(3)
-    assert "infinite" in run.unended and "Give its command again with a lower learning rate" in run.unended
+    with refusal("unfinished-run", "infinite", "Give its command again with a lower learning rate"):
+        run.refuse_unended()
     run.finish({})
-    assert "has come to its end, but its config.json is missing. Put it back" in run.unended
+    with refusal("not-a-model", "has come to its end, but its config.json is missing. Put it back"):
+        run.refuse_unended()

@@ -9,10 +9,12 @@ import math
 import pytest
 from rich.console import Console
 
+from osbert.commands import event_consoles
+from osbert.commands.event_consoles import ProgressLine
+from osbert.commands.printing import say
 from osbert.data.step import Cursor
-from osbert.training import tracking
 from osbert.training.progress import Mean, Progress
-from osbert.training.tracking import Metrics, ProgressLine, duration, read_lines, summary
+from osbert.training.tracking import Metrics, duration, read_lines, summary
 
 
 def progress(step: int, *, steps: int = 10, skipped: bool = False) -> Progress:
@@ -128,13 +130,13 @@ def shown(*, terminal: bool) -> str:
             values = {"loss": at.loss, "mlm.loss": 2.0, "mlm.accuracy": 0.25, "tokens_per_second": 1234.5}
             line.step(at, values if step == 5 else None)
         line.held_out({"step": 5, "held_out.loss": 1.0, "held_out.mlm.loss": 1.0})
-        line.say("[a note]")
+        say(console, "[a note]")
     return stream.getvalue()
 
 
 def test_plain_lines_where_there_is_no_terminal(monkeypatch) -> None:
     times = iter([100.0, 110.0])
-    monkeypatch.setattr(tracking.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(event_consoles.time, "monotonic", lambda: next(times))
     assert shown(terminal=False).splitlines() == [
         "step 5/10  loss 5.500  mlm 2.000 (25.0%)  1,234 tokens/s  10 s left  cpu fp32",
         "step 5/10  held out: loss 1.000  mlm 1.000",

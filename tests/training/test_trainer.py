@@ -170,7 +170,7 @@ def test_three_in_a_row_stop_with_the_batch_saved(toys, tmp_path) -> None:
     learner = toys.Learner()
     learner.poison = {5, 6, 7}
     trainer = toys.trainer(tmp_path, learner=learner)
-    with refusal("process-lost", "3", "8", "failed-step-8.npz"):
+    with refusal("training-diverged", "3", "8", "failed-step-8.npz"):
         finish(trainer)
     saved = np.load(tmp_path / "failed-step-8.npz")
     expected = next(toys.Loader().steps(trainer.cursor)).batches
@@ -192,7 +192,7 @@ def test_bad_steps_in_a_row_are_counted_across_a_resumption(toys, tmp_path) -> N
     trainer.save()
     again = toys.trainer(tmp_path, learner=learner)
     again.resume()
-    with refusal("process-lost", "5"):
+    with refusal("training-diverged", "5"):
         finish(again)
 
 

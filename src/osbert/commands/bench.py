@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from osbert.commands.opening_options import OpeningOptions
 from osbert.commands.printing import say
-from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
+from osbert.commands.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.errors import UserError
 from osbert.files import as_json, writing_output
 from osbert.interop.opening import CAREFUL
@@ -24,11 +22,9 @@ if TYPE_CHECKING:
 
 @takes_settings(schemas_shown)
 def bench(
-    recipe: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
+    recipe: RecipeName = "",
     /,
-    *settings: Annotated[
-        str, Parameter(allow_leading_hyphen=True, help="Settings of the recipe, as shown by RECIPE --help.")
-    ],
+    *settings: RecipeSettings,
     corpus: Path | None = None,
     seconds: float = 20.0,
     json: Path | None = None,
@@ -36,8 +32,8 @@ def bench(
 ) -> None:
     """Measure the speed of pretraining by a recipe.
 
-    Trains for some seconds with the run's own trainer and loader and throws the weights away. Tells tokens a second,
-    the share of the processor's peak, the memory, and what the loader gives by itself.
+    Trains for some seconds with the run's own trainer and loader and throws the weights away. Reports tokens a
+    second, the share of the processor's peak, the memory, and what the loader gives by itself.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ def evaluate(
 ) -> None:
     """Score a fine-tuned run on a file with labels.
 
-    Every label that the run does not know is told with its file, line and the nearest known one, before anything is
+    Every label that the run does not know is reported with its file, line and the nearest known one, before anything is
     computed.
 
     Parameters

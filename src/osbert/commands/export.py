@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.commands.printing import print_notices
 from osbert.interop.opening import CAREFUL
-from osbert.runs.export.run import ExportSettings
+from osbert.runs.export.settings import ExportSettings
 from osbert.runs.file_options import LabelledOptions
 
 

@@ -48,9 +48,9 @@ def finetune(
 ) -> None:
     """Fine-tune an encoder on a task of your own, or a published one.
 
-    The data are read and checked whole before training; every problem is told with its file and line. After each epoch
-    the model is scored on the development rows, and the best epoch's weights are kept. A run that was stopped goes on
-    when the same command is given again, and ends in the same weights.
+    The data are read and checked whole before training; every problem is reported with its file and line. After each
+    epoch the model is scored on the development rows, and the best epoch's weights are kept. A run that was stopped
+    goes on when the same command is given again, and ends in the same weights.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from osbert.commands.opening_options import OpeningOptions
 from osbert.commands.printing import say
-from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
+from osbert.commands.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
 from osbert.terminal import open_console
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
 @takes_settings(schemas_shown)
 def plan(
-    recipe: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
+    recipe: RecipeName = "",
     /,
-    *settings: Annotated[
-        str, Parameter(allow_leading_hyphen=True, help="Settings of the recipe, as shown by RECIPE --help.")
-    ],
+    *settings: RecipeSettings,
     corpus: Path,
     minutes: float,
     gpu: Annotated[bool, Parameter(negative=())] = False,
@@ -63,7 +61,7 @@ def plan(
         if isinstance(event, SizeComparison):
             show(event, console)
         else:
-            console.print(str(event), markup=False, highlight=False)
+            say(console, event)
 
     name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
     request = SizeRequest(

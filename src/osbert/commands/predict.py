@@ -12,7 +12,7 @@ from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.commands.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.runs.contract import Notice
+from osbert.runs.contract import report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.terminal import counted, one_line
 
@@ -85,9 +85,8 @@ def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Non
 
     engine = load(run, opening=opening)
     prediction = engine.predict([texts])[0]
-    for remark in engine.remarks:
-        print_notices(sys.stderr)(Notice(f"{engine.folder}: {remark}"))
-    for line in prediction.told():
+    report_remarks(engine, print_notices(sys.stderr))
+    for line in prediction.lines():
         print(one_line(line))
     if prediction.truncated:
         limit, where = engine.fine_tuned.limit(engine.packer), engine.fine_tuned.unread

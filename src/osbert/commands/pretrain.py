@@ -11,18 +11,16 @@ from cyclopts import Parameter
 
 from osbert.commands.event_consoles import TrainingConsole
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.recipe_options import recipe_and_settings, schemas_shown
+from osbert.commands.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
 
 
 @takes_settings(schemas_shown)
 def pretrain(
-    recipe: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
+    recipe: RecipeName = "",
     /,
-    *settings: Annotated[
-        str, Parameter(allow_leading_hyphen=True, help="Settings of the recipe, as shown by RECIPE --help.")
-    ],
+    *settings: RecipeSettings,
     corpus: Path,
     out: Path,
     origin: Annotated[ModelFolder | None, Parameter(name="--from")] = None,
@@ -37,8 +35,7 @@ def pretrain(
     ----------
     recipe
         A TOML file, such as the recipe.toml of another run, or the name of a packaged one: bert-base, bert-large,
-        bert-medium, bert-small, bert-mini, bert-tiny, bert-paper, bert-fast, roberta-base,
-        cpu, further.
+        bert-medium, bert-small, bert-mini, bert-tiny, bert-paper, bert-fast, roberta-base, cpu, further.
     corpus
         A folder that `osbert corpus build` made.
     out

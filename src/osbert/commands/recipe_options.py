@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.options import among, given
 
+RecipeName = Annotated[str, Parameter(allow_leading_hyphen=True)]
+"""The first word of a verb of pretraining; a setting may stand in its place."""
+RecipeSettings = Annotated[
+    str, Parameter(allow_leading_hyphen=True, help="Settings of the recipe, as shown by RECIPE --help.")
+]
+"""The words after it."""
+
 
 def recipe_and_settings(
-    words: Sequence[str], *, otherwise: str = "", origin: Path | None = None, opening: Opening = CAREFUL
+    words: Sequence[str], *, origin: Path | None = None, opening: Opening = CAREFUL
 ) -> tuple[str, dict[str, Any]]:
-    """Return the recipe that the words begin with, or `otherwise`, and the settings after it, by name.
+    """Return the recipe that the words begin with, "" for none, and the settings after it, by name.
 
     `origin`: the folder of an encoder that is trained further, whose recipe serves where none is named. Raises
     UserError at a recipe that there is not, and at a word that is no setting of the recipe.
@@ -22,7 +31,6 @@ def recipe_and_settings(
     ('cpu', {'model.layers': '4'})
     """
     name, rest = _split(words)
-    name = name or otherwise
     return name, given(rest, *schemas(name, rest, origin=origin, opening=opening))
 
 

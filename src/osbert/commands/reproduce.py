@@ -74,11 +74,11 @@ def reproduce(
         opening=opening,
     )
     with claim(out), sigterm_as_exit():
-        plan.run(watch=say)
+        plan.run(watch=print_event)
         print(write_table_report(plan), end="")
 
 
-def say(event: object) -> None:
+def print_event(event: object) -> None:
     """Print the ends of runs, and notices."""
     from osbert.runs.study.runner import TrialBegin, TrialRestart
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -101,4 +100,6 @@ def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) ->
 
 def _share(workers: int) -> int:
     """Return the threads of each of several workers; 0, torch's own choice, for one alone."""
-    return 0 if workers == 1 else max(1, len(os.sched_getaffinity(0)) // workers)
+    from osbert.runs.corpus import cores
+
+    return 0 if workers == 1 else max(1, cores() // workers)

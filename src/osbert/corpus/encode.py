@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -21,7 +21,6 @@ _SENTENCE_END = re.compile(r"[。！？]|[.!?…][\"'”’»)\]]*(?:\s|$)")
 
 Portion = Sequence[tuple[str, bool]]
 """Chunks of text in order, each with True where it opens a document."""
-Splitter = Callable[[str], list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +46,7 @@ class PortionTokens:
     """Whether a sentence end was seen."""
 
 
-def encode_portion(
-    portion: Portion, tokenizer: Tokenizer, *, splitter: Splitter = split, segment: Segmenter | None = None
-) -> PortionTokens:
+def encode_portion(portion: Portion, tokenizer: Tokenizer, *, segment: Segmenter | None = None) -> PortionTokens:
     """Encode chunks line by line and sentence by sentence; sentences and lines without pieces leave no trace.
 
     `segment` cuts runs of ideographs into words; None makes each a word of its own.
@@ -70,7 +67,7 @@ def encode_portion(
             text_bytes += len(data) + 1
             lines.append(len(sentences))
             digests.append(blake2b(data, digest_size=8).digest())
-            sentences += [line[start:end] for start, end in splitter(line)]
+            sentences += [line[start:end] for start, end in split(line)]
     pieces = tokenizer.encode_many(sentences)
     joined = b"".join(pieces)
     ids = np.frombuffer(joined, tokenizer.id_type)

@@ -24,7 +24,7 @@ from osbert.corpus.filters import Filters
 from osbert.corpus.state import BuildSettings, Position
 from osbert.corpus.writer import ShardWriter, lines_folder
 from osbert.errors import UserError
-from osbert.files import read_sealed, write_json, write_sealed
+from osbert.files import read_own, write_json, write_sealed
 from osbert.guarded import read_json
 from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
@@ -200,12 +200,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 def _note(folder: Path) -> dict[str, Any]:
     try:
-        return read_sealed(folder / NOTE)
-    except ValueError as error:
-        raise UserError(
-            f"{folder / NOTE} is damaged ({error}); remove {folder} and give the same command again.",
-            code="damaged-file",
-        ) from error
+        return read_own(folder / NOTE, f"Remove {folder} and give the same command again.")
     except OSError as error:
         raise UserError(
             f"{folder}: the task is not finished; give the same command again.", code="unfinished-run"

@@ -26,7 +26,7 @@ class EncodedRecords(Protocol):
         ...
 
 
-class Ready:
+class EncodedAhead:
     """Sequences that are there already: `groups` has those of each record."""
 
     def __init__(self, groups: Iterable[Sequence[Example]]) -> None:

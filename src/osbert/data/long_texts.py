@@ -10,6 +10,7 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer, PieceRun, shares
+from osbert.data.windows import spread, step
 
 Long = Literal["truncate", "head+tail", "window", "error"]
 HEAD = 4
@@ -64,7 +65,7 @@ def _starts(n: int, size: int, overlap: int) -> list[int]:
     """Return where the windows over n pieces begin; the last one ends with the text, so none is short."""
     if n <= size:
         return [0]
-    return [*range(0, n - size, size - min(overlap, size // 2)), n - size]
+    return [min(begin, n - size) for begin, _ in spread(n, size, step(size, overlap))]
 
 
 def _sizes(lengths: Sequence[int], packer: Packer) -> list[int]:

@@ -22,11 +22,20 @@ class TextWindow(NamedTuple):
 def windows(count: int, *, room: int, overlap: int) -> list[TextWindow]:
     """Return the windows over `count` pieces, of `room` pieces each but the last; neighbours share `overlap` pieces.
 
-    They share at most half of a window, so that each brings something new.
+    They share at most half of a window (`step`).
     """
-    bounds = spread(count, room, room - min(overlap, room // 2))
+    bounds = spread(count, room, step(room, overlap))
     borders = [0, *((start + end) // 2 for (start, _), (_, end) in zip(bounds[1:], bounds)), count]
     return [TextWindow(*ends, *counted) for ends, counted in zip(bounds, pairwise(borders))]
+
+
+def step(room: int, overlap: int) -> int:
+    """Return how far apart windows of `room` pieces begin: they share `overlap`, at most half, so each has new ones.
+
+    >>> step(10, 2), step(10, 9)
+    (8, 5)
+    """
+    return room - min(overlap, room // 2)
 
 
 def spread(count: int, room: int, step: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 CONFIDENCE = 0.95
 """How sure the interval of a mean is."""
 FEWEST = 3
-"""Runs from which on an interval is told: that of two is twelve times their distance wide, and says nothing."""
+"""Fewest runs for which a confidence interval is reported. With two it is twelve times as wide as their difference."""
 
 
 @dataclass(frozen=True, kw_only=True)

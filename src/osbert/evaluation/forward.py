@@ -13,7 +13,7 @@ from torch import nn
 
 from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
-from osbert.models.contract import Head, Learner
+from osbert.models.contract import Learner
 
 TOKENS = 4096
 """Most tokens in a batch: enough to fill two cores, little enough for their caches."""
@@ -33,7 +33,6 @@ def outputs(
     Each is (K,), or (n, K) for the n tokens of an example if `per_token`. The learner is left in the mode it was in.
     """
     head = learner.heads[name]
-    assert isinstance(head, Head)
     found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     with evaluating(learner) as device:
         for batch in batches(examples, tokens=tokens):

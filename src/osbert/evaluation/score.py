@@ -13,7 +13,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, outputs
-from osbert.models.contract import Head, Learner
+from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, Task, note_unlabelled
 
 TOGETHER = 2**18
@@ -28,14 +28,6 @@ class Score:
 
     metrics: dict[str, float]
     predictions: list[Prediction]
-
-
-def predict(
-    learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
-) -> list[Prediction]:
-    """Return a prediction for each record; labels are not needed and not looked at."""
-    refuse_long(task, records, packer)
-    return _predicted(learner, task, records, packer, tokens=tokens)
 
 
 def encoded(task: Task, records: Iterable[Record], packer: Packer) -> Iterator[Encoded]:
@@ -67,11 +59,11 @@ def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
     problems.stop_if_any()
 
 
-def _predicted(
+def predict(
     learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
 ) -> list[Prediction]:
+    """Return a prediction for each record; labels are not needed and not looked at."""
     head = learner.heads[task.name]
-    assert isinstance(head, Head)
     computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
     return decoded(encoded(task, records, packer), outputs=computed, decode=task.decode_with(head.learnt()))
 
@@ -90,34 +82,27 @@ def _chunks(records: Iterable[Encoded]) -> Iterator[list[Encoded]]:
         yield chunk
 
 
-def score(
-    learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, development: bool = False
-) -> Score:
-    """Return predictions and metrics.
+def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer) -> Score:
+    """Return predictions and metrics for development records, which were checked to fit (`refuse_long`).
 
-    With `development` the records are those of a training, which were found to fit before it began, and on which the
-    task is tuned: the predictions are the tuned task's (`Task.decided`).
-
-    Raises UserError when a record has no label to compare with, or is too long.
+    The predictions are those of the task tuned on these records (`Task.at_best`). Raises UserError when a record has no
+    label to compare with.
     """
     require_labels(records)
-    if not development:
-        predictions = predict(learner, task, records, packer)
-    else:
-        predictions = task.decided(_predicted(learner, task, records, packer), records)
+    predictions = task.at_best(predict(learner, task, records, packer), records)
     return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
 
 def collapsed(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
     """Return the one answer that all records get although their labels differ, "" where the answers differ, too.
 
-    It is in words, as `Task.answered`. Fine-tuning on small sets ends so now and then. A task that answers by a rule
-    does so on purpose.
+    It is in the words of `Prediction.answer`. Fine-tuning on small sets ends so now and then. A task that answers by a
+    rule does so on purpose.
     """
-    answers = {repr(prediction.value): prediction.value for prediction in predictions}
+    answers = {repr(prediction.value) for prediction in predictions}
     if not task.weighed or len(answers) != 1 or len({repr(record.label) for record in records}) < 2:
         return ""
-    return task.answered(*answers.values())
+    return predictions[0].answer
 
 
 def class_scores(task: Task, metrics: Mapping[str, float]) -> dict[str, str]:

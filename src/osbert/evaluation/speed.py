@@ -60,7 +60,7 @@ class Peak:
 def training_flops(learner: Learner, size: StepSize) -> int:
     """Return the FLOPs of training `learner` on a step of some size, as FORMULA says; its weights may be on "meta"."""
     heads = ((head, size.labels.get(name, 0)) for name, head in learner.heads.items())
-    return 3 * (learner.backbone.flops(size) + sum(head.flops(labels) for head, labels in heads))  # type: ignore[operator]
+    return 3 * (learner.backbone.flops(size) + sum(head.flops(labels) for head, labels in heads))
 
 
 def peak(processor: Processor) -> Peak:

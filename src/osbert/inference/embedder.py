@@ -151,7 +151,7 @@ class Embedder:
         return self._checked(normalized(joined) if self.settings.normalize else joined.astype(np.float32, copy=False))
 
     def _require_pooler(self) -> None:
-        """Raise UserError where the pooler is wanted and cannot be had."""
+        """Raise UserError if the model has no trained pooler, or other layers than the last are chosen."""
         if not self.engine.backend.pooler:
             raise UserError(
                 f"{self.engine.folder} has no pooler (it was trained without one): take --pooling mean, cls, max or "

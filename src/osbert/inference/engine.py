@@ -71,7 +71,7 @@ class Engine:
             return self.backend.learner
         raise UserError(
             f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.",
-            code="not-exportable",
+            code="unsupported-model",
         )
 
     def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
@@ -89,7 +89,7 @@ class Engine:
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts: predict([text])")
         task = self.fine_tuned
-        records = [task.asked((text,) if isinstance(text, str) else tuple(text)) for text in texts]
+        records = [task.record_of((text,) if isinstance(text, str) else tuple(text)) for text in texts]
         return self.predict_records(records, tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
@@ -101,7 +101,7 @@ class Engine:
         return self._decoded(self.fine_tuned, records, tokens)
 
     def score(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
-        """Return predictions and metrics for records of `task`, the engine's own on other data (`Task.moved`).
+        """Return predictions and metrics for records of `task`, the engine's own on other data (`Source.moved`).
 
         Raises UserError when a record has no label.
         """
@@ -162,8 +162,7 @@ class Engine:
     @cached_property
     def not_applied(self) -> tuple[str, ...]:
         """Return the steps in a sentence model's files that its vectors leave out."""
-        own = self.sentence_model("mean")
-        return own.remarks if own else ()
+        return self._sentences.remarks if isinstance(self._sentences, SentenceModel) else ()
 
     def sentence_model(self, pooling: str | None = None) -> SentenceModel | None:
         """Return the pooling, length and normalisation that the model was trained for, None where it was for none.

@@ -13,7 +13,7 @@ from osbert.data.example import Example
 from osbert.evaluation import forward
 from osbert.inference.backend import Vectors
 from osbert.inference.vectors.settings import Pooling
-from osbert.models.contract import Head, Learner, Sizes
+from osbert.models.contract import Learner, Sizes
 from osbert.models.pooling import pooled
 from osbert.tasks import Prediction, Task
 
@@ -38,7 +38,6 @@ class TorchBackend:
     def decoding(self, task: Task) -> Callable[..., Prediction]:
         """Return what decodes with what the head has learnt."""
         head = self.learner.heads[task.name]
-        assert isinstance(head, Head)
         return task.decode_with(head.learnt())
 
     def vectors(

@@ -18,21 +18,21 @@ import osbert
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.interop import sentence_files
-from osbert.interop.folder import Folder, Form, open_folder, pretraining_heads
+from osbert.interop.folder import Folder, FolderForm, open_folder, pretraining_heads
 from osbert.interop.hub import ModelLocation
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.folders import closed_to_others, fill_heads, laid_out
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
-from osbert.interop.task_files import FIELD, LAYERS, RECIPE, TOLD, FolderTask, TaskHint, as_field, as_recipe, task_of
+from osbert.interop.task_files import FIELD, LAYERS, NOT_NEEDED, FolderTask, TaskHint, as_field, as_recipe, task_of
 from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tuned_files import has_weights
 from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.contract import Head, Learner
 from osbert.tasks import Task
-from osbert.training.run_folder import FACTS, RunFolder
+from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
 DISCRIMINATOR = "discriminator_predictions."
 """How the names of ELECTRA's pretraining head begin."""
@@ -66,11 +66,11 @@ def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
         found = google.read_google(prefix)
         return Folder(ModelLocation(path=found.folder, name=str(path)), opening, checkpoint=found)
     if path.exists() and not has_config:
+        RunFolder(path).refuse_unended()
         raise UserError(
-            RunFolder(path).unended
-            or f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a "
+            f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a "
             f"TensorFlow checkpoint such as {google.PREFIX}.index.",
-            code="not-convertible",
+            code="not-a-model",
         )
     return open_folder(path, opening)
 
@@ -83,7 +83,9 @@ def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
     asked = asked or TaskHint()
     where, own = str(source), source.task
     if own and asked != TaskHint():
-        raise UserError(f"{source.name} is a run of the task {own.name}: {TOLD}.", code="not-convertible")
+        raise UserError(
+            f"{source.name} is a run of the task {own.name}: {NOT_NEEDED}.", code="options-exclude-each-other"
+        )
     found = FolderTask(task=own) if own else task_of(source.config, source.tensors, asked, where=where)
     tensors = _ordered(source.tensors, found.order)
     heads: dict[str, Head] = {found.task.name: found.task.head(source.backbone)} if found.task else {}
@@ -107,7 +109,7 @@ def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
     )
 
 
-def write_model_as(model: ModelParts, folder: Path, form: Form) -> None:
+def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
     """Write a model in a form. Raises UserError when the form has no such model; nothing is then written."""
     closed = closed_to_others(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
@@ -132,7 +134,7 @@ def write_model_as(model: ModelParts, folder: Path, form: Form) -> None:
         _write_run(model, folder)
 
 
-def notes(model: ModelParts, form: Form | Literal["onnx"]) -> Iterator[str]:
+def notes(model: ModelParts, form: FolderForm | Literal["onnx"]) -> Iterator[str]:
     """Yield what others will not see of a model in a form, a sentence each."""
     if form == "osbert":
         return

@@ -13,8 +13,6 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.evaluation.forward import evaluating
 from osbert.interop.conversion import ModelParts
-from osbert.models.contract import Head
-from osbert.models.heads.predictions import MaskedLanguageHead
 
 BOUND = 2e-5
 """The largest difference that is no difference: what rounding makes of the same weights."""
@@ -95,8 +93,5 @@ def _outputs(model: ModelParts, batch: Batch) -> dict[str, Tensor]:
         if model.source.has_pooler:
             found[POOLED] = states.pooled
         for name, head in model.learner.heads.items():
-            assert isinstance(head, Head)
-            read = states if head.frozen is None else head.frozen(batch)
-            scores = head.scores(read.hidden) if isinstance(head, MaskedLanguageHead) else head.outputs(read, batch)
-            found[f"scores of {name}"] = scores
+            found[f"scores of {name}"] = head.every(states, batch)
     return {what: torch.as_tensor(values).double() for what, values in found.items()}

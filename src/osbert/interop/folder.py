@@ -23,14 +23,15 @@ from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, names
 from osbert.interop.huggingface.folders import assemble, fill, fill_heads, named
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.json_files import read_object
 from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.task_files import read_task
 from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow.checkpoint import GoogleFolder
-from osbert.interop.tuned_files import TUNED, has_weights, read_whole
-from osbert.interop.weight_files import SAFE, fingerprint, read_json
+from osbert.interop.tuned_files import has_weights, read_whole
+from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.objectives import Objective
@@ -38,7 +39,7 @@ from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
-Form = Literal["osbert", "huggingface", "google"]
+FolderForm = Literal["osbert", "huggingface", "google"]
 
 
 def open_folder(name: str | Path, opening: Opening = CAREFUL) -> Folder:
@@ -83,7 +84,7 @@ class Folder:
         return str(self.path)
 
     @property
-    def form(self) -> Form:
+    def form(self) -> FolderForm:
         """Return whose folder it is. An export is of the form of the folder that it was made of."""
         if self.checkpoint:
             return "google"
@@ -93,16 +94,6 @@ class Folder:
     def is_exported(self) -> bool:
         """Return whether it holds an ONNX file in place of weights."""
         return (self.path / ONNX).is_file() and not has_weights(self.path)
-
-    @property
-    def is_tuned(self) -> bool:
-        """Return whether it holds only what was tuned, and the path of the model that this belongs to."""
-        return (self.path / TUNED).is_file() and not (self.path / SAFE).is_file()
-
-    @property
-    def is_sentence_model(self) -> bool:
-        """Return whether it says how a text gets one vector; `sentences` says how."""
-        return (self.path / sentence_files.MODULES).is_file()
 
     def require_config(self) -> Path:
         """Return the path of config.json. Raises UserError where there is none, saying what could be done."""
@@ -116,8 +107,7 @@ class Folder:
             )
         if not folder.exists():
             raise UserError(f"{folder} is not there.", code="missing-file")
-        if unended := RunFolder(folder).unended:
-            raise UserError(unended, code="unfinished-run")
+        RunFolder(folder).refuse_unended()
         raise UserError(
             f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.",
             code="not-a-model",
@@ -128,7 +118,7 @@ class Folder:
         """Return the fields of config.json, in Hugging Face's words. Raises UserError as `require_config`."""
         if self.checkpoint:
             return {"architectures": ["ForSequenceClassification"], **self.checkpoint.config}  # run_classifier.py's
-        return read_json(self._verified / "config.json")
+        return read_object(self._verified / "config.json")
 
     @cached_property
     def architecture(self) -> Sizes:

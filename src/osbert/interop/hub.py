@@ -15,9 +15,10 @@ from typing import Any
 
 from osbert.errors import UserError, nearest
 from osbert.files import write_text
-from osbert.interop.hub_errors import Failure, explain, megabytes
+from osbert.interop.hub_errors import Failure, explain
 from osbert.interop.hub_files import NAMES, chosen_files, lacks
 from osbert.interop.packaged import packaged_folder, packaged_names
+from osbert.terminal import in_megabytes
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"(?!.*\.\.)[\w][\w./-]*")
@@ -270,8 +271,8 @@ class _Repository:
         place = next(folder for folder in (self.cache, *self.cache.absolute().parents) if folder.is_dir())
         if (free := shutil.disk_usage(place).free) < size:
             raise UserError(
-                f"{self._title} needs {megabytes(size)}, but the disk of the cache {self.cache.parent} has "
-                f"{megabytes(free)} left. Free some, or set HF_HOME to a folder on another disk.",
+                f"{self._title} needs {in_megabytes(size)}, but the disk of the cache {self.cache.parent} has "
+                f"{in_megabytes(free)} left. Free some, or set HF_HOME to a folder on another disk.",
                 code="not-written",
             )
 

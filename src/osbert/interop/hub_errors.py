@@ -59,15 +59,6 @@ def explain(error: Exception, failure: Failure) -> UserError:
     )
 
 
-def megabytes(size: int) -> str:
-    """Return a number of bytes as a person reads it.
-
-    >>> megabytes(90_868_376)
-    '91 MB'
-    """
-    return f"{size / 1e6:,.0f} MB"
-
-
 def _answered(error: Exception, failure: Failure, hub: str) -> tuple[str, str]:
     """Return what an answer of the hub means that is not the one hoped for, and the code of the error."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from osbert import guarded
 from osbert.errors import UserError
 from osbert.files import write_json
-from osbert.interop.weight_files import read_json
+from osbert.interop.json_files import read_if_there, read_object, read_value
 from osbert.models.pooling import Pooling
 
 MODULES = "modules.json"
@@ -69,12 +69,12 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     part = parts["Pooling"].get("path", POOLING)
     if not guarded.leads_below(part):
         raise UserError(
-            f"{path}: the path of a part must be a folder beside this file, not {part!r:.80}.", code="unsupported-model"
+            f"{path}: the path of a part must be a folder beside this file, not {part!r:.80}.", code="wrong-format"
         )
     pooling_at = folder / part / "config.json"
-    files = {name: _table(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
+    files = {name: read_if_there(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
     return SentenceModel(
-        pooling=_pooling(read_json(pooling_at), pooling_at),
+        pooling=_pooling(read_object(pooling_at), pooling_at),
         normalize="Normalize" in parts,
         length=_length(files, folder),
         remarks=tuple(_not_applied(parts, files, folder)),
@@ -120,10 +120,7 @@ def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
 
 
 def _modules(path: Path) -> list[Mapping[str, Any]]:
-    try:
-        parts = guarded.read_json(path)
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.", code="wrong-format") from error
+    parts = read_value(path)
     if not isinstance(parts, list) or not all(isinstance(part, dict) and "type" in part for part in parts):
         raise UserError(f"{path}: expected a list of parts with their types.", code="wrong-format")
     return parts
@@ -133,16 +130,12 @@ def _kind(part: Mapping[str, Any]) -> str:
     return str(part["type"]).rpartition(".")[2]
 
 
-def _table(path: Path) -> Mapping[str, Any]:
-    return read_json(path) if path.is_file() else {}
-
-
 def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
     """Return the most tokens of a text; where their own file says nothing, the tokenizer's bound holds."""
     length = files[LENGTHS].get("max_seq_length") or 0
     if not isinstance(length, int) or length < 0:
         raise UserError(
-            f"{folder / LENGTHS}: max_seq_length must be a number of tokens, not {length!r}.", code="unsupported-model"
+            f"{folder / LENGTHS}: max_seq_length must be a number of tokens, not {length!r}.", code="wrong-format"
         )
     bound = files[TOKENIZER].get("model_max_length")
     return length or (bound if isinstance(bound, int) and 0 < bound < ENDLESS else 0)

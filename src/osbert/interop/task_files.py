@@ -20,8 +20,8 @@ from osbert.interop.huggingface.names import PROBLEMS
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.forms import Form, Values
 from osbert.tasks import Task
+from osbert.training.run_folder import RECIPE
 
-RECIPE = "recipe.toml"
 FIELD = "osbert_task"
 """A config field of our own: the task's name and settings."""
 
@@ -37,7 +37,7 @@ LAYERS = ("classifier.", "qa_outputs.")
 """How the names of last layers begin, of texts or tokens and of spans."""
 
 
-FORMS: Mapping[str, tuple[type, str]] = {
+FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     FIELD: (dict, "a table"),
     "architectures": (list, "a list of names"),
     "id2label": (dict, "a table of names"),
@@ -45,7 +45,7 @@ FORMS: Mapping[str, tuple[type, str]] = {
 }
 """The config fields that tell of a task, with what they are where they are there."""
 
-TOLD = "--task and --labels are for models that do not tell what they are for; leave them out"
+NOT_NEEDED = "--task and --labels are for models that do not tell what they are for; leave them out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +103,11 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Tas
     if field is not None:
         name = str(field.get("name", ""))
         if asked != TaskHint():
-            raise UserError(f"{where} holds a model of the task {name}: {TOLD}.", code="not-convertible")
+            raise UserError(
+                f"{where} holds a model of the task {name}: {NOT_NEEDED}.", code="options-exclude-each-other"
+            )
         if "." in name:  # a file from elsewhere does not say which code is imported
-            raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.", code="unknown-component")
+            raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.", code="untrusted-code")
         return FolderTask(task=_built(name, field.get("settings", {}), where=where))
     outputs = next((tensors[name].shape[:1].numel() for name in map("{}weight".format, LAYERS) if name in tensors), 0)
     if not outputs:
@@ -148,7 +150,7 @@ def _built(name: str, settings: object, *, where: str, trust: bool = False) -> T
 
 def _check_forms(config: Mapping[str, Any], where: str) -> None:
     problems = Problems(heading=f"{where} has a config that cannot be read")
-    for name, (form, words) in FORMS.items():
+    for name, (form, words) in FIELD_TYPES.items():
         if config.get(name) is not None and not isinstance(config[name], form):
             problems.add(f"{name} must be {words}, but is {config[name]!r}.", code="damaged-file")
     problems.stop_if_any()

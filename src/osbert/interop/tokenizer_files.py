@@ -14,7 +14,8 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
-from osbert.guarded import read_bytes, read_json
+from osbert.guarded import LARGEST, read_bytes
+from osbert.interop.json_files import read_object
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import PIECES
 from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -32,8 +33,8 @@ _INSTEAD = "A WordPiece tokenizer as BERT's is needed here; give one of those, o
 
 
 @contextlib.contextmanager
-def damage_told(path: Path | str) -> Iterator[None]:
-    """Raise UserError where what is read in a tokenizer's files is of another type than it is always of."""
+def damage_as_error(path: Path | str) -> Iterator[None]:
+    """Raise UserError if a field of a tokenizer file has an unexpected type."""
     try:
         yield
     except (TypeError, AttributeError, LookupError) as error:
@@ -72,7 +73,7 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
         raise UserError(f"{path}: there is no such folder or file; a tokenizer was expected here.", code="missing-file")
     flags: dict[str, bool | None] = {}
     if "tokenizer.json" in files and files["tokenizer.json"].is_file():
-        with damage_told(files["tokenizer.json"]):
+        with damage_as_error(files["tokenizer.json"]):
             vocabulary, flags = _from_tokenizer_json(files["tokenizer.json"])
     elif "vocab.txt" in files and files["vocab.txt"].is_file():
         vocabulary = _read_vocabulary(files["vocab.txt"])
@@ -87,7 +88,7 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
         flags |= {ours: config[theirs] for ours, theirs in _FLAGS.items() if config.get(theirs) is not None}
     if wrong := [f"{_FLAGS[name]} is {flag!r}" for name, flag in flags.items() if flag not in (None, True, False)]:
         raise UserError(
-            f"{path}: the tokenizer's {' and '.join(wrong)}, where true or false is wanted.", code="unusable-tokenizer"
+            f"{path}: the tokenizer's {' and '.join(wrong)}, which must be true or false.", code="unusable-tokenizer"
         )
     lowercase = flags.get("lowercase")
     try:
@@ -108,8 +109,8 @@ WRITTEN = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_toke
 def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
     """Write tokenizer.json, vocab.txt, tokenizer_config.json and special_tokens_map.json; each whole or not at all.
 
-    transformers' AutoTokenizer loads the folder. `length` is what it cuts sequences to; where the model has no
-    `segments`, it is told to give none.
+    transformers' AutoTokenizer loads the folder. `length` is what it cuts sequences to; without `segments` its
+    configuration lists none.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -127,7 +128,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 5
 
 
 def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]:
-    content = read_object(path)
+    content = read_object(path, most=LARGEST)
     model = content.get("model") or {}
     vocabulary = model.get("vocab")
     kind = model.get("type") or ("WordPiece" if "max_input_chars_per_word" in model else "unknown")
@@ -187,19 +188,6 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 def _looks_uncased(vocabulary: list[str]) -> bool:
     return not any(piece != piece.lower() for piece in vocabulary if not (piece[:1] == "[" and piece[-1:] == "]"))
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the object in one of a tokenizer's JSON files; raises UserError when it is damaged."""
-    try:
-        content = read_json(path)
-    except ValueError as error:
-        raise UserError(
-            f"{path}: not JSON in UTF-8 ({error}). The file is damaged or incomplete.", code="wrong-format"
-        ) from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: a JSON object was expected, not {type(content).__name__}.", code="wrong-format")
-    return content
 
 
 def _description(tokenizer: Tokenizer) -> dict[str, Any]:

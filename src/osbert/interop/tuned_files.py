@@ -17,12 +17,12 @@ from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.family import of_type
+from osbert.interop.json_files import read_if_there, read_object
 from osbert.interop.weight_files import (
     PICKLED,
     SAFE,
     fingerprint,
     read_file,
-    read_json,
     read_tensors,
     write_tensors,
 )
@@ -89,13 +89,13 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
 
 
 def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    config = read_if_there(folder / "config.json")
     family = of_type(config.get("model_type"))
     return family.canonical(tensors, config) if family else tensors
 
 
 def _base(folder: Path, above: tuple[Path, ...]) -> dict[str, Tensor]:
-    facts = read_json(folder / BASE)
+    facts = read_object(folder / BASE)
     if not all(isinstance(facts.get(name), str) for name in ("path", "fingerprint")):
         raise UserError(
             f"{folder / BASE} does not tell path and fingerprint of the model tuned on. Copy it again.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -15,29 +14,15 @@ from torch import Tensor
 from osbert import guarded
 from osbert.errors import Problems, UserError
 from osbert.files import replace_file, require_utf8, system_error
+from osbert.interop.json_files import read_object
 from osbert.interop.pickle_checks import check_pickle, check_tensors
 
 SAFE = "model.safetensors"
 PICKLED = "pytorch_model.bin"
 FOREIGN = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index", "model.onnx")
-LARGEST_CONFIG = 1 << 25
-"""Most bytes of a config or an index; with a hundred thousand labels it has about 8 million."""
 MOST_SHARDS = 10_000
 LARGEST_HEADER = 1 << 23
 """Most bytes of a safetensors header, which has about 100 for a tensor."""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises UserError when the file is missing or is not one JSON object."""
-    try:
-        value = guarded.read_json(path, most=LARGEST_CONFIG)
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Is {path.parent} a model's folder?", code="missing-file") from error
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON: {error}. Copy or download it again.", code="wrong-format") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: expected a JSON object, found {type(value).__name__}.", code="wrong-format")
-    return value
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -173,7 +158,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
-    shards = read_json(index).get("weight_map")
+    shards = read_object(index).get("weight_map")
     if not isinstance(shards, dict):
         raise UserError(f"{index}: has no weight_map that says which file holds which tensor.", code="damaged-file")
     problems = Problems(heading=f"{index} names files that cannot be", shown=5)

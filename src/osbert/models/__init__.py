@@ -1,4 +1,4 @@
-"""Batches -> states: embeddings, positions, attention, blocks, the Transformer and its heads."""
+"""Batches -> states: the contracts of backbones and heads, the families, and Padded."""
 
 from __future__ import annotations
 

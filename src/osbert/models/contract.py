@@ -282,6 +282,10 @@ class Head(nn.Module):
         """Return the scores that decoding reads."""
         raise NotImplementedError
 
+    def every(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores from the backbone's states; those of a language head at every token, not only labelled."""
+        return self.outputs(states if self.frozen is None else self.frozen(batch), batch)
+
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss over this objective's targets in the batch."""
         raise NotImplementedError
@@ -305,14 +309,14 @@ class Learner(nn.Module):
         """Join a backbone with heads."""
         super().__init__()
         self.backbone = backbone
-        self.heads = nn.ModuleDict(heads)
+        self.heads: Mapping[str, Head] = nn.ModuleDict(heads)  # type: ignore[assignment]
         self.weights: Mapping[str, float] = {}
 
     def states(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the states that the heads read; `read` as in `Backbone.forward`."""
         for head in self.heads.values():
             if head.frozen is not None:
-                return head.frozen(batch)  # type: ignore[operator]
+                return head.frozen(batch)
         return self.backbone(batch, read)
 
     def forward(self, batch: Batch) -> dict[str, Loss]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from osbert.data.batch import Batch, BatchTarget
+from osbert.data.batch import Batch
 from osbert.models.contract import Backbone, Head
 from osbert.models.heads.grouped import SpanHead
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -68,7 +68,6 @@ class Padded(nn.Module):
 
         engine = load(model)
         head = engine.learner.heads[engine.task.name] if engine.task else None
-        assert head is None or isinstance(head, Head)
         return cls(engine.learner.backbone, head).cpu().eval()
 
     def forward(
@@ -93,7 +92,7 @@ class Padded(nn.Module):
         batch = self._batch(input_ids[rows], segments[rows], mask, [lengths[row] for row in order])
         states = self.backbone(batch)
         back = torch.argsort(rows)
-        scores = None if self.head is None else self._scores(self.head.outputs(states, batch), mask)
+        scores = None if self.head is None else self._scores(self.head.every(states, batch), mask)
         return PaddedStates(
             states=_spread(states.hidden, mask)[back],
             summary=states.summary[back],
@@ -113,8 +112,6 @@ class Padded(nn.Module):
     def _batch(self, ids: Tensor, segments: Tensor, mask: Tensor, lengths: list[int]) -> Batch:
         """Return the tokens of rows, the longest first, as a flat batch."""
         counts = torch.tensor(lengths, device=ids.device)  # (B,)
-        every = torch.arange(sum(lengths), device=ids.device)  # (N,)
-        target = BatchTarget(labels=torch.zeros_like(every), index=every, per_token=True)
         return Batch(
             ids=ids[mask].long(),
             positions=(mask.cumsum(dim=1) - 1)[mask],
@@ -123,7 +120,7 @@ class Padded(nn.Module):
             lengths=tuple(lengths),
             starts=counts.cumsum(dim=0) - counts,
             records=torch.arange(len(lengths), device=ids.device),
-            targets={self.head.target: target} if isinstance(self.head, MaskedLanguageHead) else {},
+            targets={},
         )
 
     def _scores(self, scores: Tensor, mask: Tensor) -> Tensor:

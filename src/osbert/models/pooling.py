@@ -18,7 +18,7 @@ models that look left."""
 def pooled(states: Tensor, batch: Batch, pooling: Pooling, summaries: Tensor) -> list[Tensor]:
     """Return a vector (..., D) for each of the B sequences from the states (N, ..., D) of their tokens.
 
-    `summaries` (B,): the token that stands for each sequence (`Transformer.summaries`).
+    `summaries` (B,): the token that stands for each sequence (`Backbone.summaries`).
     """
     if pooling == "cls":
         return list(states[summaries].unbind())

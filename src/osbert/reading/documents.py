@@ -21,6 +21,8 @@ CHUNK = 1 << 20
 """Characters in a chunk at most."""
 JSON_LINE = 1 << 26
 """Characters in a JSON line at most; the longest thing that is ever held whole."""
+PROBED = 1000
+"""Inputs that are looked at before work begins, at most."""
 
 Documents = Literal["file", "blank-line", "line"]
 
@@ -100,10 +102,10 @@ def read_input(source: OpenInput, reading: DocumentOptions) -> Iterator[Chunk]:
         source.repairs.note(f"{source.source.path}: empty")
 
 
-def probe(inputs: Sequence[Input], reading: DocumentOptions, *, most: int = 1000) -> None:
-    """Look at the beginning of the first `most` inputs, so that what is wrong there is told at once and before work."""
+def probe(inputs: Sequence[Input], reading: DocumentOptions) -> None:
+    """Read the beginning of the first inputs. Raises one UserError that lists what is wrong there, before any work."""
     problems = Problems(heading="These inputs cannot be read")
-    for source in inputs[:most]:
+    for source in inputs[:PROBED]:
         try:
             next(read_input(OpenInput(source, repairs=Repairs()), reading), None)
         except UserError as error:

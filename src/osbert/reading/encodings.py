@@ -1,4 +1,4 @@
-"""Bytes -> characters in blocks of bounded size; bytes of another encoding are found, guessed at and told."""
+"""Bytes -> characters in blocks of bounded size; bytes of another encoding are detected and reported."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
     else:
         rows = data
     if isinstance(rows, bytes) or not isinstance(rows, Iterable):
-        raise UserError(f"The data cannot be read from {type(data).__name__}. {GIVE}.", code="unusable-row")
+        raise UserError(f"The data cannot be read from {type(data).__name__}. {GIVE}.", code="wrong-format")
     problems = Problems(heading="The data cannot be used")
     found = []
     for number, value in enumerate(rows, 1):

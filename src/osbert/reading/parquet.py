@@ -52,15 +52,21 @@ def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             row += len(batch)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def parquet_library(path: Path) -> Any:
+    """Return pyarrow, with its Parquet part. Raises UserError that names the extra when it is not there."""
     try:
         import pyarrow
-        import pyarrow.parquet
+        import pyarrow.parquet  # noqa: F401 - for its place in pyarrow
     except ImportError as error:
         raise UserError(
-            f'{path}: reading Parquet needs pyarrow: pip install "osbert[parquet]"', code="missing-library"
+            f'{path}: Parquet needs pyarrow: pip install "osbert[parquet]"', code="missing-library"
         ) from error
+    return pyarrow
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    pyarrow = parquet_library(path)
     try:
         # Nothing is read ahead: pyarrow would take the columns' parts of a row group whole.
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as table:

@@ -107,14 +107,14 @@ def named_splits(given: Mapping[str, Found], names: Names = USUAL) -> dict[str, 
         keys = [key for key in given if key.lower() in (split, *called)]
         if len(keys) > 1:
             raise UserError(
-                f"The data has several parts for {split}: {', '.join(keys)}. Give one.", code="unusable-row"
+                f"The data has several parts for {split}: {', '.join(keys)}. Give one.", code="missing-split"
             )
         if keys:
             found[split] = given[keys[0]]
     if not found:
         raise UserError(
             f"The data has no part called {_either([*names])}; it has {', '.join(given) or 'none at all'}.",
-            code="unusable-row",
+            code="missing-split",
         )
     return found
 

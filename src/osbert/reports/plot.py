@@ -57,7 +57,6 @@ def line_plot(
     *,
     marks: Sequence[Mark] = (),
     title: str,
-    x_label: str = "step",
     percent: bool = False,
 ) -> str:
     """Return an <svg> of the curves, with horizontal lines at the marks; `percent` shows y as a percentage.
@@ -69,7 +68,7 @@ def line_plot(
     if not points:
         return picture([], title=title, left=LEFT, height=HEIGHT)
     frame = _frame(points, marks)
-    parts = _axes(frame, x_label=x_label, percent=percent) + _marks(frame, marks)
+    parts = _axes(frame, percent=percent) + _marks(frame, marks)
     for curve in sorted(series, key=lambda curve: curve.look != "faint"):
         parts += _curve(frame, curve, percent=percent)
     parts += _legend([curve for curve in series if curve.points and curve.name and curve.look != "faint"])
@@ -140,7 +139,7 @@ def _frame(points: Sequence[Point], marks: Sequence[Mark]) -> _Frame:
     return _Frame(x=(left, right if right > left else left + 1.0), y=(bottom, high + margin))
 
 
-def _axes(frame: _Frame, *, x_label: str, percent: bool) -> list[str]:
+def _axes(frame: _Frame, *, percent: bool) -> list[str]:
     parts = []
     for value in ticks(*frame.y):
         y = frame.up(value)
@@ -150,7 +149,7 @@ def _axes(frame: _Frame, *, x_label: str, percent: bool) -> list[str]:
     for value in ticks(*frame.x, count=7):
         x = frame.across(value)
         parts.append(f'<text class="tick middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}">{short(value)}</text>')
-    parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}">{escape(x_label)}</text>')
+    parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}">step</text>')
     return parts
 
 

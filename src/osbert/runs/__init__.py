@@ -1,1 +1,1 @@
-"""What a verb does, as functions: pretraining, fine-tuning, studies of many runs, published tables."""
+"""What a verb does, as functions that print nothing."""

@@ -17,8 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from osbert.training.run_folder import RunFolder
-
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
@@ -43,6 +41,12 @@ def ignore(event: Any) -> None:
     """Do nothing with an event: the default of `watch`."""
 
 
+def report_remarks(engine: Engine, watch: Watch) -> None:
+    """Report what is odd about the folder of a model that was opened."""
+    for remark in engine.remarks:
+        watch(Notice(f"{engine.folder}: {remark}"))
+
+
 @dataclass(frozen=True)
 class Run:
     """A finished run: its folder, and what was measured. The model is loaded when it is first used."""
@@ -52,6 +56,8 @@ class Run:
     @property
     def facts(self) -> dict[str, Any]:
         """Return what run.json says of the end of the run."""
+        from osbert.training.run_folder import RunFolder  # late: `import osbert` needs Watch alone
+
         return dict(RunFolder(self.folder).facts["finished"])
 
     @cached_property

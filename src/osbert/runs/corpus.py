@@ -15,6 +15,7 @@ from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.corpus.workers import PART
 from osbert.errors import UserError
+from osbert.files import require_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.lock import claim
@@ -90,7 +91,7 @@ class CorpusSettings(DocumentOptions):
                 f"--partition and --time are Slurm's: leave them out with --executor {self.executor}.",
                 code="options-exclude-each-other",
             )
-        workers = self.workers or (_cores() if self.executor == "local" else 0)
+        workers = self.workers or (cores() if self.executor == "local" else 0)
         limit = {"time": self.time} if self.time else {}
         plan = TaskPlan(executor=self.executor, tasks=self.tasks, workers=workers, partition=self.partition, **limit)
         plan.check()
@@ -113,10 +114,7 @@ def build_corpus(
     """
     settings = settings or CorpusSettings()
     plan = settings.plan()
-    if out.exists() and not out.is_dir():
-        raise UserError(
-            f"{out}: this is a file, and a folder is to be written. Give another --out.", code="output-is-file"
-        )
+    require_folder(out)
     cutter = read_tokenizer(tokenizer, opening)
     with claim(out):
         work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings.build_settings())
@@ -129,7 +127,7 @@ def build_corpus(
         try:
             size = sum(source.size for source in work.inputs)
             work.run(
-                workers=settings.workers or min(_cores(), 1 + size // PART),
+                workers=settings.workers or min(cores(), 1 + size // PART),
                 watch=watch,
                 begin=partial(write_tokenizer, cutter, out),
                 encode=encode,
@@ -141,6 +139,6 @@ def build_corpus(
     return Corpus.open(out)
 
 
-def _cores() -> int:
+def cores() -> int:
     """Return the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.memory import Data, tables
-from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Prediction, Record, Task, load
 
@@ -56,8 +56,7 @@ def evaluate(
     given = place or tables(data)
     alone = given.is_file() if isinstance(given, Path) else "all" in given
     task = task.source.moved(given, (options or LabelledOptions()).given(task))
-    for remark in engine.remarks:
-        watch(Notice(f"{run}: {remark}"))
+    report_remarks(engine, watch)
     task, by_split = load(task, ("all" if alone else split,), fit=False)
     (records,) = by_split.values()
     shared = not alone and task.source.shared(split)

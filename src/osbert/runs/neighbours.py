@@ -53,7 +53,9 @@ def find_neighbours(
     columns = opened.settings["columns"]
     if len(texts) != len(columns):
         kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one text"
-        raise UserError(f"{vectors} holds vectors of {kind} after the file, not {len(texts)}.", code="damaged-file")
+        raise UserError(
+            f"{vectors} holds vectors of {kind} after the file, not {len(texts)}.", code="wrong-number-of-texts"
+        )
     if count < 1:
         raise UserError(f"--count must be at least 1, not {count}.", code="invalid-value")
     made = _settings(opened.settings, vectors)
@@ -76,7 +78,7 @@ def _settings(settings: Mapping[str, Any], vectors: Path) -> VectorSettings:
         return VectorSettings(**settings["vectors"])
     except TypeError as error:
         raise UserError(
-            f"{vectors} was made with settings that this osbert does not know ({error}).", code="invalid-value"
+            f"{vectors} was made with settings that this osbert does not know ({error}).", code="wrong-format"
         ) from error
 
 

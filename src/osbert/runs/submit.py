@@ -58,7 +58,7 @@ def submit(
         except MissingFile as error:
             missing.append(f"  {wanted.file}: {error}")
         except UserError as error:
-            problems.add(f"{wanted.file}: {error}", code=error.code)
+            problems.add_from(wanted.file, error)
     problems.stop_if_any()
     if not rows:
         raise UserError("\n".join(["Not one of the server's files can be made:", *missing]), code="missing-file")

@@ -172,7 +172,7 @@ class Service:
                 raise Refusal(413, what, field=field)
 
 
-def application(service: Service, *, hosts: Hosts, page: Path = PAGE) -> FastAPI:
+def application(service: Service, *, hosts: Hosts) -> FastAPI:
     """Return the server's application. `hosts`: the host names and origins that it accepts."""
     app = FastAPI(
         title="osbert", version=osbert.__version__, description=__doc__.partition("\n")[0],
@@ -213,7 +213,7 @@ def application(service: Service, *, hosts: Hosts, page: Path = PAGE) -> FastAPI
             CORSMiddleware, allow_origins=hosts.origins, allow_methods=["GET", "POST"], allow_headers=["*"]
         )
     app.add_middleware(HostCheck, hosts=hosts, refuse=service.refusal)
-    app.router.routes.extend(page_routes(page))
+    app.router.routes.extend(page_routes(PAGE))
     return app
 
 
@@ -225,7 +225,7 @@ def _endpoint(service: Service, call: str) -> Callable[[HttpRequest], Awaitable[
 
 
 def _add_states(app: FastAPI, service: Service) -> None:
-    """Add what tells of the server itself."""
+    """Add the paths about the server itself."""
 
     def told(content: Mapping[str, Any]) -> Response:
         return service.response(200, json.dumps(content, ensure_ascii=False).encode())

@@ -1,4 +1,4 @@
-"""What a server tells of itself to Prometheus: requests, their time, the queue, the passes, deaths of workers."""
+"""The server's Prometheus metrics: requests, their time, the queue, the passes, deaths of workers."""
 
 from __future__ import annotations
 

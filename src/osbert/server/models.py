@@ -53,7 +53,7 @@ def named(runs: Sequence[str]) -> list[ModelFolder]:
         if not folder.is_dir():
             problems.add(f"{folder}: there is no such folder.", code="missing-file")
         elif not name:
-            problems.add(f"{given}: the name is empty. Write NAME=PATH, or the path alone.", code="duplicate-name")
+            problems.add(f"{given}: the name is empty. Write NAME=PATH, or the path alone.", code="invalid-value")
         elif name in found:
             problems.add(
                 f"{found[name].folder} and {folder} are both called {name}. Write NAME=PATH for one of them.",
@@ -85,8 +85,8 @@ class ServerModel:
             self.length = vector_settings(EmbeddingOptions(pooling="mean"), engine).length
         self.remarks = (*engine.remarks, *engine.not_applied)
 
-    def told(self) -> dict[str, Any]:
-        """Return what /v1/models tells."""
+    def facts(self) -> dict[str, Any]:
+        """Return its entry in /v1/models."""
         task = self.engine.task
         labels = task.published().get("labels") if task else None
         names = {"labels": list(labels)} if labels else {}
@@ -99,9 +99,9 @@ class ServerModel:
         return call in (EMBED, self.edge.call)
 
     def embedder(self, options: EmbeddingOptions) -> Embedder:
-        """Return what makes the vectors that a request wants.
+        """Return the embedder for these options.
 
-        Raises Refusal, 422, when the model was trained for what there is not here.
+        Raises Refusal (422) if the model needs a pooling that osbert does not support.
         """
         try:
             return self.engine.embedder(options)
@@ -120,7 +120,7 @@ def _edge(engine: Engine, *, masks: bool) -> Edge:
         raise UserError(
             f"{engine.folder}: a task of the kind {engine.task.name} cannot be served: its class declares no edge "
             "(docs/add-a-task.md).",
-            code="unknown-component",
+            code="invalid-component",
         )
     return engine.task.edge
 

@@ -36,6 +36,7 @@ from osbert.server.wire import (
     PassReport,
     PassStart,
     WorkerAnswer,
+    WorkerLoadError,
     framed,
     refused,
 )
@@ -49,7 +50,7 @@ DEATHS = 3
 PAUSES = (0.0, 0.5, 2.0, 5.0)
 """Seconds before a worker is started again, by how often in a row it could not be."""
 RECENT = 64
-"""Answers by which it is told how fast they come."""
+"""Latest answers, from which their rate is computed."""
 NUDGES = 4
 """So often a worker is asked for a sign of life before it is given up."""
 
@@ -76,15 +77,6 @@ class _Worker:
     given: dict[int, PendingRequest] = field(default_factory=dict)
     begun: Collection[int] = ()
     heard: float = 0.0
-
-
-class WorkerLoadError(Exception):
-    """A worker that cannot load a model."""
-
-    def __init__(self, failed: LoadFailure) -> None:
-        """Take the reason, and the model if it is known."""
-        super().__init__(failed.message)
-        self.model = failed.model
 
 
 class WorkerPool:
@@ -201,7 +193,6 @@ class WorkerPool:
     async def _keep_one(self, first: asyncio.Future[list[str]]) -> None:
         failures = 0
         while True:
-            model = ""
             try:
                 self._check_folders()
                 stamps = self._stamps()
@@ -216,38 +207,43 @@ class WorkerPool:
                         first.set_result(told.remarks)
                     await self._listen(reader, worker, told)
             except WorkerLoadError as error:
-                problem, model = str(error), error.model
+                failed = error.failed
             except (EOFError, ConnectionError):
-                problem = "The worker died while it loaded the models; is there memory enough?"
+                failed = LoadFailure("The worker died while it loaded the models; is there memory enough?")
             except OSError as error:
-                problem = f"A worker cannot be started: {error.strerror or error}."
+                failed = LoadFailure(f"A worker cannot be started: {error.strerror or error}.")
             else:
                 continue
             if not first.done():
-                first.set_exception(UserError(problem, code="child-failed"))
+                first.set_exception(UserError(failed.message, code=failed.code))
                 return
             failures += 1
-            if failures >= DEATHS or model:
-                self._give_up(problem, model)
+            if failures >= DEATHS or failed.model:
+                self._give_up(failed)
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1])
 
     def _check_folders(self) -> None:
         """Raise WorkerLoadError when a folder is gone, before a process is started in vain."""
         for run in self.orders.runs:
             if not run.folder.is_dir():
-                raise WorkerLoadError(LoadFailure(f"{run.folder}: there is no such folder.", run.name))
+                message = f"{run.folder}: there is no such folder."
+                raise WorkerLoadError(LoadFailure(message, run.name, code="missing-file"))
 
     def _stamps(self) -> list[Any]:
         """Return `RunFolder.stamps` of every model."""
         return [RunFolder(run.folder).stamps() for run in self.orders.runs]
 
-    def _give_up(self, problem: str, model: str) -> None:
+    def _give_up(self, failed: LoadFailure) -> None:
         """Record why no worker can start, and refuse the waiting requests if there is no other worker."""
-        which = f"The model '{model}' cannot be loaded again" if model else "The models cannot be loaded again"
+        which = (
+            f"The model '{failed.model}' cannot be loaded again"
+            if failed.model
+            else "The models cannot be loaded again"
+        )
         self.problem = f"{which}; the server goes on trying, and its log says why."
-        if self._logged != problem:
-            self._logged = problem
-            self._log.write_again(f"osbert serve: a worker cannot be started again, for now: {problem}")
+        if self._logged != failed.message:
+            self._logged = failed.message
+            self._log.write_again(f"osbert serve: a worker cannot be started again, for now: {failed.message}")
         if not self._ready:
             for number, pending in list(self.pending.items()):
                 del self.pending[number]

@@ -6,7 +6,7 @@ A title and a __qualname__ are a schema's name in /openapi.json, which clients a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
@@ -28,21 +28,23 @@ class Request(BaseModel):
     """What every request may say."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+    reads: ClassVar[tuple[str, ...]] = ("texts",)
+    """The fields that hold texts: strings, or lists of them."""
 
     model: str | None = Field(default=None, description="The model's name; the first that can do it when left out.")
     pieces: bool = Field(default=False, description="Also return the pieces that were read.")
 
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield every text in it with its field, such as texts[3]."""
-        for place, text in enumerate(getattr(self, "texts", None) or ()):
-            if isinstance(text, str):
-                yield f"texts[{place}]", text
-            else:
-                yield from ((f"texts[{place}][{side}]", part) for side, part in enumerate(text))
+        for name in self.reads:
+            yield from _texts(name, getattr(self, name))
 
     def count(self) -> tuple[str, int]:
-        """Return the field that holds a list of things to read, and how many there are."""
-        return "texts", len(getattr(self, "texts", None) or ())
+        """Return the field with most things to read, and how many there are."""
+        values = {name: getattr(self, name) for name in self.reads}
+        sizes = {name: 1 if isinstance(value, str) else len(value or ()) for name, value in values.items()}
+        longest = max(sizes, key=lambda name: sizes[name])
+        return longest, sizes[longest]
 
 
 class Reply(BaseModel):
@@ -131,6 +133,15 @@ def parse(schema: type[Request], body: bytes | bytearray) -> Request:
 def shortened(name: str) -> str:
     """Return a name out of a request as a refusal shows it."""
     return name if len(name) <= NAME else f"{name[:NAME]}..."
+
+
+def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a field, which may be None, with the place of each in lists."""
+    if isinstance(value, str):
+        yield name, value
+    else:
+        for place, part in enumerate(value or ()):
+            yield from _texts(f"{name}[{place}]", part)
 
 
 def _few(schema: type[Request], content: Any) -> Any:

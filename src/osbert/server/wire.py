@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.server.models import ModelFolder
 from osbert.server.schemas import Refusal
@@ -24,7 +25,7 @@ CHUNK = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """What a worker is told at its start; `threads` 0 is as many as torch takes by itself."""
+    """What a worker gets at its start; `threads` 0 is as many as torch takes by itself."""
 
     runs: Sequence[ModelFolder]
     opening: Opening = CAREFUL
@@ -74,6 +75,21 @@ class LoadFailure(NamedTuple):
 
     message: str
     model: str = ""
+    code: str = "child-failed"
+
+    @classmethod
+    def of(cls, error: UserError | OSError, model: str = "") -> LoadFailure:
+        """Return the failure that an error is, with the error's code."""
+        return cls(str(error), model, getattr(error, "code", "not-readable"))
+
+
+class WorkerLoadError(Exception):
+    """A worker that cannot load a model."""
+
+    def __init__(self, failed: LoadFailure) -> None:
+        """Take the reason."""
+        super().__init__(failed.message)
+        self.failed = failed
 
 
 class WorkerAnswer(NamedTuple):

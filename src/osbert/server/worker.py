@@ -14,11 +14,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from osbert.errors import UserError
 from osbert.server.batching import JobSlice, Queue, ServerJob
 from osbert.server.log import Log
+from osbert.server.models import ModelFolder, ServerModel, find
 from osbert.server.schemas import Refusal
 from osbert.server.wire import (
     Cancellation,
@@ -31,11 +32,9 @@ from osbert.server.wire import (
     PassStart,
     Wire,
     WorkerAnswer,
+    WorkerLoadError,
     refused,
 )
-
-if TYPE_CHECKING:
-    from osbert.server.models import ModelFolder, ServerModel
 
 TOO_LATE = "The request could not be answered in its time."
 
@@ -49,24 +48,13 @@ class BatchKey(NamedTuple):
     alone: int | None = None
 
 
-class LoadError(UserError):
-    """A model that cannot be loaded."""
-
-    def __init__(self, run: ModelFolder, error: Exception) -> None:
-        """Name `run` and the error."""
-        super().__init__(str(error))
-        self.model = run.name
-
-
 class Worker:
     """The models of one process, and the requests that wait for them."""
 
     def __init__(self, orders: Orders) -> None:
-        """Load the models. Raises UserError when one cannot be loaded."""
+        """Load the models. Raises WorkerLoadError when one cannot be loaded."""
         from osbert.server.calls.table import all_calls
-        from osbert.server.models import find
 
-        self.find = find
         self.models = {run.name: _loaded(run, orders) for run in orders.runs}
         self.edges = [model.edge for model in self.models.values() if model.edge.is_own]
         self.calls = all_calls(model.edge for model in self.models.values())
@@ -76,7 +64,7 @@ class Worker:
     def ready(self) -> LoadReport:
         """Return what the server is to know of the models."""
         remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.remarks]
-        return LoadReport([model.told() for model in self.models.values()], remarks, self.edges)
+        return LoadReport([model.facts() for model in self.models.values()], remarks, self.edges)
 
     def take_in(self, messages: Sequence[Dispatch | Cancellation]) -> list[WorkerAnswer]:
         """Note messages; return the answers to requests that are refused at once.
@@ -95,7 +83,7 @@ class Worker:
             return [refused(message.number, Refusal(504, TOO_LATE))]
         try:
             call = self.calls[message.call]
-            model = self.find(self.models, message.asked.get("model"), message.call, call.what)
+            model = find(self.models, message.asked.get("model"), message.call, call.what)
             items = call.items(model, message.asked)
             option = call.option(message.asked)
         except Refusal as refusal:
@@ -115,10 +103,10 @@ class Worker:
         )
         return []
 
-    def work(self, begun: Callable[[PassStart], None] = lambda told: None) -> PassReport:
+    def work(self, begun: Callable[[PassStart], None] = lambda start: None) -> PassReport:
         """Make one pass, and return it with the answers to the requests that are finished.
 
-        `begun` is told before whose pass it is.
+        `begun` is called with the requests of the pass before it begins.
         """
         late = [refused(job.number, Refusal(504, TOO_LATE)) for job in self.queue.expired(time.monotonic())]
         if not self.queue.jobs:
@@ -143,7 +131,7 @@ class Worker:
             said = iter(call.read(model, [item for part in parts for item in part.items], group.option))
             for part in parts:
                 part.job.results += [next(said) for _ in part.items]
-            return [self._told(part.job) for part in parts if part.last == len(part.job.items)]
+            return [self._answer(part.job) for part in parts if part.last == len(part.job.items)]
         except Exception as error:
             if len(parts) > 1:
                 for part in parts:
@@ -152,10 +140,10 @@ class Worker:
             self.queue.drop(parts[0].job.number)
             return [self._broken(parts[0].job.number, group.model, error)]
 
-    def _told(self, job: ServerJob) -> WorkerAnswer:
+    def _answer(self, job: ServerJob) -> WorkerAnswer:
         group = _group(job)
-        told = self.calls[group.call].answer(self.models[group.model], job.asked, job.items, job.results)
-        body = json.dumps({"model": group.model, **told}, ensure_ascii=False, allow_nan=False)
+        fields = self.calls[group.call].answer(self.models[group.model], job.asked, job.items, job.results)
+        body = json.dumps({"model": group.model, **fields}, ensure_ascii=False, allow_nan=False)
         return WorkerAnswer(job.number, 200, body.encode())
 
     def _broken(self, number: int, model: str | None, error: Exception) -> WorkerAnswer:
@@ -174,12 +162,11 @@ class Worker:
 
 def _loaded(run: ModelFolder, orders: Orders) -> ServerModel:
     from osbert.inference.engine import load
-    from osbert.server.models import ServerModel
 
     try:
         return ServerModel(run.name, load(run.folder, device=orders.device, opening=orders.opening))
     except (UserError, OSError) as error:
-        raise LoadError(run, error) from error
+        raise WorkerLoadError(LoadFailure.of(error, run.name)) from error
 
 
 def _group(job: ServerJob) -> BatchKey:
@@ -199,8 +186,11 @@ def serve(wire: Wire) -> None:
     try:
         worker = Worker(orders)
         ready = worker.ready()
+    except WorkerLoadError as error:
+        wire.send(error.failed)
+        return
     except (UserError, OSError) as error:
-        wire.send(LoadFailure(str(error), getattr(error, "model", "")))
+        wire.send(LoadFailure.of(error))
         return
     except Exception as error:
         traceback.print_exc()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Example
+from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
@@ -38,14 +38,15 @@ class Source:
     """How the data of a task are read: files, or rows in memory, and what messages say of them.
 
     `task`: whose settings say how. `given`: tables in memory, or files, by the names of their splits, "all" for one
-    alone; None for what the setting `data` names. A kind has its own subclass, which says `files`, `records`, `inputs`
-    and what else does not suit it.
+    alone; None for what the setting `data` names. A kind has its own subclass, which says `read`, `held`,
+    `inputs` and what else does not suit it.
     """
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read what is `given`, or the task's own `data`."""
         self.task = task
         self.given = given
+        self._training: list[Record] = []
 
     @property
     def called(self) -> str:
@@ -110,11 +111,38 @@ class Source:
         return []
 
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the records of "train", "dev", "test", or "all" (every row of one file).
+        """Yield the records of "train", "dev", "test", or "all" (every row of one file), numbered.
 
-        Whatever cannot be used is noted in `problems`, with file and line, and left out.
+        Without a development file some of the training rows are held out. Whatever cannot be used is noted in
+        `problems`, with file and line, and left out.
+        """
+        if split in ("train", "dev") and self.shared("dev"):
+            rows = self._training_rows(problems, kept=split == "train")
+            found: Iterable[Record] = [row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")]
+        else:
+            found = self.read(self.file(split), problems, labelled=not is_test(split))
+        for number, record in enumerate(found):
+            yield dataclasses.replace(record, number=number)
+
+    def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterable[Record]:
+        """Return the records of a file, in its order; what cannot be used is noted in `problems`.
+
+        Without `labelled` the labels may be absent.
         """
         raise NotImplementedError
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which of the training rows (n,) are held out for development."""
+        raise NotImplementedError
+
+    def _training_rows(self, problems: Problems, *, kept: bool) -> list[Record]:
+        """Return all rows of the training file, `kept` for the next call if none has a problem: it is read once."""
+        rows, self._training = self._training, []
+        if kept or not rows:
+            before = problems.count
+            rows = list(self.read(self.file("train"), problems, labelled=True))
+            self._training = rows if kept and problems.count == before else []
+        return rows
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file of plain input; it needs no labels. Raises UserError when it cannot be read as such."""
@@ -130,9 +158,7 @@ class Source:
         known = [field.name for field in dataclasses.fields(self.task)]
         for name in given:
             if name not in known:
-                raise UserError(
-                    f"The task {self.task.name} has no use for --{name}.", code="options-exclude-each-other"
-                )
+                raise UserError(f"The task {self.task.name} has no use for --{name}.", code="unknown-setting")
         several = {name: (value,) for name, value in given.items() if self._is_one_of_several(name, value)}
         path = str(data) if isinstance(data, Path) else ""
         task = dataclasses.replace(self.task, data=path, **{**given, **several})
@@ -154,12 +180,8 @@ class Task(Edges, Objective):
     batching: ClassVar[Literal["sequences", "records", "step"]] = "sequences"
     """What stays in one pass through the model: a sequence; all sequences of a record, where the loss compares them, as
     a softmax over choices does; or a whole step, where it compares the step's records."""
-    compared: ClassVar[bool] = False
-    """Whether the encoder can do it without being taught, so that it is scored before training, too."""
     lazy: ClassVar[bool] = False
     """Whether sequences are made when a step needs them, anew each epoch: where making all first would take long."""
-    wanted: ClassVar[str] = "label that can be learnt from"
-    """What a training record that is passed over lacks, in words."""
     sample: ClassVar[str] = '"a text of yours"'
     """What to write behind `osbert predict RUN` to try a run."""
 
@@ -218,11 +240,11 @@ class Task(Edges, Objective):
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Note each record whose label this task does not know."""
 
-    def teaches(self, record: Record) -> bool:
-        """Return whether a training record can be learnt from; others are passed over."""
-        return record.label is not None
+    def lacks(self, record: Record) -> str:
+        """Return what a training record lacks to be learnt from, in words, "" for nothing; others are passed over."""
+        return "" if record.label is not None else "label that can be learnt from"
 
-    def asked(self, texts: Sequence[str]) -> Record:
+    def record_of(self, texts: Sequence[str]) -> Record:
         """Return the record of texts given one by one, as on a command line, in the order the model reads them.
 
         Raises UserError when the task reads another number of texts.
@@ -286,25 +308,15 @@ class Task(Edges, Objective):
             return abs(prediction.value - record.label)
         return 1 - prediction.probabilities.get(record.label, 0.0) if prediction.probabilities else 1.0
 
-    def answered(self, value: Any) -> str:
-        """Return the description of rows predicted as `value`, to follow "every row is"."""
-        return repr(value)
-
-    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
-        """Return the temperature that the development records want, None where there are no probabilities to mend."""
-        return None
-
-    def tuned(
-        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
-    ) -> Self:
+    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with what it learns from the predictions for the development records, such as a threshold.
 
-        `calibration`: what `calibration` found in them, where that was asked for already. Training goes on with the
-        task as it was; the run folder gets the one tuned on the best epoch.
+        The second value is the calibration of its probabilities, None if there is none. Training goes on with the task
+        as it was; the run folder gets the one tuned on the best epoch.
         """
-        return self
+        return self, None
 
-    def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
+    def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the predictions for the development records as the task tuned on them would have made them."""
         return [*predictions]
 

@@ -36,8 +36,8 @@ class Edge:
     behind /v1/ that answers for it, "" if its models only embed texts.
 
     A kind with a call of its own declares the call's fields. `request`: of the types text and texts, in the order in
-    which `Task.asked` reads them. `answer`: attributes of its Prediction, unless `Task.reply` makes them. `about`: one
-    sentence for /openapi.json. `action`: what the button of the page says; the page shows the fields of the answer.
+    which `Task.record_of` reads them. `answer`: attributes of its Prediction, unless `Task.reply` makes them. `about`:
+    one sentence for /openapi.json. `action`: what the button of the page says; the page shows the fields of the answer.
     """
 
     kind: str
@@ -84,7 +84,7 @@ class Edges:
 
     @property
     def request_fields(self) -> tuple[str, ...]:
-        """Return the names of the texts that a request gives, in the order that `Task.asked` reads them."""
+        """Return the names of the texts that a request gives, in the order that `Task.record_of` reads them."""
         return tuple(field.name for field in self.edge.request) if self.edge and self.edge.is_own else ("text",)
 
     def row(self, values: Mapping[str, Any], *, where: str) -> Record:

@@ -1,11 +1,10 @@
-"""Reads the splits of a task before anything expensive begins, and tells every problem of every file at once."""
+"""Read the splits of a task before any expensive work and report all problems together."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 from osbert.errors import Problems, UserError
 from osbert.reading.memory import Data, tables
@@ -25,20 +24,14 @@ def with_data(task: TaskT, data: Data) -> TaskT:
     return task.reader(task, tables(data)).passed_on(dataclasses.replace(task, data=""))
 
 
-def load(
-    task: TaskT, splits: Sequence[str], *, data: Data = None, fit: bool = True
-) -> tuple[TaskT, dict[str, list[Record]]]:
+def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT, dict[str, list[Record]]]:
     """Read the splits, training first, and return the task, fitted if there are training rows, with their records.
 
-    `data`: other data than the task's, as `with_data`; their columns are written into the task. `fit` is False for a
-    task that learnt its labels or its scale already.
+    `fit` is False for a task that learnt its labels or its scale already.
 
     Raises one UserError that lists every problem of every file, labels unknown in training and development rows without
     one included.
     """
-    if data is not None:
-        task = with_data(task, data)
-        task = cast("TaskT", task.source.resolved()) if fit else task
     problems = Problems(heading=f"{task.source.called} cannot be used for {task.name}")
     records: dict[str, list[Record]] = {}
     for split in splits:
@@ -66,7 +59,10 @@ def load(
 
 
 def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:
-    """Return the records of a split. With `training` the training rows are read, too, and tell what their file has."""
+    """Return the records of a split.
+
+    With `training`, problems of the shared file are reported from the training rows alone.
+    """
     noted = Problems(heading="") if training and task.source.shared(split) else problems
     before = noted.count
     found = list(task.source.records(split, noted))
@@ -92,10 +88,10 @@ def findings(task: Task) -> list[str]:
 
 def passed_over(task: Task, records: Sequence[Record]) -> str:
     """Return in words how many of the training records cannot be learnt from, "" for none."""
-    found = [record for record in records if not task.teaches(record)]
+    found = [record for record in records if task.lacks(record)]
     if not found:
         return ""
     return (
-        f"{len(found):,} of {len(records):,} have no {task.wanted} (first: {found[0].place}) and are passed over. "
-        "Give them one to learn from them, too."
+        f"{len(found):,} of {len(records):,} have no {task.lacks(found[0])} (first: {found[0].place}) and are passed "
+        "over. Give them one to learn from them, too."
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from osbert.errors import Problems
 from osbert.reading.table import Row, Table
+from osbert.terminal import one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,11 @@ class Prediction:
     probabilities: Mapping[str, float] = field(default_factory=dict)
     truncated: int = 0
 
+    @property
+    def answer(self) -> str:
+        """Return the value in words, to follow "every row is"."""
+        return repr(self.value)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON; `value` comes first, as "prediction"."""
         return {
@@ -55,7 +61,7 @@ class Prediction:
             "truncated": self.truncated,
         }
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return it as lines of text: the value, then the probabilities."""
         shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
         value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
@@ -79,6 +85,24 @@ class Inputs:
     lines: bool = False
     key: str = ""
     table: Table | None = None
+
+    @classmethod
+    def of(cls, table: Table, record: Callable[[Row], Record | None], what: str, *, lines: bool) -> Self:
+        """Return the rows of a table, of which `record` makes records; `what` of a row is read, in words.
+
+        `record` returns None where there is nothing to read, and raises ValueError if a row cannot be used.
+        """
+
+        def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+            for row in table.rows(problems):
+                try:
+                    made = record(row)
+                except ValueError as error:
+                    problems.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
+                else:
+                    yield row, made
+
+        return cls(describe=f"{table.describe()}; {what}", columns=table.columns, rows=rows, lines=lines, table=table)
 
     def called(self, row: Row) -> str:
         """Return what that form calls a row."""

@@ -10,7 +10,10 @@ from osbert.text.tokenizer import Tokenizer
 
 
 def encode_document(text: str, tokenizer: Tokenizer) -> Document:
-    """Return the pieces of a text as one document; a sentence without pieces (control characters alone) is left out."""
+    """Return the pieces of a text as one document; a sentence without pieces (control characters alone) is left out.
+
+    The plain definition of what `corpus.encode.encode_portion` does to many chunks at once; tests hold the two equal.
+    """
     encoded = [tokenizer.encode_bytes(text[start:end]) for start, end in split(text)]
     lengths = [len(sentence) // tokenizer.id_type.itemsize for sentence in encoded if sentence]
     ids = np.frombuffer(b"".join(encoded), tokenizer.id_type).astype(np.int32)

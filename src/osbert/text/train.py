@@ -12,11 +12,11 @@ end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from osbert.errors import UserError
 from osbert.text.normalize import IDEOGRAPHS, Normalizer, chunks, is_cjk
-from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert.text.tokenizer import SPECIALS
 from osbert.text.wordpiece import LONGEST_WORD
 
 MOST_WORDS = 1_000_000
@@ -75,25 +75,6 @@ class WordCounter:
         ranked = sorted(self._words.items(), key=_by_count)
         self._words = Counter(dict(ranked[: self.most // 2]))
         self.forgotten += before - self._words.total()
-
-
-def train(
-    texts: Iterable[str],
-    *,
-    vocabulary: int = 30522,
-    lowercase: bool = True,
-    alphabet: int = 1000,
-    minimum: int = 2,
-) -> Tokenizer:
-    """Return a tokenizer with a vocabulary learnt from texts; `lowercase` also strips accents, as in BERT.
-
-    See `learn` for the other settings. Memory does not grow with the amount of text.
-    """
-    counter = WordCounter(lowercase=lowercase)
-    for text in texts:
-        counter.add(text)
-    pieces = learn(counter.words(), vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
-    return Tokenizer(pieces, lowercase=lowercase)
 
 
 def learn(words: Mapping[str, int], *, vocabulary: int = 30522, alphabet: int = 1000, minimum: int = 2) -> list[str]:

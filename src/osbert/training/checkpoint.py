@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,24 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def disk_needed(out: Path, *, goes_on: str = "from the last checkpoint") -> Iterator[None]:
+    """Make a full disk in the block an error for the user, who reads what could not be written and what to do.
+
+    `goes_on`: where the same command continues.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not disk_full(error):
+            raise
+        raise UserError(
+            f"{out} could not be written: {reason(error, out)}. Make room and give the same command again; it goes on "
+            f"{goes_on}.",
+            code="not-written",
+        ) from error
 
 
 def reason(error: BaseException, folder: Path) -> str:

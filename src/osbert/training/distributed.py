@@ -104,14 +104,14 @@ class Group:
         result = self.each(lambda: None if self.rank else action())
         return self.gathered(result, "what the first has done")[0]  # type: ignore[return-value]
 
-    def end(self, message: str) -> NoReturn:
+    def end(self, message: str, *, code: str) -> NoReturn:
         """End all processes, which all call this, with an error that the first alone tells.
 
         Raises UserError in the first and SystemExit in the others.
         """
         if self.rank:
             raise SystemExit(1)
-        raise UserError(message, code="process-lost")
+        raise UserError(message, code=code)
 
     def _exchanged(self, data: bytes, room: int) -> list[bytes]:
         """Return the first `room` bytes that each process has to say, its size before them."""

@@ -118,7 +118,7 @@ def _matrices(learner: nn.Module) -> dict[nn.Parameter, int]:
 
 
 def _begin_late(optimizer: torch.optim.AdamW, weights: Sequence[nn.Parameter]) -> None:
-    """Start the count of steps so high that AdamW's correction for means that start at 0 is none."""
+    """Start the step count high enough that AdamW's bias correction is 1."""
     for weight in weights:
         optimizer.state[weight] = {
             "step": torch.tensor(LATE, device=weight.device),

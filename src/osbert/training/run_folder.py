@@ -82,11 +82,12 @@ class RunFolder:
         """Return whether the run has come to its end."""
         return "finished" in self.facts
 
-    @property
-    def unended(self) -> str:
-        """Return in words why the run that the folder holds has no model, and what to do; "" where it holds no run."""
-        if not (self.folder / FACTS).is_file():
-            return ""
+    def refuse_unended(self) -> None:
+        """Raise UserError if the folder holds a run that has no model: why, and what to do."""
+        if (self.folder / FACTS).is_file():
+            raise UserError(self._unended(), code="not-a-model" if self.finished else "unfinished-run")
+
+    def _unended(self) -> str:
         facts = self.facts
         if "finished" in facts:
             # A run of several tasks has a model of each below it, and none of its own.
@@ -148,8 +149,7 @@ class RunFolder:
 
     def changes(self, settings: recipe.Table) -> list[str]:
         """Return how settings differ from those that the run was begun with, but for those that change no result."""
-        harmless = tuple(f"{name}:" for name in HARMLESS)
-        return [line for line in recipe.difference(self.facts["settings"], settings) if not line.startswith(harmless)]
+        return _changes(self.facts.get("settings", {}), settings)
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Note that the run is finished, with the hashes of its files; the last thing to be written."""
@@ -203,9 +203,8 @@ class RunFolder:
         self, before: Mapping[str, Any], settings: recipe.Table, inputs: Mapping[str, Any], *, failed: bool
     ) -> list[str]:
         """Return the remedies among the differences, allowed when the run has `failed`; refuse all others."""
-        harmless, remedies = (tuple(f"{name}:" for name in names) for names in (HARMLESS, REMEDIES if failed else ()))
-        known = _extended(before.get("settings", {}), settings)
-        lines = [line for line in recipe.difference(known, settings) if not line.startswith(harmless)]
+        remedies = tuple(f"{name}:" for name in (REMEDIES if failed else ()))
+        lines = _changes(before.get("settings", {}), settings)
         changes = [line for line in lines if line.startswith(remedies)]
         lines = [line for line in lines if line not in changes]
         lines += recipe.difference({name: before.get(name) for name in inputs}, inputs)
@@ -217,6 +216,17 @@ class RunFolder:
                 code="begun-with-other-settings",
             )
         return changes
+
+
+def _changes(before: Mapping[str, Any], settings: recipe.Table) -> list[str]:
+    """Return a line for each setting that differs from those of a run and that changes its results.
+
+    >>> _changes({"training": {"seed": 0, "keep": 1}}, {"training": {"seed": 1, "keep": 2, "merge": False}})
+    ['training.seed: 0 -> 1']
+    """
+    harmless = tuple(f"{name}:" for name in HARMLESS)
+    lines = recipe.difference(_extended(before, settings), settings)
+    return [line for line in lines if not line.startswith(harmless)]
 
 
 def _extended(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

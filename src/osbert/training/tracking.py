@@ -1,28 +1,23 @@
-"""How a run is followed: metrics.jsonl for machines and reports, a bar or plain lines for the person who waits."""
+"""How a run is followed: metrics.jsonl for machines and reports, and its lines in words for people."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any
-
-import rich.progress
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from osbert.files import write_text
 from osbert.guarded import parse_json, require_regular
-from osbert.training.progress import Mean, Progress
+
+if TYPE_CHECKING:
+    from osbert.training.progress import Mean, Progress
 
 NAME = "metrics.jsonl"
 HELD_OUT, BEFORE = "held_out", "held_out_before"
 """What names begin with that were measured on held-out text, of this run's corpus and of the one before."""
-CLOCK = ("seconds", "tokens_per_second", "loader_share")
-"""The values of a line that depend on the clock; all others are the same in every run of the same settings."""
 
 
 class Metrics:
@@ -49,7 +44,7 @@ class Metrics:
         """Take note of a step; return the line of training that ends with it, if one does."""
         memory = self.memory.setdefault("metrics", {"sums": {}, "before": [0, 0.0, 0.0]})
         if not progress.skipped:
-            for name, value in _values(progress).items():
+            for name, value in values(progress).items():
                 total, count = memory["sums"].get(name, (0.0, 0))
                 memory["sums"][name] = (total + value, count + 1)
         if progress.step % self.every and progress.step != progress.steps:
@@ -132,59 +127,14 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-class ProgressLine:
-    """Shows a run on a console: a bar that moves on a terminal, else a line of text for each line of metrics."""
-
-    def __init__(self, console: Console, *, processor: str, done: int, steps: int) -> None:
-        """Show `steps` steps, of which `done` were done before; `processor` is shown as it is."""
-        self.console = console
-        self.processor = processor
-        self.done = done
-        self.steps = steps
-        self.started = time.monotonic()
-        self.text = ""
-        self.bar: rich.progress.Progress | None = None
-        if console.is_terminal:
-            columns = (rich.progress.BarColumn(bar_width=20), rich.progress.TextColumn("{task.description}"))
-            self.bar = rich.progress.Progress(*columns, console=console, refresh_per_second=2, transient=True)
-            self.task = self.bar.add_task("", total=steps, completed=done)
-
-    def __enter__(self) -> ProgressLine:
-        """Begin to show."""
-        if self.bar is not None:
-            self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the console in order."""
-        if self.bar is not None:
-            self.bar.stop()
-
-    def step(self, progress: Progress, line: Mapping[str, Any] | None) -> None:
-        """Show a step, and the line of metrics that it ended, if any."""
-        if line is not None:
-            self.text = summary(line)
-        if self.bar is not None:
-            text = self.text or summary(_values(progress))
-            self.bar.update(self.task, completed=progress.step, description=self._full(progress.step, text))
-        elif line is not None:
-            self.say(self._full(progress.step, self.text))
-
-    def held_out(self, line: Mapping[str, Any], *, of: str = HELD_OUT) -> None:
-        """Show a look at held-out batches."""
-        step = f"step {line['step']:,}/{self.steps:,}"
-        which = "held out of the corpus before" if of == BEFORE else "held out"
-        self.say(f"{step}  {which}: {summary(line, prefix=f'{of}.')}")
-
-    def say(self, message: str) -> None:
-        """Show a message on a line of its own."""
-        self.console.print(message, markup=False, highlight=False, emoji=False, soft_wrap=True)
-
-    def _full(self, step: int, text: str) -> str:
-        pace = (time.monotonic() - self.started) / max(1, step - self.done)
-        return f"step {step:,}/{self.steps:,}  {text}  {duration(pace * (self.steps - step))} left  {self.processor}"
+def values(progress: Progress) -> dict[str, float]:
+    """Return the losses, the accuracies and the norm of the gradient of a step, by their names in a line of metrics."""
+    found = {"loss": progress.loss}
+    for name, loss in progress.losses.items():
+        found[f"{name}.loss"] = loss
+        if name in progress.accuracies:
+            found[f"{name}.accuracy"] = progress.accuracies[name]
+    return found | {"gradient_norm": progress.gradient_norm}
 
 
 def summary(line: Mapping[str, Any], *, prefix: str = "") -> str:
@@ -213,15 +163,6 @@ def duration(seconds: float) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60:.0f} h {minutes % 60:02.0f} min"
     return f"{minutes // 1440:.0f} d {minutes % 1440 // 60:.0f} h"
-
-
-def _values(progress: Progress) -> dict[str, float]:
-    values = {"loss": progress.loss}
-    for name, loss in progress.losses.items():
-        values[f"{name}.loss"] = loss
-        if name in progress.accuracies:
-            values[f"{name}.accuracy"] = progress.accuracies[name]
-    return values | {"gradient_norm": progress.gradient_norm}
 
 
 def _clock(progress: Progress, tokens: int, seconds: float, loader_seconds: float) -> dict[str, float]:

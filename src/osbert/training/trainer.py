@@ -311,7 +311,8 @@ class Trainer:
             smaller = "a smaller model or shorter sequences" + (" or a smaller batch" if worst.whole else "")
             self.group.end(
                 f"Memory does not suffice for {what} of {worst.most:,} tokens ({told}). Free some, or take "
-                f"{smaller}. The same command goes on from the last checkpoint."
+                f"{smaller}. The same command goes on from the last checkpoint.",
+                code="out-of-memory",
             )
         self.counters.halvings += 1
         self.notices.append(
@@ -330,7 +331,8 @@ class Trainer:
         self.group.end(
             f"The loss or its gradient was not finite in {PATIENCE} steps in a row, up to step {self.step + 1:,}. The "
             f"weights are untouched by them; the last batch is in {path}. A lower learning rate, a longer warm-up or "
-            "precision fp32 may help."
+            "precision fp32 may help.",
+            code="training-diverged",
         )
 
     def _finite(self) -> bool:

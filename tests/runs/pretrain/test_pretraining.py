@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 import corpora
-from osbert.errors import UnknownSetting
+from clock import CLOCK
+from osbert.errors import UnknownSetting, UserError
 from osbert.runs.contract import Notice
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain import budget
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
-from osbert.text.train import train
+from osbert.runs.pretrain.settings import read_plan
 from osbert.training.progress import Progress
-from osbert.training.tracking import CLOCK, read_lines
+from osbert.training.tracking import read_lines
 from refusals import refusal
+from vocabularies import train
 
 TINY = {
     "model.layers": 1, "width": 16, "heads": 2, "model.length": 24, "batch": 4, "data.length": 24, "held_out": 0.05,
@@ -173,6 +175,15 @@ def test_settings_are_keywords_that_are_checked(run, tmp_path: Path) -> None:
     done = run(steps=1, training_seed=3, objectives=["mlm"])
     settings = json.loads((done.folder / "run.json").read_text())["settings"]
     assert (settings["training"]["seed"], settings["objectives"]) == (3, ["mlm"])
+
+
+def test_each_problem_of_a_plan_has_its_code(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(UserError) as raised:
+        read_plan("cpu", {**TINY, "minutes": 1, "data.length": 48}, corpus=corpus, out=tmp_path / "run")
+    assert raised.value.codes == ("output-is-file", "options-exclude-each-other", "invalid-setting")
+    with refusal("output-is-input", "--out", "--corpus"):
+        read_plan("cpu", TINY, corpus=corpus, out=corpus)
 
 
 def test_a_finished_run_is_returned_as_it_is(run) -> None:

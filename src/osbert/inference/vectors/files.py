@@ -18,8 +18,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.errors import UserError
 from osbert.files import replace_file
+from osbert.reading.parquet import parquet_library
 
 SUFFIXES = (".npy", ".npz", ".parquet")
 ENDS = "_ends"
@@ -131,15 +131,3 @@ def texts_of(columns: Mapping[str, Column], name: str) -> Iterator[list[str]]:
                 found.append(file.read(end - start).decode("utf-8"))
                 start = end
             yield found
-
-
-def parquet_library(path: Path) -> Any:
-    """Return pyarrow, with its Parquet part. Raises UserError that names the extra when it is not there."""
-    try:
-        import pyarrow
-        import pyarrow.parquet  # noqa: F401 - for its place in pyarrow
-    except ImportError as error:
-        raise UserError(
-            f'{path}: Parquet needs pyarrow: pip install "osbert[parquet]"', code="missing-library"
-        ) from error
-    return pyarrow

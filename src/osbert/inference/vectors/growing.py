@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.files import read_sealed, write_sealed
+from osbert.files import read_own, write_sealed
 from osbert.guarded import require_regular
 
 PROGRESS = "progress.json"
@@ -64,10 +64,7 @@ class GrowingFiles:
 
     def _read_progress(self) -> dict[str, Any]:
         path = self.folder / PROGRESS
-        try:
-            return read_sealed(path) if path.is_file() else {}
-        except ValueError as error:
-            raise UserError(f"{path} is damaged ({error}). {self._again}", code="damaged-file") from error
+        return read_own(path, self._again) if path.is_file() else {}
 
     def _refuse_others(self, hashes: Mapping[str, str]) -> None:
         for name, hashed in self._hashes.items():

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.guarded import parse_json
-from osbert.inference.vectors.files import BLOCK, ENDS, SETTINGS, SUFFIXES, beside, parquet_library
+from osbert.inference.vectors.files import BLOCK, ENDS, SETTINGS, SUFFIXES, beside
+from osbert.reading.parquet import parquet_library
 
 TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
 """The settings that a file keeps."""
@@ -40,12 +41,12 @@ class VectorFile(ABC):
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, ...) some at a time, in their order."""
-        with _damage_told(self.path):
+        with _damage_as_error(self.path):
             yield from self._blocks()
 
     def rows(self, places: Sequence[int]) -> list[VectorRow]:
         """Return what stands at some places, in the order given."""
-        with _damage_told(self.path):
+        with _damage_as_error(self.path):
             return self._rows(places)
 
     @abstractmethod
@@ -62,9 +63,9 @@ def open_vectors(path: Path) -> VectorFile:
     if path.suffix not in SUFFIXES:
         raise UserError(
             f"{path}: vectors are read from {', '.join(SUFFIXES)}, as osbert embed writes them.",
-            code="unknown-output-format",
+            code="wrong-format",
         )
-    with _damage_told(path):
+    with _damage_as_error(path):
         opened = _Parquet(path) if path.suffix == ".parquet" else _Arrays(path)
         if missing := [name for name in TOLD if name not in opened.settings]:
             raise ValueError(f"it does not tell its {', '.join(missing)}")
@@ -72,7 +73,7 @@ def open_vectors(path: Path) -> VectorFile:
 
 
 @contextlib.contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def _damage_as_error(path: Path) -> Iterator[None]:
     try:
         yield
     except (UserError, MemoryError):

@@ -20,7 +20,7 @@ NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingOptions:
-    """How vectors are wanted. What is left open is as the model was trained for, where that is known."""
+    """Options for vectors. None means the model's own."""
 
     pooling: Pooling | None = None
     """cls: the state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS] and

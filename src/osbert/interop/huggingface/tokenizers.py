@@ -12,14 +12,14 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
-from osbert.guarded import read_bytes
+from osbert.guarded import LARGEST, read_bytes
+from osbert.interop.json_files import read_if_there, read_object
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import check_tokenizer
 from osbert.interop.tokenizer_files import (
     LARGEST_VOCABULARY,
     check_written,
-    damage_told,
-    read_object,
+    damage_as_error,
     read_tokenizer,
     write_tokenizer,
 )
@@ -43,7 +43,7 @@ def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTok
     Raises UserError as `read_tokenizer`, and when there is but a sentencepiece model.
     """
     check_written(Path(folder), opening)
-    with damage_told(folder):
+    with damage_as_error(folder):
         return _read(Path(folder))
 
 
@@ -69,7 +69,7 @@ def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: 
 def _read(path: Path) -> AnyTokenizer:
     whole = path if path.suffix == ".json" else path / "tokenizer.json"
     if whole.is_file():
-        content = read_object(whole)
+        content = read_object(whole, most=LARGEST)
         return _from_file(whole.parent, content) if _kind(content) in KINDS else read_tokenizer(path, CAREFUL.again)
     if (path / "vocab.txt").is_file() or not path.is_dir():
         return read_tokenizer(path, CAREFUL.again)
@@ -86,7 +86,7 @@ def _read(path: Path) -> AnyTokenizer:
 
 
 def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:
-    config = _optional(path / CONFIG)
+    config = read_if_there(path / CONFIG)
     settings = {name: value for name, value in config.items() if name not in PLACES}
     _set_first_space(content, config.get("add_prefix_space"))
     written = json.dumps(content, ensure_ascii=False)
@@ -107,16 +107,12 @@ def _kind(content: Mapping[str, Any]) -> str:
 
 def _specials(path: Path) -> dict[str, str]:
     """Return the special pieces of a folder, as its settings name them, by our names."""
-    config = {**_optional(path / MAP), **_optional(path / CONFIG)}
+    config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
     return {ours: _piece(config.get(theirs) or DEFAULTS[ours]) for theirs, ours in FIELDS.items()}
 
 
 def _piece(name: str | Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else str(name["content"])
-
-
-def _optional(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}
 
 
 def _set_first_space(content: dict[str, Any], wanted: bool | None) -> None:
@@ -128,7 +124,7 @@ def _set_first_space(content: dict[str, Any], wanted: bool | None) -> None:
 
 def _byte_level(path: Path) -> dict[str, Any]:
     """Return the tokenizer.json that vocab.json and merges.txt, GPT-2's files, stand for in a RoBERTa folder."""
-    ids = read_object(path / "vocab.json")
+    ids = read_object(path / "vocab.json", most=LARGEST)
     try:
         lines = read_bytes(path / "merges.txt", most=LARGEST_VOCABULARY).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:

@@ -116,12 +116,12 @@ def open_onnx(path: Path) -> OnnxGraph:
     said = session.get_modelmeta().custom_metadata_map
     names = tuple(output.name for output in session.get_outputs())
     if "osbert.form" not in said or {one.name for one in session.get_inputs()} != set(INPUTS) or STATES not in names:
-        raise UserError(f"{path} is an ONNX file, but none that osbert wrote. {again}.", code="damaged-file")
+        raise UserError(f"{path} is an ONNX file, but none that osbert wrote. {again}.", code="wrong-format")
     if said["osbert.form"] != FORM:
         raise UserError(
             f"{path} was written by osbert {said.get('osbert.version')} in form {said['osbert.form']}; this is osbert "
             f"{__version__}, which reads form {FORM}. {again}.",
-            code="damaged-file",
+            code="wrong-format",
         )
     if importlib.util.find_spec("onnx") is not None:
         require_finite({path: _weights(path)})

@@ -77,10 +77,12 @@ class Bundle:
         kind = TYPES.get(entry.kind)
         if kind is None or entry.sliced:
             what = "is kept in slices" if entry.sliced else f"is of type {entry.kind}, which holds no plain numbers"
-            raise UserError(f"{self.prefix}{INDEX}: {name} {what}; such a tensor cannot be read.", code="damaged-file")
+            raise UserError(
+                f"{self.prefix}{INDEX}: {name} {what}; such a tensor cannot be read.", code="unsupported-model"
+            )
         if entry.size != math.prod(entry.shape) * kind.itemsize:
             raise UserError(
-                f"{self.prefix}{INDEX}: {name} {entry.shape} cannot have {entry.size:,} bytes.", code="invalid-value"
+                f"{self.prefix}{INDEX}: {name} {entry.shape} cannot have {entry.size:,} bytes.", code="damaged-file"
             )
         with path.open("rb") as file:
             file.seek(entry.start)

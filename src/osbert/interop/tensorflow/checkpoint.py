@@ -16,8 +16,9 @@ from torch import Tensor
 from osbert.errors import Problems, UserError
 from osbert.files import write_json, write_text
 from osbert.interop.huggingface import configs, names
+from osbert.interop.json_files import read_object
 from osbert.interop.tensorflow.bundle import INDEX, Bundle, open_bundle, write_bundle
-from osbert.interop.weight_files import read_json, require_finite
+from osbert.interop.weight_files import require_finite
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Sizes
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -83,7 +84,7 @@ def checkpoint(path: Path) -> Path | None:
     newest = _newest(path / STATE)
     if newest not in found:
         raise UserError(
-            f"{path} has several checkpoints: give the path of one, such as {path / found[-1]}.", code="missing-split"
+            f"{path} has several checkpoints: give the path of one, such as {path / found[-1]}.", code="invalid-value"
         )
     return path / newest
 
@@ -100,7 +101,7 @@ def read_google(prefix: Path) -> GoogleFolder:
         raise UserError(
             f"{folder / CONFIG} is missing: it tells the sizes of the model in {prefix.name}.", code="missing-file"
         )
-    config = {"model_type": "bert", **read_json(path)}
+    config = {"model_type": "bert", **read_object(path)}
     config["hidden_act"] = config.pop(ACTIVATION, config.get("hidden_act", "gelu"))
     architecture = configs.architecture(config, where=str(path))
     bundle = open_bundle(prefix)

@@ -54,6 +54,10 @@ class MaskedLanguageHead(Head):
         """Return the scores (M, V) at the labelled positions."""
         return self.scores(states.hidden[batch.targets[self.target].index])
 
+    def every(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (N, V) at every token."""
+        return self.scores(states.hidden)
+
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (M, V) of any token states (M, D)."""
         return linear(self._transformed(hidden), self.tied[0].weight, self.bias)

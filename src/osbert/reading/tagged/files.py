@@ -166,9 +166,13 @@ class _Reader:
                 continue
             try:
                 value = parse_json(line)
-                if not isinstance(value, dict):
-                    raise ValueError(f"{line.strip()[:40]!r} is not an object {{...}}; write one a line")
-                self._object(value, number)
+                if isinstance(value, dict):
+                    self._object(value, number)
+                else:
+                    self.problems.add(
+                        f"{self.place(number)}: {line.strip()[:40]!r} is not an object {{...}}; write one a line.",
+                        code="wrong-format",
+                    )
             except JSONDecodeError as error:
                 self.problems.add(
                     f"{self.place(number)}: not JSON ({not_json(error)} at character {error.colno}).",

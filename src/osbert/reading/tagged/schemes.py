@@ -35,10 +35,9 @@ class EntitySpan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Spelling:
-    """How the tags of a file are spelt: its `scheme`, and how many of its `tags` the scheme would spell otherwise."""
+    """How the tags of a file are spelt: its `scheme`, and how many tags the scheme would spell otherwise."""
 
     scheme: FileScheme
-    tags: int
     illegal: int
 
 
@@ -103,9 +102,7 @@ def recognise(sentences: Sequence[Sequence[str]]) -> Spelling:
     letters = {parse(tag)[0] for sentence in sentences for tag in sentence}
     schemes: tuple[FileScheme, ...] = ("bioes",) if letters & {"E", "S"} else ("bio", "iob1", "bioes")
     illegal = dict.fromkeys(schemes, 0)
-    total = 0
     for sentence in sentences:
-        total += len(sentence)
         if all(tag == OUTSIDE for tag in sentence):
             continue
         spans = read_tags(sentence)
@@ -114,7 +111,7 @@ def recognise(sentences: Sequence[Sequence[str]]) -> Spelling:
             spelt = write_tags(spans, len(sentence), scheme)
             illegal[scheme] += sum(parse(tag) != one for tag, one in zip(spelt, found))
     scheme = min(schemes, key=illegal.__getitem__)
-    return Spelling(scheme=scheme, tags=total, illegal=illegal[scheme])
+    return Spelling(scheme=scheme, illegal=illegal[scheme])
 
 
 def label_names(types: Sequence[str], scheme: Scheme) -> tuple[str, ...]:

@@ -23,9 +23,9 @@ class ModelComparison:
     differences: Sequence[Difference]
 
 
-def compare(source: Path, written: Path, asked: TaskHint, opening: Opening, watch: Watch) -> None:
+def compare(source: Path, written: Path, hint: TaskHint, opening: Opening, watch: Watch) -> None:
     """Load both anew and compare what they say; raises UserError at a difference above the bound."""
-    first, second = model_of(open_any(source, opening), asked), model_of(open_any(written, opening))
+    first, second = model_of(open_any(source, opening), hint), model_of(open_any(written, opening))
     try:
         found = differences(first, second)
     except ValueError as error:

@@ -35,7 +35,7 @@ def refuse(model: ModelParts) -> None:
 
 
 def write_exported(
-    model: ModelParts, source: Path, folder: Path, asked: TaskHint, opening: Opening, watch: Watch
+    model: ModelParts, source: Path, folder: Path, hint: TaskHint, opening: Opening, watch: Watch
 ) -> None:
     """Write a model as `osbert export` does, by way of a run folder that is compared with the source.
 
@@ -44,7 +44,7 @@ def write_exported(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".run-") as scratch:
         run = Path(scratch) / "run"
         write_model_as(model, run, "osbert")
-        compare(source, run, asked, opening, watch)
+        compare(source, run, hint, opening, watch)
         engine = load(run, device="cpu", opening=opening)
         write(engine, run, folder, int8=False)
     found = _differences(engine, load(folder, opening=opening), model)

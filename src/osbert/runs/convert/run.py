@@ -67,8 +67,8 @@ def convert(
     to = settings.to
     with claim(target) as place:
         check_target(source, place)
-        asked = TaskHint(kind=settings.task, labels=settings.labels)
-        model = opened(source, asked, opening, watch)
+        hint = TaskHint(kind=settings.task, labels=settings.labels)
+        model = opened(source, hint, opening, watch)
         problems = model.report.problems
         if problems and not settings.anyway:
             raise UserError(
@@ -81,17 +81,17 @@ def convert(
             onnx.refuse(model)
         with whole_folder(place) as folder:
             if to == "onnx":
-                onnx.write_exported(model, source, folder, asked, opening.again, watch)
+                onnx.write_exported(model, source, folder, hint, opening.again, watch)
             else:
                 conversion.write_model_as(model, folder, to)
-                compare(source, folder, asked, opening.again, watch)
+                compare(source, folder, hint, opening.again, watch)
     return Conversion(target=target, notes=[*conversion.notes(model, to)], problems=problems)
 
 
-def opened(source: Path, asked: TaskHint, opening: Opening, watch: Watch) -> ModelParts:
-    """Open a model, and give events of it. Raises UserError when there is no layer that `asked` is about."""
-    model = conversion.model_of(conversion.open_any(source, opening), asked)
-    if model.task is None and (asked.kind or asked.labels):
+def opened(source: Path, hint: TaskHint, opening: Opening, watch: Watch) -> ModelParts:
+    """Open a model, and give events of it. Raises UserError when there is no layer that `hint` is about."""
+    model = conversion.model_of(conversion.open_any(source, opening), hint)
+    if model.task is None and (hint.kind or hint.labels):
         raise UserError(
             f"{source} has no layer of a task that --task and --labels could be about: leave them out.",
             code="options-exclude-each-other",

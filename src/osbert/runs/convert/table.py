@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from osbert.interop.conversion import ModelParts
-from osbert.interop.folder import Form
+from osbert.interop.folder import FolderForm
 from osbert.interop.tensor_report import Report, TensorRow
 from osbert.terminal import in_columns
 
@@ -17,7 +17,11 @@ LAYER = re.compile(r"\blayer[._](\d+)\b")
 def described(model: ModelParts) -> str:
     """Return in a line what was found."""
     sizes = model.learner.backbone.architecture
-    forms: dict[Form, str] = {"osbert": "a run of osbert's", "huggingface": "Hugging Face's", "google": "TensorFlow's"}
+    forms: dict[FolderForm, str] = {
+        "osbert": "a run of osbert's",
+        "huggingface": "Hugging Face's",
+        "google": "TensorFlow's",
+    }
     heads = ", ".join(model.learner.heads) or "no head"
     task = f"; task {model.task.name}" if model.task else ""
     pieces = f"{len(model.source.tokenizer):,} pieces"

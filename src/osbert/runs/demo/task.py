@@ -37,6 +37,11 @@ LabelledText = tuple[str, str]
 """A text and its label."""
 Words = tuple[int, int]
 """The fewest and the most words of a text."""
+WORDS: Words = (12, 60)
+CLASSES = 7
+"""The most libraries."""
+HELD_OUT = 80
+"""The most rows of a library for each of dev and test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,22 +63,15 @@ def split(file: str) -> str:
     return {0: "dev", 1: "test"}.get(hashlib.sha256(file.encode()).digest()[0] % 12, "train")
 
 
-def make_task(
-    passages: Sequence[DocstringText],
-    *,
-    classes: int = 7,
-    train: int = 450,
-    held_out: int = 80,
-    words: Words = (12, 60),
-) -> LibraryTask:
+def make_task(passages: Sequence[DocstringText], *, train: int = 450) -> LibraryTask:
     """Draw a balanced classification task from the libraries that have most to say.
 
-    `train` rows a class at most, and `held_out` for each of dev and test, which come from files of their own (`split`).
-    A row is the beginning of a passage, cut after a sentence, of `words` words.
+    `train` rows a class at most, and HELD_OUT for each of dev and test, which come from files of their own (`split`).
+    A row is the beginning of a passage, cut after a sentence, of WORDS words.
     """
-    long_enough = [passage for passage in passages if len(passage.text.split()) >= words[0]]
+    long_enough = [passage for passage in passages if len(passage.text.split()) >= WORDS[0]]
     sizes = Counter(passage.library for passage in long_enough)
-    labels = tuple(sorted(library for library, count in sizes.most_common(classes) if count >= 20))
+    labels = tuple(sorted(library for library, count in sizes.most_common(CLASSES) if count >= 20))
     if len(labels) < 2:
         raise UserError(
             "The docstrings of this installation are too few to make a task of: two libraries must have 20 passages "
@@ -82,7 +80,7 @@ def make_task(
         )
     chosen = [passage for passage in long_enough if passage.library in labels]
     names = telling_names(chosen) | {passage.library.lower() for passage in passages} | set(_KNOWN_NAMES)
-    wanted = {"train": train, "dev": held_out, "test": held_out}
+    wanted = {"train": train, "dev": HELD_OUT, "test": HELD_OUT}
     rows: dict[str, dict[str, list[LabelledText]]] = {name: defaultdict(list) for name in wanted}
     seen = set()
     for passage in sorted(chosen, key=lambda passage: hashlib.sha256(passage.text.encode()).digest()):
@@ -90,8 +88,8 @@ def make_task(
         column = rows[name][passage.library]
         if len(column) == wanted[name]:
             continue
-        text = masked(_beginning(passage.text, words), names)
-        if len(text.split()) >= words[0] and text not in seen:
+        text = masked(_beginning(passage.text, WORDS), names)
+        if len(text.split()) >= WORDS[0] and text not in seen:
             seen.add(text)
             column.append((text, passage.library))
     drawn = {name: _interleave(columns) for name, columns in rows.items()}

@@ -15,7 +15,7 @@ import numpy as np
 
 from osbert import __version__, recipe
 from osbert.errors import UserError
-from osbert.files import disk_full, read_sealed, refuse_foreign, replace_file, require_file, write_sealed
+from osbert.files import read_own, refuse_foreign, replace_file, require_file, write_sealed
 from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
@@ -27,8 +27,9 @@ from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.rows import KEPT, TextRows
 from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.embed.windows import Windows
+from osbert.runs.embed.windows import RowBatches
 from osbert.terminal import counted
+from osbert.training.checkpoint import disk_needed
 
 FACTS = "run.json"
 UNFINISHED = ("progress.json", KEPT, "*.bin")
@@ -82,27 +83,21 @@ def embed_file(
     for path in written:
         require_file(path, (texts.path,))
     _refuse_half(out)
-    try:
-        with ExitStack() as held:
-            paths = [held.enter_context(claim(path)) for path in written]
-            target = VectorOutput(form=out.suffix, path=paths[0], rows=paths[1] if len(paths) > 1 else None)
-            folder = target.path.with_name(f"{target.path.name}.unfinished")
-            if not (folder / FACTS).is_file():
-                refuse_foreign(folder, "an embedding that was begun", UNFINISHED)
-            folder.mkdir(exist_ok=True)
-            try:
-                embedding = _Embedding(
-                    model=model, out=target, options=vectors, folder=folder, opening=opening, watch=watch
-                )
-                return embedding.complete(TextRows.open(texts, folder))
-            finally:
-                if not (folder / FACTS).is_file():  # nothing was begun, or all is done
-                    shutil.rmtree(folder)
-    except OSError as error:
-        if not disk_full(error):
-            raise
-        again = "Make room and give the same command again; it goes on after the last window"
-        raise UserError(f"{out} could not be written: {error.strerror}. {again}.", code="not-written") from error
+    with disk_needed(out, goes_on="after the last window"), ExitStack() as held:
+        paths = [held.enter_context(claim(path)) for path in written]
+        target = VectorOutput(form=out.suffix, path=paths[0], rows=paths[1] if len(paths) > 1 else None)
+        folder = target.path.with_name(f"{target.path.name}.unfinished")
+        if not (folder / FACTS).is_file():
+            refuse_foreign(folder, "an embedding that was begun", UNFINISHED)
+        folder.mkdir(exist_ok=True)
+        try:
+            embedding = _Embedding(
+                model=model, out=target, options=vectors, folder=folder, opening=opening, watch=watch
+            )
+            return embedding.complete(TextRows.open(texts, folder))
+        finally:
+            if not (folder / FACTS).is_file():  # nothing was begun, or all is done
+                shutil.rmtree(folder)
 
 
 def _refuse_half(out: Path) -> None:
@@ -112,7 +107,7 @@ def _refuse_half(out: Path) -> None:
     if out.suffix == real.suffix == ".npy" and other.is_file() and not (rows.exists() and rows.samefile(other)):
         raise UserError(
             f"{out} is a link to {real}, whose rows are described in {other}. Give --out {real}.",
-            code="output-is-input",
+            code="output-holds-something-else",
         )
 
 
@@ -171,7 +166,7 @@ class _Embedding:
         if growing.tally:
             self._say(f"going on after {growing.tally['rows']:,} of {counted(count, 'text')}")
         tables = rows.table.format.kind != "lines"
-        windows = Windows(embedder=embedder, features=self.out.form == ".jsonl", tables=tables)
+        windows = RowBatches(embedder=embedder, features=self.out.form == ".jsonl", tables=tables)
         self._follow(growing, rows, windows, count)
         rows.before.require_rows(growing.tally.get("rows", 0), count)
         rows.before.require_same(whole=True)
@@ -184,7 +179,7 @@ class _Embedding:
         for line in lines:
             self.watch(Notice(line))
 
-    def _follow(self, growing: GrowingFiles, rows: TextRows, windows: Windows, count: int) -> None:
+    def _follow(self, growing: GrowingFiles, rows: TextRows, windows: RowBatches, count: int) -> None:
         """Embed what is not embedded yet, a window at a time."""
         names = rows.columns.texts
         done = growing.tally.get("rows", 0)
@@ -204,10 +199,7 @@ class _Embedding:
 def _begun(folder: Path) -> dict[str, Any]:
     """Return the facts of the unfinished run in a folder, {} if there is none. Raises UserError if they are damaged."""
     path = folder / FACTS
-    try:
-        return read_sealed(path) if path.is_file() else {}
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}). Remove {folder} to begin anew.", code="damaged-file") from error
+    return read_own(path, f"Remove {folder} to begin anew.") if path.is_file() else {}
 
 
 def _embedder(engine: Engine, options: VectorOptions) -> Embedder:

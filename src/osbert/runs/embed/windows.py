@@ -22,7 +22,7 @@ ROWS, CHARACTERS = 2**13, 2**19
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windows:
+class RowBatches:
     """Turns rows into what the columns grow by: vectors, or JSON lines (`features`).
 
     `tables`: whether the texts come from a table, whose rows count, and not from lines.

@@ -7,46 +7,27 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
+from osbert.inference.engine import Engine
+from osbert.inference.engine import load as load_engine
 from osbert.interop.hub import default_out
+from osbert.interop.huggingface.tokenizers import write_any_tokenizer
+from osbert.interop.onnx.files import ONNX, require_writers, write_onnx
+from osbert.interop.onnx.padded import PaddedGraph, objections, scored
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.sentence_files import write_sentence_model
 from osbert.lock import claim
-from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.export.comparison import ExportComparison, compare_predictions, compare_states
+from osbert.runs.export.settings import ExportSettings
 from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Record, Task, load
-
-if TYPE_CHECKING:
-    from osbert.inference.engine import Engine
-    from osbert.runs.export.comparison import ExportComparison
+from osbert.training.run_folder import RECIPE, RunFolder
 
 KEPT = ("config.json", "run.json")
 """Files of a run that go along as they are, and the recipe where the task's scores do; the tokenizer's are new."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportSettings:
-    """How a run is exported, and what it is compared on."""
-
-    int8: bool = False
-    """Weights of a byte each: a quarter of the size, and the faster for it; predictions change a little."""
-    tolerance: float = 0.01
-    """How much the metric may drop, 0.01 being a point of a hundred."""
-    data: Path | None = None
-    """Labelled rows to compare on, a file or a folder, in place of the run's own development rows."""
-    unchecked: bool = False
-    """Compare nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions:
-    """The keywords of `osbert.export`: the export, how its data is read, and how the run's folder is opened."""
-
-    settings: ExportSettings
-    file: LabelledOptions
-    opening: Opening
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +52,6 @@ def export(
     `options`: how settings.data is read. The comparison is an event before it is a value. Raises UserError where the
     run has no form in ONNX and where the export is not as good as the run; nothing is then written.
     """
-    from osbert.inference.engine import load as load_engine
-    from osbert.interop.onnx.files import require_writers
-
     require_writers()
     settings = settings or ExportSettings()
     out = out or default_out(run, "-int8" if settings.int8 else "-onnx")
@@ -94,11 +72,8 @@ def export(
 
 def opened(run: Path, opening: Opening, watch: Watch) -> Engine:
     """Open a run, and give notice of what is odd about its folder."""
-    from osbert.inference.engine import load as load_engine
-
     engine = load_engine(run, device="cpu", opening=opening)
-    for remark in engine.remarks:
-        watch(Notice(f"{run}: {remark}"))
+    report_remarks(engine, watch)
     sentences = engine.sentence_model()
     for remark in sentences.remarks if sentences else ():
         watch(Notice(remark))
@@ -112,8 +87,6 @@ def development(
 
     Raises UserError when there are none at hand.
     """
-    from osbert.interop.onnx.padded import scored
-
     task = scored(engine.task)
     if task is None:
         if data is not None:
@@ -131,7 +104,7 @@ def development(
         )
     elif not task.data or not Path(task.data).exists():
         raise UserError(
-            f"The data that {run} was fine-tuned on, {task.data or 'not told'}, is not here. Give labelled rows to "
+            f"The data that {run} was fine-tuned on, {task.data or 'unknown'}, is not here. Give labelled rows to "
             "compare on, --data FILE; or --unchecked to compare nothing.",
             code="missing-option",
         )
@@ -142,21 +115,11 @@ def development(
 
 def compared(engine: Engine, exported: Engine, rows: tuple[Task, Sequence[Record]] | None) -> ExportComparison:
     """Return how the export differs from the run on the rows; without rows, in its states."""
-    from osbert.runs.export.comparison import compare_predictions, compare_states
-
     return compare_predictions(engine, exported, *rows) if rows else compare_states(engine, exported)
 
 
 def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     """Write the model, its tokenizer and what tells of the run into a folder. Raises UserError where it has no form."""
-    from osbert.interop.huggingface.tokenizers import write_any_tokenizer
-    from osbert.interop.onnx.files import ONNX, write_onnx
-    from osbert.interop.onnx.padded import PaddedGraph, objections, scored
-    from osbert.interop.sentence_files import write_sentence_model
-    from osbert.interop.task_files import RECIPE
-    from osbert.models.contract import Head
-    from osbert.training.run_folder import RunFolder
-
     learner, task = engine.learner, scored(engine.task)
     if reasons := list(objections(learner, task.name if task else "")):
         raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")
@@ -164,7 +127,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     published = task.published() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None
-    learnt = head.learnt() if task and isinstance(head, Head) else {}
+    learnt = head.learnt() if head else {}
     model = PaddedGraph(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
     write_onnx(model, folder / ONNX, int8=int8, learnt=learnt, tokenizer=engine.tokenizer.fingerprint)
     sizes = learner.backbone.architecture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from osbert import recipe
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import LEFT_OPEN, FinetunePlan
+from osbert.runs.study.search import listed
 from osbert.tasks import Record, Task
 from osbert.training.run_folder import RunFolder
 
@@ -39,7 +38,7 @@ def small_data(steps: Callable[[int], int], *, batch: int, epochs: int) -> tuple
 
 def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], int]:
     """Return a function from the batch to the steps per epoch over the training records that are learnt from."""
-    teaching = [record for record in records if task.teaches(record)]
+    teaching = [record for record in records if not task.lacks(record)]
     return lambda batch: max(1, -(-len(teaching) // task.per_step(batch, teaching)))
 
 
@@ -53,8 +52,8 @@ def fill_defaults(
     of each task; an epoch has the steps of all.
     """
     if stored := _stored(out, plan.open):
-        plan = _with(plan, stored)
-        watch(Notice(f"{_listed(stored)}: kept from the run in {out}"))
+        plan = plan.changed(stored)
+        watch(Notice(f"{listed(stored)}: kept from the run in {out}"))
         return plan
     if not plan.open.issuperset(LENGTH):
         return plan
@@ -73,11 +72,11 @@ def fill_defaults(
     made, makes = (epochs * steps(batch) for batch, epochs in (before, found))
     watch(
         Notice(
-            f"{_listed(chosen)}: batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn "
+            f"{listed(chosen)}: batch {before[0]} and {before[1]} epochs would be {made:,} steps, too few to learn "
             f"from; these are {makes:,}. --settings paper uses the paper's values."
         )
     )
-    return _with(plan, chosen)
+    return plan.changed(chosen)
 
 
 def _stored(out: Path, names: Collection[str]) -> dict[str, Any]:
@@ -92,17 +91,3 @@ def _stored(out: Path, names: Collection[str]) -> dict[str, Any]:
     if "failed" in facts:
         found.pop("optimizer.learning_rate", None)
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _with(plan: FinetunePlan, chosen: Mapping[str, Any]) -> FinetunePlan:
-    parts: dict[str, Any] = {}
-    for part in ("training", "optimizer"):
-        before = getattr(plan, part)
-        own = {name.partition(".")[2]: value for name, value in chosen.items() if name.startswith(f"{part}.")}
-        parts[part] = recipe.build(type(before), recipe.as_table(before) | own, where="The run folder")
-    return dataclasses.replace(plan, **parts)
-
-
-def _listed(chosen: Mapping[str, Any]) -> str:
-    leaves = {name.partition(".")[2].replace("_", " "): value for name, value in chosen.items()}
-    return ", ".join(f"{name} {value:g}" for name, value in leaves.items())

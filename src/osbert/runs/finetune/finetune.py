@@ -14,6 +14,7 @@ from osbert.runs.finetune.defaults import fill_defaults
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits, read_tasks
 from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.study.trials import compare
 from osbert.tasks import Task
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
@@ -60,8 +61,6 @@ def finetune_plan(
     """Fine-tune to the end, once or as often as a comparison wants, on the records of each task of the plan."""
     plan = fill_defaults(plan, [splits["train"] for splits in records], out, watch)
     if plan.comparison.wanted:
-        from osbert.runs.study.trials import compare  # which is about this room
-
         compare(plan, records, out, watch, wish)
     else:
         model = steps.start(plan)

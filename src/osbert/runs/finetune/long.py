@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.encoded import EncodedRecords, Ready
+from osbert.data.encoded import EncodedAhead, EncodedRecords
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.evaluation.score import refuse_long
@@ -69,7 +69,7 @@ class ModelReader:
         or a run predicts ("test"), where the task forbids to cut any.
         """
         read = [
-            record for split, found in records.items() for record in found if split != "train" or task.teaches(record)
+            record for split, found in records.items() for record in found if split != "train" or not task.lacks(record)
         ]
         refuse_long(task, read, Packer(tokenizer=self.tokenizer, length=min(task.length, self.length)))
 
@@ -81,7 +81,7 @@ def long_texts(
 
     `training`: the sequences of the training `records`. A `lazy` task tells it itself.
     """
-    if not isinstance(training, Ready):
+    if not isinstance(training, EncodedAhead):
         cuts = {"train": task.cuts(records, packer), "dev": task.cuts(development, packer)}
         return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
     parts = {
@@ -95,7 +95,7 @@ def long_texts(
     return "\n".join(lines)
 
 
-def _made(ready: Ready, *, together: bool) -> TextFit:
+def _made(ready: EncodedAhead, *, together: bool) -> TextFit:
     owners = np.repeat(np.arange(len(ready)), ready.counts)
     cut = np.bincount(owners, weights=ready.examples.truncated, minlength=len(ready)).astype(np.int64)
     return TextFit(sequences=ready.counts, cut=cut, tokens=_tokens(ready.examples, owners, together=together))

@@ -15,22 +15,20 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.added_layers import add_adapters, add_recurrent, tuned_sizes
 from osbert.models.contract import Backbone
 from osbert.runs.finetune.settings import FinetuneSettings
-from osbert.text.file_tokenizer import AnyTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
-    """The encoder and tokenizer that fine-tuning starts from, with remarks on their files."""
+class StartingModel:
+    """The encoder that fine-tuning starts from, and the folder that it was read from, with remarks on its files."""
 
     source: Folder
     backbone: Backbone
-    tokenizer: AnyTokenizer
     remarks: tuple[str, ...] = ()
 
 
 def read_model(
     folder: Path, settings: FinetuneSettings, *, from_scratch: bool = False, opening: Opening = CAREFUL
-) -> Model:
+) -> StartingModel:
     """Return the encoder in a folder, with the settings' dropout; `from_scratch` keeps its sizes but draws new weights.
 
     Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. Raises UserError
@@ -48,17 +46,18 @@ def read_model(
         raise UserError(
             f"{folder} cannot be fine-tuned with these settings: {error}.", code="unsupported-model"
         ) from error
-    tokenizer, remarks = source.tokenizer, list(source.remarks)
+    _ = source.tokenizer  # read now: one that does not fit is refused before anything is laid out
+    remarks = list(source.remarks)
     source.release()
     if from_scratch:
         with seeded(seed):
-            return Model(source=source, backbone=sizes.build(), tokenizer=tokenizer)
+            return StartingModel(source=source, backbone=sizes.build())
     # Each part has its own seed: the head is drawn from `seed`, a new pooler from the next one.
     for number, add in enumerate((add_recurrent, add_adapters), start=2):
         with seeded(seed + number):
             remarks += filter(None, [add(own, sizes)])
     backbone.load_state_dict(own.state_dict(), assign=True)
-    return Model(source=source, backbone=backbone, tokenizer=tokenizer, remarks=tuple(remarks))
+    return StartingModel(source=source, backbone=backbone, remarks=tuple(remarks))
 
 
 @contextlib.contextmanager

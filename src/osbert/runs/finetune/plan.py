@@ -66,6 +66,18 @@ class FinetunePlan:
         [path] = [path for path, own in zip(self.paths, self.tasks) if own.name == task.name]
         return dataclasses.replace(self, tasks=(task,), paths=(path,))
 
+    def changed(self, chosen: Mapping[str, Any]) -> FinetunePlan:
+        """Return the plan with other settings of training and of the optimiser, by their dotted names.
+
+        They may come from a file of the run folder: raises UserError if one has a wrong type.
+        """
+        parts: dict[str, Any] = {}
+        for part in ("training", "optimizer"):
+            before = getattr(self, part)
+            own = {name.partition(".")[2]: value for name, value in chosen.items() if name.startswith(f"{part}.")}
+            parts[part] = recipe.build(type(before), recipe.as_table(before) | own, where="The run folder")
+        return dataclasses.replace(self, **parts)
+
     def table(self) -> dict[str, Any]:
         """Return the resolved recipe as it is saved with the run."""
         comparison = {"comparison": recipe.as_table(self.comparison)} if self.comparison.wanted else {}

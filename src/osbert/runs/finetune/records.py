@@ -10,8 +10,7 @@ from typing import Any
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan
-from osbert.tasks import Record, Task, load, passed_over
-from osbert.tasks import findings as findings_of_files
+from osbert.tasks import Record, Task, findings, load, passed_over
 from osbert.terminal import one_line
 
 SPLITS = ("train", "dev")
@@ -33,14 +32,14 @@ def read_tasks(
     else:
         plans = _read_several(tasks, settings, model=model, data=data)
     for plan, splits in plans:
-        for text in findings(plan.task, splits):
+        for text in data_notices(plan.task, splits):
             watch(Notice(text if len(plans) == 1 else f"{plan.task.name}: {text}"))
     return FinetunePlan.joined([plan for plan, _ in plans]), [splits for _, splits in plans]
 
 
-def findings(task: Task, records: Splits) -> Iterator[str]:
+def data_notices(task: Task, records: Splits) -> Iterator[str]:
     """Yield what was found in the data: the form of each file, the columns, the rows, the labels."""
-    yield from map(one_line, findings_of_files(task))
+    yield from map(one_line, findings(task))
     for split, found in records.items():
         yield f"{split}: {one_line(task.describe(found))}"
     if skipped := passed_over(task, records["train"]):
@@ -66,7 +65,7 @@ def _read_several(
         raise UserError(
             f"The tasks {', '.join(map(name_of, tasks))} cannot be learnt together: name one or more, each by a name "
             "of its own.",
-            code="unusable-row",
+            code="duplicate-name" if tasks else "missing-value",
         )
     folders = data_of(names, data)
     reader = ModelReader.of(model)
@@ -82,7 +81,7 @@ def _read_several(
                 )
             reader.check(plan.task, records)
         except UserError as error:
-            problems.add(f"{name}: {error}", code=error.code)
+            problems.add_from(name, error)
             continue
         plans.append((plan, records))
     problems.stop_if_any()
@@ -106,7 +105,7 @@ def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
     if unlike := {*names} ^ {*data}:
         raise UserError(
             f"data must have what each task learns from, and no more; it differs in {', '.join(unlike)}.",
-            code="unusable-row",
+            code="invalid-value",
         )
     return dict(data)
 

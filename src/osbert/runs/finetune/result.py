@@ -70,7 +70,8 @@ class FinetuneRun(Run):
         if len(self.development) != 1:
             names = ", ".join(self.development)
             raise UserError(
-                f"{self.folder} holds several tasks ({names}): take run.tasks[name].errors of one.", code="unusable-row"
+                f"{self.folder} holds several tasks ({names}): take run.tasks[name].errors of one.",
+                code="invalid-value",
             )
         [records] = self.development.values()
         task = self.model.fine_tuned

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from osbert import recipe
-from osbert.data.encoded import EncodedRecords, OnDemand, Ready
+from osbert.data.encoded import EncodedAhead, EncodedRecords, OnDemand
 from osbert.data.mixed_loader import MixedLoader
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
@@ -83,7 +83,7 @@ class TaskRows:
 
         Raises UserError that names every record that is too long, where the task forbids to cut any.
         """
-        training = [record for record in records["train"] if task.teaches(record)]
+        training = [record for record in records["train"] if not task.lacks(record)]
         refuse_long(task, [*training, *records["dev"]], packer)
         groups = (task.encode(record, packer) for record in training)
         return cls(
@@ -91,7 +91,9 @@ class TaskRows:
             packer=packer,
             training=training,
             development=records["dev"],
-            encoded=OnDemand(training, lambda record: task.encode(record, packer)) if task.lazy else Ready(groups),
+            encoded=OnDemand(training, lambda record: task.encode(record, packer))
+            if task.lazy
+            else EncodedAhead(groups),
             fingerprint=fingerprint(records),
             remarks=[*_remarks(task, records)],
         )
@@ -111,7 +113,6 @@ class TaskRows:
     def prepare(self, learner: Learner, folder: Path) -> str:
         """Keep the vectors of a frozen encoder in a file of the folder, if the task's head stands on one."""
         head = learner.heads[self.task.name]
-        assert isinstance(head, Head)
         if head.frozen is None:
             return ""
         held = (replace(record, label=None) for record in self.development)
@@ -122,7 +123,7 @@ class TaskRows:
 
     def score(self, learner: Learner) -> Score:
         """Return predictions for the development records, and the task's metrics, at the threshold that suits them."""
-        return score(learner, self.task, self.development, self.packer, development=True)
+        return score(learner, self.task, self.development, self.packer)
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
         """Return the one answer that all development records get, as `evaluation.score.collapsed`."""
@@ -130,9 +131,9 @@ class TaskRows:
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return what the task learns from the development records, and how its probabilities are to be mended."""
-        calibration = self.task.calibration(predictions, self.development)
+        task, calibration = self.task.tuned(predictions, self.development)
         return {
-            "tuned": recipe.as_table(self.task.tuned(predictions, self.development, calibration)),
+            "tuned": recipe.as_table(task),
             "calibration": calibration.as_dict() if calibration else {},
             "collapsed": self.collapsed(predictions),
         }
@@ -150,7 +151,7 @@ class TaskRows:
     @property
     def pairs(self) -> bool:
         """Return whether there are sequences of two texts; of sequences made on demand the first record's tell."""
-        if isinstance(self.encoded, Ready):
+        if isinstance(self.encoded, EncodedAhead):
             return bool(self.encoded.examples.segments.any())
         return any(
             example.segments.any() for record in self.training[:1] for example in self.task.encode(record, self.packer)
@@ -216,8 +217,11 @@ class FinetuneRows:
 
     @property
     def compared(self) -> bool:
-        """Return whether the encoder can do every task without being taught, so that it is scored before training."""
-        return all(rows.task.compared for rows in self.tasks)
+        """Return whether the encoder can do every task without being taught, so that it is scored before training.
+
+        It gives vectors as it is.
+        """
+        return all(rows.task.form == "vectors" for rows in self.tasks)
 
     def heads(self, backbone: Backbone) -> dict[str, Head]:
         """Return fresh heads by the tasks' names."""
@@ -261,7 +265,7 @@ class FinetuneRows:
         return Score(metrics=metrics, predictions=[one for found in scores for one in found.predictions])
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one answer that all development records of a task get, as `Task.collapsed`; of several, whose."""
+        """Return the one answer that all development records of a task get, "" for none; of several, whose."""
         found = [(rows.task.name, answer) for rows, own in self._own(predictions) if (answer := rows.collapsed(own))]
         return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in found)
 
@@ -296,7 +300,7 @@ def _remarks(task: Task, records: Mapping[str, Sequence[Record]]) -> Iterator[st
         for record in found:
             if record.remark:
                 yield f"{record.place}: {record.remark}"
-            elif split == "train" and not task.teaches(record):
+            elif split == "train" and task.lacks(record):
                 yield f"{record.place}: its label is not known: it is not learnt from"
 
 

@@ -17,7 +17,7 @@ from osbert.interop.weight_files import fingerprint, read_file, write_tensors
 from osbert.models.adapting.features import VECTORS
 from osbert.models.contract import Head, Learner
 from osbert.runs.finetune.events import Epoch
-from osbert.runs.finetune.model import Model, seeded
+from osbert.runs.finetune.model import StartingModel, seeded
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.finetune.tuning import RANKS, changes, prepare
@@ -33,7 +33,7 @@ class FinetuneTrainer:
     def __init__(
         self,
         *,
-        model: Model,
+        model: StartingModel,
         rows: FinetuneRows,
         settings: FinetuneSettings,
         optimizer: OptimizerSettings,
@@ -127,7 +127,6 @@ class FinetuneTrainer:
         low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
         for one in self.outcomes:
             folder, head = self.folder / one.folder, self.learner.heads[one.task.name]
-            assert isinstance(head, Head)
             write_model(Learner(backbone, {one.task.name: head}), folder, **one.task.published())
             sizes = backbone.architecture
             write_any_tokenizer(self.rows.tokenizer, folder, length=sizes.length, segments=sizes.segments)

@@ -28,7 +28,7 @@ class FinetuneSettings:
     epochs: int = 3
     """Passes over the training rows; more where the rows are few and no number is given (--settings)."""
     batch: int = 32
-    """Records in one optimiser step, with all their sequences; of documents as many as have about so many sentences.
+    """Examples per optimiser step. With --context document: whole documents, about this many sentences in total.
     Fewer where the rows are few and no number is given (--settings)."""
     micro_tokens: int = 4096
     """Most tokens in one pass through the model; a step with more is split, with the same gradient."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,17 @@ from osbert.data.mixed_loader import EXPONENT
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.score import class_scores
-from osbert.files import disk_full, write_text
+from osbert.files import write_text
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import closed_to_others
+from osbert.interop.json_files import read_object
 from osbert.interop.tuned_files import BASE, TUNED
-from osbert.interop.weight_files import read_json
 from osbert.lock import locked
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.events import Epoch, row, scores_line
-from osbert.runs.finetune.model import Model, read_model
+from osbert.runs.finetune.model import StartingModel, read_model
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.report import finetuning_report
@@ -33,7 +33,7 @@ from osbert.runs.finetune.tuning import describe as learning
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
 from osbert.terminal import one_line
-from osbert.training.checkpoint import reason
+from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RECIPE, RunFolder
@@ -43,12 +43,12 @@ REMARKS = "remarks.txt"
 """The list of what was mended or is amiss in the data, in a run's folder."""
 
 
-def start(plan: FinetunePlan) -> Model:
+def start(plan: FinetunePlan) -> StartingModel:
     """Return the encoder that a run starts from."""
     return read_model(plan.model, plan.training, from_scratch=plan.from_scratch, opening=plan.opening)
 
 
-def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: Model, watch: Watch = ignore) -> FinetuneRows:
+def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel, watch: Watch = ignore) -> FinetuneRows:
     """Return the rows of each task as a model reads them; report where that takes fewer tokens than a task's length.
 
     Raises UserError where one of several tasks would not be learnt.
@@ -59,7 +59,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: Model, watch: 
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))
-        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length)))
+        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.source.tokenizer, length=length)))
     rows = FinetuneRows.of(laid_out)
     wanted = plan.training
     if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):
@@ -70,7 +70,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: Model, watch: 
 def train(
     plan: FinetunePlan,
     rows: FinetuneRows,
-    model: Model,
+    model: StartingModel,
     out: Path,
     watch: Watch = ignore,
     wish: Interruption | None = None,
@@ -82,7 +82,7 @@ def train(
     """
     # Made before anything is written: what cannot be leaves no folder behind.
     run = FinetuneTrainer(model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out)
-    with writing(out):
+    with disk_needed(out), locked(out):
         folder = opened(plan, rows, out)
         write_remarks(rows.remarks, out, watch)
         if not folder.finished:
@@ -94,19 +94,6 @@ def train(
                 raise
         run.tidy()
         return Epoch(**folder.facts["finished"]["best"])
-
-
-@contextlib.contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """Hold the run folder; a full disk is told with what to do."""
-    try:
-        with locked(out):
-            yield
-    except OSError as error:
-        if not disk_full(error):
-            raise
-        again = "Make room and give the same command again; it goes on from the last checkpoint"
-        raise UserError(f"{out} could not be written: {reason(error, out)}. {again}.", code="not-written") from error
 
 
 def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
@@ -203,7 +190,7 @@ def write_metrics(metrics: Metrics, event: Progress | Epoch) -> list[Measurement
     return []
 
 
-def introduce(plan: FinetunePlan, model: Model, watch: Watch) -> None:
+def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
     """Report what is fine-tuned, and what was odd about it."""
     sizes = model.backbone.architecture
     begin = "its sizes with fresh weights" if plan.from_scratch else "pretrained weights"
@@ -257,7 +244,7 @@ def _conclude_task(task: Task, out: Path, watch: Watch) -> None:
     if calibration := ended.get("calibration"):
         watch(Notice(Calibration(**calibration).describe()))
     if (out / TUNED).is_file():
-        size, base = (out / TUNED).stat().st_size / 1e6, read_json(out / BASE)["path"]
+        size, base = (out / TUNED).stat().st_size / 1e6, read_object(out / BASE)["path"]
         only = f"{out} holds only what was tuned ({size:.1f} MB) and needs {base}; --merge writes a whole model"
         watch(Notice(only))
     trust = " --trust" if components.is_dotted(stage_before(out)) else ""

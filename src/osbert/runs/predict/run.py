@@ -15,7 +15,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row
-from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.writers import PredictionOutput
 from osbert.tasks import Inputs, Prediction
@@ -64,8 +64,7 @@ def predict_file(
         engine = load(run, opening=opening)
         task = engine.fine_tuned
         task = task.source.moved(file, (options or FileOptions()).given(task))
-        for remark in engine.remarks:
-            watch(Notice(f"{engine.folder}: {remark}"))
+        report_remarks(engine, watch)
         inputs = task.source.inputs(file)
         watch(Notice(inputs.describe))
         before = Snapshot(file)

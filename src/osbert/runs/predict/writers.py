@@ -57,7 +57,7 @@ class PredictionOutput:
         if self.spreadsheet_safe and suffix not in (".csv", ".tsv"):
             raise UserError(
                 "--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes no JSON for a formula.",
-                code="unknown-output-format",
+                code="options-exclude-each-other",
             )
         if self.is_official(inputs):
             return ObjectWriter(stream, inputs)

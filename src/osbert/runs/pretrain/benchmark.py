@@ -15,7 +15,7 @@ from osbert.evaluation.speed import FORMULA, peak
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs import bench_corpus
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
-from osbert.runs.pretrain.speed_test import SpeedTest, phases
+from osbert.runs.pretrain.speed_test import SpeedTest, loader_ceiling, phases
 from osbert.training.processor import choose
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-base"}
@@ -75,7 +75,7 @@ def _figures(plan: PretrainPlan, scratch: Path, *, seconds: float) -> dict[str, 
 
 
 def _phase(test: SpeedTest, length: int, *, seconds: float, peak_flops: float) -> dict[str, Any]:
-    ceiling = test.loader_tokens_per_second(length, seconds=seconds * LOADING)
+    ceiling = loader_ceiling(test.plan, length, seconds=seconds * LOADING)
     speed = test.speed(length, seconds=seconds * (1 - LOADING))
     flops = test.flops_per_token(length)
     return {

@@ -20,9 +20,9 @@ from osbert.evaluation.expected import LossRange, expected_loss
 from osbert.evaluation.speed import training_flops
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner, StepSize, matrix_weights
+from osbert.runs.pretrain.run import disk_bytes
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import SpeedTest, phases
-from osbert.training.probe import loader_speed
 
 Shapes = tuple[tuple[int, int], ...]
 SIZES: dict[str, Shapes] = {
@@ -131,13 +131,6 @@ def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
     return sorted((_count(sized(plan, *shape), steps) for shape in shapes), key=lambda size: size.flops)
 
 
-def loader_ceiling(plan: PretrainPlan, *, seconds: float) -> float:
-    """Return the tokens a second that the loader gives by itself: no size trains faster."""
-    length = plan.settings.data.length
-    pool = min(plan.settings.data.pool, plan.corpus.tokens)
-    return loader_speed(plan.loader(length=length), pool_tokens=pool, seconds=seconds)
-
-
 def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[SizeSample]:
     """Train each size for its part of so many seconds, larger ones for longer, and return what was seen."""
     sizes = list(sizes)
@@ -161,7 +154,6 @@ def estimate(size: Size, samples: Sequence[SizeSample], limits: SizeLimits) -> S
     loss = expected_loss(
         weights=size.weights, tokens=tokens, corpus_tokens=distinct, unigram_entropy=plan.corpus.unigram_entropy
     )
-    checkpoint = 12 * size.parameters
     return SizeEstimate(
         size=size,
         measured=any(sample.size is size for sample in samples),
@@ -169,7 +161,7 @@ def estimate(size: Size, samples: Sequence[SizeSample], limits: SizeLimits) -> S
         tokens=tokens,
         epochs=tokens / distinct,
         memory=limits.process + memory(size, samples),
-        disk=checkpoint * (plan.settings.training.keep + 1) + 4 * size.parameters,
+        disk=disk_bytes(size.parameters, keep=plan.settings.training.keep),
         loss=loss,
     )
 

@@ -40,7 +40,7 @@ class PretrainRequest:
     """When the minutes that it may take begin to count, by the monotonic clock."""
 
     def plan(self) -> PretrainPlan:
-        """Open and check all of it. Raises UserError that tells everything that is wrong."""
+        """Open and check all of it. Raises UserError that lists everything that is wrong."""
         plan = read_plan(
             self.recipe,
             self.settings,

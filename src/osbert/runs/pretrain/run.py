@@ -18,7 +18,6 @@ from osbert.data.batch_files import write_batches
 from osbert.data.phases import Phases
 from osbert.data.step import Loader
 from osbert.errors import UserError
-from osbert.files import disk_full
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.contract import Learner
@@ -28,7 +27,7 @@ from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
-from osbert.training.checkpoint import reason
+from osbert.training.checkpoint import disk_needed
 from osbert.training.distributed import ALONE, Group
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone
@@ -67,21 +66,12 @@ class PretrainingRun:
         Raises UserError when the folder belongs to another run, and when the disk is too full to begin or to end or
         there is too little memory.
         """
-        try:
-            with memory.needed("this run", "Free some, or take a smaller model."):
-                return self._complete()
-        except OSError as error:
-            if not disk_full(error):
-                raise
-            raise UserError(
-                f"{self.out} could not be written: {reason(error, self.out)}. Make room and give the same command "
-                "again; it goes on from the last checkpoint.",
-                code="not-written",
-            ) from error
+        with disk_needed(self.out), memory.needed("this run", "Free some, or take a smaller model."):
+            return self._complete()
 
     def _complete(self) -> bool:
         if impossible := self._impossible():
-            self.group.end(impossible)
+            self.group.end(impossible, code="unavailable-device")
         if self.group.first(self._begin):
             return True
         trainer = self._trainer()
@@ -171,12 +161,12 @@ class PretrainingRun:
             f"({corpus.tokens:,} tokens, {len(self.plan.tokenizer):,} pieces): {settings.training.steps:,} steps of "
             f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {place}"
         )
-        needed = 12 * parameters * (settings.training.keep + 1) + 4 * parameters  # weights and two moments each
+        needed = disk_bytes(parameters, keep=settings.training.keep)
         free = shutil.disk_usage(self.out).free
         if settings.training.checkpoint_every and free < needed:
             self._notice(
                 f"{self.out} has {free / 1e6:,.0f} MB of free disk, but checkpoints and the model may take "
-                f"{needed / 1e6:,.0f} MB. A checkpoint that cannot be written is told, and the one before is kept."
+                f"{needed / 1e6:,.0f} MB. A checkpoint that cannot be written is reported, and the one before is kept."
             )
 
     def _say_of_origin(self, fresh: Sequence[str]) -> None:
@@ -258,7 +248,7 @@ class PretrainingRun:
         if not batches:
             self._notice(
                 f"{self.plan.origin.folder} keeps no held-out text ({KEPT_OUT}), so what is forgotten of the text it "
-                "was trained on cannot be told."
+                "was trained on cannot be measured."
             )
         return batches
 
@@ -336,6 +326,12 @@ class PretrainingRun:
         self.watch(Notice(message))
 
 
+def disk_bytes(parameters: int, *, keep: int) -> int:
+    """Return the bytes of a run with `keep` checkpoints, one being written, and the model, in fp32."""
+    checkpoint = 12 * parameters  # the weights and two moments of each
+    return checkpoint * (keep + 1) + 4 * parameters
+
+
 def build_learner(plan: PretrainPlan) -> Learner:
     """Return the learner with its first weights: those it goes on from, or fresh ones, which follow from the seed."""
     return first_weights(plan)[0]
@@ -356,5 +352,5 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
         learner, fresh = Learner(backbone, heads), list(heads)
     learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
     for name in fresh:
-        plan.objectives[name].begin(learner.heads[name], plan.corpus.counts)  # type: ignore[arg-type]
+        plan.objectives[name].begin(learner.heads[name], plan.corpus.counts)
     return learner, fresh

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,7 +103,7 @@ def table_of(objective: str) -> str:
 class PretrainPlan:
     """A run that can begin: its settings resolved and its inputs opened and checked.
 
-    `budget`: what a run with `minutes` was given instead of them (see pretrain_budget); it is kept in run.json.
+    `budget`: what a run with `minutes` was given instead of them (budget.py); it is kept in run.json.
     """
 
     name: str
@@ -165,7 +164,7 @@ def read_plan(
     `out`: the run's folder, None when nothing will be written. `origin`: the folder of an encoder that is trained
     further; the model's sizes are then its own, and its recipe serves when `name` is empty.
 
-    Raises UserError that tells all that is wrong with them.
+    Raises UserError that lists all that is wrong with them.
     """
     before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:
@@ -198,12 +197,11 @@ def read_plan(
         given=chosen,
         remarks=tuple(remarks),
     )
-    for problem in itertools.chain(
-        () if out is None else _unfit(out, {"--corpus": corpus, "--from": origin}),
-        _problems(plan),
-        () if before is None else before.problems(settings.model, tokenizer),
-    ):
-        problems.add(problem, code="invalid-setting")
+    if out is not None:
+        _check_out(out, {"--corpus": corpus, "--from": origin}, problems)
+    _check(plan, problems)
+    if before is not None:
+        before.check(settings.model, tokenizer, problems)
     problems.stop_if_any()
     return plan
 
@@ -213,13 +211,15 @@ def _recipe_settings(name: str, part: str) -> frozenset[str]:
     return frozenset(f"{part}.{key}" for key in (recipe.read(name).get(part, {}) if name else ()))
 
 
-def _unfit(out: Path, inputs: Mapping[str, Path | None]) -> Iterator[str]:
-    """Yield why a run cannot be written into `out`; `inputs` are the folders that are read, by their options."""
+def _check_out(out: Path, inputs: Mapping[str, Path | None], problems: Problems) -> None:
+    """Report why a run cannot be written into `out`; `inputs` are the folders that are read, by their options."""
     if out.exists() and not out.is_dir():
-        yield f"{out} is a file, and a folder is to be written. Give another --out."
+        problems.add(f"{out} is a file, and a folder is to be written. Give another --out.", code="output-is-file")
     for option, folder in inputs.items():
         if folder is not None and out.resolve() == folder.resolve():
-            yield f"--out and {option} are the same folder, {out}. Choose another one for --out."
+            problems.add(
+                f"--out and {option} are the same folder, {out}. Choose another one for --out.", code="output-is-input"
+            )
 
 
 def read_settings(
@@ -259,7 +259,7 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
     try:
         return schema(base.objectives, family=base.family, trust=bool(typed) or opening.trust)
     except UserError as error:
-        raise UserError(f"{name}: {error}" if name else str(error), code=error.code) from error
+        raise UserError(f"{name}: {error}" if name else str(error), code=error.code, codes=error.codes) from error
     except (TypeError, ValueError) as error:
         raise UserError(
             f"objectives = {list(base.objectives)} cannot be: {error}", code="options-exclude-each-other"
@@ -275,41 +275,59 @@ def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
     return chosen
 
 
-def _problems(plan: PretrainPlan) -> Iterator[str]:
-    """Yield what stands against a run, in words that say what to do."""
+def _check(plan: PretrainPlan, problems: Problems) -> None:
+    """Report what stands against a run, in words that say what to do."""
     settings, corpus = plan.settings, plan.corpus
     if plan.tokenizer.fingerprint != corpus.fingerprint:
-        yield (
+        problems.add(
             f"the tokenizer in {corpus.folder} is not the one that the corpus was built with. "
-            "Put the right one there, or build the corpus again."
+            "Put the right one there, or build the corpus again.",
+            code="mismatched-tokenizer",
         )
     try:
         settings.model.empty()
     except ValueError as error:
-        yield str(error)
+        problems.add(str(error), code="invalid-setting")
     for name, objective in plan.objectives.items():
-        yield from objective.objections(settings.model)
+        for objection in objective.objections(settings.model):
+            problems.add(objection, code="invalid-setting")
         if not objective.weight > 0:
-            yield f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out."
+            problems.add(
+                f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out.",
+                code="invalid-value",
+            )
     try:
         choose(settings.training.device, settings.training.precision)
     except UserError as error:
-        yield str(error)
-    yield from _conflicts(plan)
+        problems.add(str(error), code=error.code)
+    for conflict in _conflicts(plan):
+        problems.add(conflict, code="invalid-setting")
     if settings.minutes and "training.steps" in plan.given:
-        yield (
+        problems.add(
             f"--steps {settings.training.steps} and {settings.minutes:g} minutes both say how long to train. Leave "
-            "--steps out, or give --minutes 0."
+            "--steps out, or give --minutes 0.",
+            code="options-exclude-each-other",
         )
+    _check_lengths(plan, problems)
+
+
+def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
+    """Report lengths of sequences that the model or the corpus cannot have."""
+    settings = plan.settings
     names = ("length", "long_length") if settings.data.long_share else ("length",)
     for name in names:
         length = getattr(settings.data, name)
         if length > settings.model.length:
-            yield f"data.{name} is {length:,}, but model.length allows sequences of {settings.model.length:,} tokens."
+            problems.add(
+                f"data.{name} is {length:,}, but model.length allows sequences of {settings.model.length:,} tokens.",
+                code="invalid-setting",
+            )
         try:
             plan.loader(length=length)
-        except (UserError, ValueError) as error:
-            yield str(error)
+        except UserError as error:
+            problems.add(str(error), code=error.code)
+        except ValueError as error:
+            problems.add(str(error), code="invalid-setting")
 
 
 def _conflicts(plan: PretrainPlan) -> Iterator[str]:

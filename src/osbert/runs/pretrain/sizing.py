@@ -16,11 +16,11 @@ from osbert import recipe
 from osbert.errors import UserError
 from osbert.evaluation.expected import AS_NEW, USELESS
 from osbert.evaluation.speed import PEAKS
-from osbert.files import is_stream, writing_output
+from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.pretrain import plan_sizes
+from osbert.runs.pretrain import plan_sizes, speed_test
 from osbert.runs.pretrain.plan_sizes import Size, SizeEstimate, SizeLimits, SizeSample
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.training import probe
@@ -98,7 +98,7 @@ def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> Siz
     kind = device.partition(":")[0]
     sizes = plan_sizes.candidates(plan, kind)
     process = probe.resident_memory() if kind == "cpu" else 0
-    ceiling = plan_sizes.loader_ceiling(plan, seconds=request.seconds * LOADING)
+    ceiling = speed_test.loader_ceiling(plan, plan.settings.data.length, seconds=request.seconds * LOADING)
     limits = SizeLimits(seconds=60 * request.minutes, loader=ceiling, process=process)
     if absent:
         samples = assumed(sizes)
@@ -233,10 +233,7 @@ def write_recipe(found: SizeComparison, out: Path) -> None:
 
 def check_out(out: Path) -> None:
     """Raise UserError when what is at `out` is not a recipe that `write_recipe` wrote and nobody changed."""
-    if out.is_dir():
-        raise UserError(
-            f"{out}: this is a folder, and a file is to be written. Give another --out.", code="output-is-folder"
-        )
+    require_file(out)
     if out.exists() and not is_stream(out):
         first, _, text = out.read_text(encoding="utf-8", errors="replace").partition("\n")
         if first != OURS.format(_seal(text)):

@@ -75,11 +75,6 @@ class SpeedTest:
         size = StepSize.of(self.learner, step.batches)
         return training_flops(self.learner, size) / size.tokens
 
-    def loader_tokens_per_second(self, length: int, *, seconds: float) -> float:
-        """Return what the loader gives by itself, its whole pools included."""
-        pool = min(self.plan.settings.data.pool, self.plan.corpus.tokens)
-        return loader_speed(self.plan.loader(length=length), pool_tokens=pool, seconds=seconds)
-
     def checkpoint_seconds(self) -> float:
         """Return how long writing a checkpoint of what was trained last takes."""
         if self.trainer is None:
@@ -92,3 +87,9 @@ class SpeedTest:
         settings = self.plan.settings
         data = replace(settings.data, batch=batch, pool=min(settings.data.pool, POOL))
         return replace(self.plan, settings=replace(settings, data=data)).loader(length=length).part(self.group.part)
+
+
+def loader_ceiling(plan: PretrainPlan, length: int, *, seconds: float) -> float:
+    """Return the tokens a second that the loader gives by itself, its whole pools included: no model trains faster."""
+    pool = min(plan.settings.data.pool, plan.corpus.tokens)
+    return loader_speed(plan.loader(length=length), pool_tokens=pool, seconds=seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import torch
 from osbert import recipe
 from osbert.data.batch import Batch
 from osbert.data.batch_files import read_batches
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.interop.folder import Folder, open_folder
+from osbert.interop.huggingface.folders import fill_heads
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.adapting.new_pieces import add_pieces
@@ -100,20 +101,27 @@ class Origin:
         named = None if family == Architecture.family else family
         return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
 
-    def problems(self, model: Sizes, tokenizer: Tokenizer) -> Iterator[str]:
-        """Yield what keeps a model of these settings and a corpus of this tokenizer from starting here."""
+    def check(self, model: Sizes, tokenizer: Tokenizer, problems: Problems) -> None:
+        """Report what keeps a model of these settings and a corpus of this tokenizer from starting here."""
         free = (*FREE, "length") if self.architecture.any_length else FREE
         if model.family != (family := self.architecture.family):
-            yield f"family is {model.family}, but the encoder in {self.folder} has {family}. Leave it out."
+            problems.add(
+                f"family is {model.family}, but the encoder in {self.folder} has {family}. Leave it out.",
+                code="invalid-setting",
+            )
             return
         for name in (name for name in recipe.as_table(self.architecture) if name not in free):
             before, now = getattr(self.architecture, name), getattr(model, name)
             if before != now:
-                yield f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out."
+                problems.add(
+                    f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out.",
+                    code="invalid-setting",
+                )
         if not extends(tokenizer, self.tokenizer):
-            yield (
+            problems.add(
                 f"the corpus was built with another tokenizer than that of {self.folder}. Build it with --tokenizer "
-                f"{self.folder}, or with one that `osbert tokenizer extend {self.folder} ...` made."
+                f"{self.folder}, or with one that `osbert tokenizer extend {self.folder} ...` made.",
+                code="mismatched-tokenizer",
             )
 
     def learner(
@@ -124,10 +132,11 @@ class Origin:
             torch.manual_seed(seed)
             backbone = model.changed(vocabulary=self.architecture.vocabulary).build()
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
+        self.source.fill(Learner(backbone, {}))
         fresh = []
         for name, head in heads.items():
-            report = self.source.fill(Learner(backbone, {name: head}))
-            if any(row.status == "new" and not row.name.startswith("pooler") for row in report.rows):
+            rows = fill_heads(self.source.tensors, Learner(backbone, {name: head}))
+            if any(row.status == "new" for row in rows):
                 fresh.append(name)
         self.source.release()
         learner = Learner(backbone, heads)

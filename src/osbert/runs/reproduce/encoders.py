@@ -148,7 +148,7 @@ def choose(
     if table.varied:
         raise UserError(
             "The rows of this table are encoders that differ: give --corpus to pretrain them, not --model.",
-            code="missing-option",
+            code="options-exclude-each-other",
         )
     if corpus or settings:
         raise UserError(

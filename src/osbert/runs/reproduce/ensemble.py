@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from osbert.errors import UserError
-from osbert.files import read_sealed, write_sealed
+from osbert.files import read_own, write_sealed
 from osbert.inference.engine import load as load_engine
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.tasks import Prediction, load
@@ -25,12 +25,7 @@ class Ensemble:
     @property
     def metrics(self) -> dict[str, float]:
         """Return the scores, once `run` has measured them."""
-        try:
-            return read_sealed(self.out)
-        except ValueError as error:
-            raise UserError(
-                f"{self.out} is damaged ({error}). Remove it and give the same command again.", code="damaged-file"
-            ) from error
+        return read_own(self.out, "Remove it and give the same command again.")
 
     def run(self, watch: Watch = ignore) -> None:
         """Measure the scores of the runs together on the development rows, unless they are there.

@@ -14,13 +14,13 @@ from osbert.files import refuse_foreign, write_json
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.recipe import difference
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune.plan import read_plan
 from osbert.runs.reproduce.children import ChildCommands
 from osbert.runs.reproduce.data import TableColumn
 from osbert.runs.reproduce.encoders import TableEncoders, hashes, plain, run_folder
 from osbert.runs.reproduce.ensemble import Ensemble
 from osbert.runs.reproduce.scale import TableScale
 from osbert.runs.reproduce.tables import PaperTable, TableRow, keywords, words
-from osbert.runs.study.finetuning import check
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, read_results
 
 PROTOCOL = "protocol.json"
@@ -151,8 +151,10 @@ class TablePlan:
             for added in {words(row.finetuning): row.finetuning for row in self.table.rows}.values():
                 settings = keywords(usual, self.finetuning, column.settings, added)
                 try:
-                    check(column.task or column.set, settings, model=self.out, data=self._data(column))
+                    read_plan(column.task or column.set, settings, model=self.out, data=self._data(column))
                 except UserError as error:
                     raise UserError(
-                        f"Fine-tuning on {column.name} cannot be done (--finetuning): {error}", code=error.code
+                        f"Fine-tuning on {column.name} cannot be done (--finetuning): {error}",
+                        code=error.code,
+                        codes=error.codes,
                     ) from error

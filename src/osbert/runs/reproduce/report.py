@@ -14,6 +14,7 @@ from osbert.runs.reproduce.data import TableColumn
 from osbert.runs.reproduce.plan import PROTOCOL, TablePlan
 from osbert.runs.reproduce.tables import TableRow, spread
 from osbert.runs.study.runner import StudyTrial, read_results
+from osbert.terminal import in_columns
 from osbert.training.tracking import NAME, read_lines
 
 AVERAGE = "average"
@@ -36,8 +37,7 @@ def write_table_report(plan: TablePlan) -> str:
     write_json(plan.out / "results.json", {"protocol": protocol, "scores": found, **collapsed})
     lines = [plan.table.published.title, "", *_description(plan), ""]
     rows = cells(plan, found)
-    widths = [max(len(line[place]) for line in rows) for place in range(len(rows[0]))]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in rows]
+    lines += in_columns(rows, indent="")
     lines += [line for row, scores in found.items() if (line := mean_line(plan, row, scores))]
     if said:
         marked = any(_counts_collapsed(trial) for trial in trials)

@@ -12,7 +12,7 @@ from osbert.reports.strip import Dot, Strip, strip_plot
 from osbert.runs.study.runner import TrialResult
 
 PROTOCOL = (
-    "Every run is told with the best of its epochs on the development rows, by which the epoch, the settings and the "
+    "Each run is reported with its best epoch on the development rows, by which the epoch, the settings and the "
     "run were chosen as well: these scores flatter a little, the more runs there are. For a number to publish, score "
     "the chosen run on rows that had no part in this: osbert evaluate."
 )

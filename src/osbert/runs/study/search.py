@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from osbert.errors import Problems, UserError
-from osbert.files import read_sealed, write_sealed
+from osbert.files import read_own, write_sealed
 
 GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "paper": {
@@ -41,7 +41,7 @@ class Comparison:
     """Several runs in place of one; the best on the development rows is the run folder's model."""
 
     seeds: int = 0
-    """Runs with so many seeds, --seed and those after it: their median, mean and deviation are told; 0 for one run."""
+    """Runs with so many seeds, --seed and those after it: median, mean and deviation are reported; 0 for one run."""
     search: Search = "none"
     """Settings to try, with every seed: paper (batch 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue
     (batch 32, 3 epochs, learning rate 5e-5, 4e-5, 3e-5, 2e-5) or optuna (as many as --trials, each proposed from the
@@ -55,7 +55,7 @@ class Comparison:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.search == "optuna" and not self.trials:
-            raise ValueError("optuna must be told how many settings to try: --trials 20")
+            raise ValueError("optuna needs a number of settings: --trials 20")
         if self.search != "optuna" and self.trials:
             raise ValueError(f"trials = {self.trials} does nothing without --search optuna (several runs: --seeds N)")
 
@@ -86,8 +86,17 @@ class TrialSettings:
 
     def describe(self) -> str:
         """Return the settings in words, "" for none."""
-        leaves = {key.rpartition(".")[2].replace("_", " "): value for key, value in self.settings.items()}
-        return ", ".join(f"{name} {value:g}" for name, value in leaves.items())
+        return listed(self.settings)
+
+
+def listed(settings: Mapping[str, float]) -> str:
+    """Return settings in words, by the last part of their names, "" for none.
+
+    >>> listed({"training.batch": 16, "optimizer.learning_rate": 5e-5})
+    'batch 16, learning rate 5e-05'
+    """
+    leaves = {name.rpartition(".")[2].replace("_", " "): value for name, value in settings.items()}
+    return ", ".join(f"{name} {value:g}" for name, value in leaves.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +163,8 @@ class Optuna:
             yield _named(written[number], f"{number:03}")
 
     def _written(self) -> list[dict[str, float]]:
-        try:
-            return list(read_sealed(self.path)["proposals"]) if self.path.exists() else []
-        except ValueError as error:
-            again = "Remove it and give the same command again: the same settings are proposed"
-            raise UserError(f"{self.path} is damaged ({error}). {again}.", code="damaged-file") from error
+        again = "Remove it and give the same command again: the same settings are proposed."
+        return list(read_own(self.path, again)["proposals"]) if self.path.exists() else []
 
     def proposed(self, number: int, tried: Sequence[SettingsScore]) -> dict[str, float]:
         """Return the settings that optuna proposes as the `number`th, counted from 0."""

@@ -17,16 +17,20 @@ from osbert import recipe
 from osbert.errors import UserError
 from osbert.evaluation.compare import sortable, summaries
 from osbert.files import replace_file, sync
+from osbert.lock import locked
 from osbert.models.adapting.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune import train as finetune_train
+from osbert.runs.finetune.events import Epoch, row
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows
-from osbert.runs.study import finetuning
+from osbert.runs.finetune.run import tidy
 from osbert.runs.study.report import remark, trials_report
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, TrialResult
 from osbert.runs.study.search import Candidates, Comparison, SettingsScore, TrialSettings, candidates
 from osbert.terminal import one_line
+from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
@@ -34,7 +38,7 @@ TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""
 CONFIG = "config.json"
 """The file without which a folder holds no model."""
-OWN = (FACTS, RECIPE, "report.html", finetuning.REMARKS)
+OWN = (FACTS, RECIPE, "report.html", finetune_train.REMARKS)
 """Files that the folder of a comparison has of its own; the others are the best run's."""
 
 
@@ -52,8 +56,14 @@ def compare(
     wanted, asked = plan.comparison, recipe.as_table(plan.comparison)
     training = plan.training
     settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
-    plan, rows = finetuning.lay_out(plan, records, watch)
-    with finetuning.opened(plan, rows, out, watch) as folder:
+    model = finetune_train.start(plan)
+    plan = dataclasses.replace(plan, opening=plan.opening.again)  # each trial opens the encoder anew
+    finetune_train.introduce(plan, model, watch)
+    rows = finetune_train.lay_out(plan, records, model, watch)
+    del model  # one encoder is in memory at a time
+    with disk_needed(out), locked(out):
+        folder = finetune_train.opened(plan, rows, out)
+        finetune_train.write_remarks(rows.remarks, out, watch)
         if not folder.finished or folder.facts["finished"]["comparison"] != asked:
             shared = dataclasses.replace(rows, remarks=(), kept=out / TRIALS)
             results = run_trials(plan, shared, settings, watch, wish)
@@ -82,7 +92,7 @@ def run_trials(
             watch(Notice(f"it failed before and begins anew: {'; '.join(changes)}"))
             shutil.rmtree(trial.folder)
         if folder.finished:
-            watch(Notice(f"finished before: {finetuning.row(folder.facts['finished']['best'])}"))
+            watch(Notice(f"finished before: {row(Epoch(**folder.facts['finished']['best']))}"))
         return folder.finished
 
     def train(trial: StudyTrial) -> None:
@@ -90,13 +100,14 @@ def run_trials(
         folder = RunFolder(trial.folder)
         if "failed" not in folder.facts:
             try:
-                finetuning.train(trial_plan(plan, trial), rows, trial.folder, watch, wish)
+                planned = trial_plan(plan, trial)
+                finetune_train.train(planned, rows, finetune_train.start(planned), trial.folder, watch, wish)
                 return
             except UserError as error:
                 if "failed" not in folder.facts:
                     raise
                 watch(Notice(str(error)))
-                finetuning.clear(trial.folder)
+                tidy(trial.folder)
         watch(Notice("this run counts as failed; the others go on"))
 
     study = Study(work=train, resumed=resumed, counted=False, watch=watch)
@@ -123,15 +134,8 @@ def trial_of(settings: TrialSettings, seed: int, folder: Path) -> StudyTrial:
 
 def trial_plan(plan: FinetunePlan, trial: StudyTrial) -> FinetunePlan:
     """Return the settings of one run of a comparison."""
-    values: dict[str, dict[str, float]] = {"training": {"seed": trial.seed}, "optimizer": {}}
-    for key, value in trial.settings.settings.items():
-        table, _, leaf = key.partition(".")
-        values[table][leaf] = value
     return dataclasses.replace(
-        plan,
-        training=dataclasses.replace(plan.training, **values["training"]),
-        optimizer=dataclasses.replace(plan.optimizer, **values["optimizer"]),
-        comparison=Comparison(),
+        plan.changed({"training.seed": trial.seed, **trial.settings.settings}), comparison=Comparison()
     )
 
 
@@ -208,7 +212,7 @@ def describe_results(results: Sequence[TrialResult]) -> Iterator[str]:
     """Yield a line on every run, and of settings with several the median, mean and deviation of all metrics."""
     yield f"\n{len(results)} runs, development rows, best epoch of each:"
     for result in results:
-        scores = finetuning.row(result.best).partition("dev ")[2] if result.best else ""
+        scores = row(Epoch(**result.best)).partition("dev ")[2] if result.best else ""
         said = remark(result)
         yield f"  {result.trial.name}  {scores}{f'  ({one_line(said)})' if said else ''}"
     for settings in dict.fromkeys(one.trial.settings.name for one in results):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from osbert.server.calls.contract import Call, Item, Values, windows
+from osbert.server.calls.contract import Call, Item, RequestFields, item_of, require_text, windows
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request
 
@@ -15,18 +15,10 @@ from osbert.server.schemas import Refusal, Reply, Request
 class AnswerRequest(Request, title="Answer"):
     """A question, and the paragraph in which the answer is looked for."""
 
+    reads = ("question", "paragraph")
     question: str
     paragraph: str
     n_best: int = Field(default=0, ge=0, le=100, description="How many candidates are told beside the answer.")
-
-    def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield the two texts."""
-        yield "question", self.question
-        yield "paragraph", self.paragraph
-
-    def count(self) -> tuple[str, int]:
-        """Return that there is one thing to read."""
-        return "question", 1
 
 
 class AnswerSpan(BaseModel, title="Candidate"):
@@ -57,20 +49,19 @@ class AnswerCall(Call):
     request = AnswerRequest
     reply = AnswerReply
 
-    def items(self, model: ServerModel, values: Values) -> list[Item]:
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return the one question."""
         for name in ("question", "paragraph"):
-            if not len(model.engine.tokenizer.encode(values[name])):
-                raise Refusal(422, "There is nothing in it to read.", field=name)
-        task = model.engine.fine_tuned
-        record = task.asked((values["question"], values["paragraph"]))
-        item = Item(record, tuple(task.encode(record, model.engine.packer)))
+            require_text(model, values[name], name)
+        item = item_of(model, (values["question"], values["paragraph"]), "question", empty=True)
         if cut := sum(example.truncated for example in item.examples):
-            limit = task.limit(model.engine.packer)
+            limit = model.engine.fine_tuned.limit(model.engine.packer)
             raise Refusal(422, f"{cut:,} pieces more than are read: the model reads {limit}.", field="question")
         return [item]
 
-    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
         """Return the answer, None where the model sees none, and the likeliest candidates."""
         (item,), (prediction,) = items, said
         reply = model.engine.fine_tuned.reply(prediction)

@@ -14,8 +14,9 @@ from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request
 from osbert.tasks import Record
 
-Values = Mapping[str, Any]
-"""A request's fields."""
+RequestFields = Mapping[str, Any]
+"""A request's fields, by name."""
+NOTHING = "There is nothing in it to read."
 
 
 class Item(NamedTuple):
@@ -37,11 +38,11 @@ class Call:
     request: type[Request]
     reply: type[Reply]
 
-    def items(self, model: ServerModel, values: Values) -> list[Item]:
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return what is to be read; raises Refusal, 422, when it cannot be, naming the field."""
         raise NotImplementedError
 
-    def option(self, values: Values) -> Hashable:
+    def option(self, values: RequestFields) -> Hashable:
         """Return what must be alike in requests that are read in one pass."""
         return None
 
@@ -49,11 +50,15 @@ class Call:
         """Return what the model says of each item."""
         return model.engine.predict_encoded(items)
 
-    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
         """Return what the model `said` of the items as the answer's fields."""
         raise NotImplementedError
 
-    def answer(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+    def answer(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
         """Return the answer, "model" aside, with the pieces of each item's sequences if the request wants them."""
         made = self.fields(model, values, items, said)
         if values.get("pieces"):
@@ -68,7 +73,7 @@ def item_of(model: ServerModel, texts: Sequence[str], field: str, *, empty: bool
     `empty`: whether it may hold nothing.
     """
     try:
-        record = model.engine.fine_tuned.asked(texts)
+        record = model.engine.fine_tuned.record_of(texts)
     except UserError as error:
         raise Refusal(422, str(error), field=field) from error
     return laid_out(model, record, field, empty=empty)
@@ -85,8 +90,14 @@ def require_fit(item: Item, field: str, *, length: int) -> Item:
     if cut := sum(example.truncated + max(0, len(example) - length) for example in item.examples):
         raise Refusal(422, f"{cut:,} pieces more than fit: the model reads {length} tokens.", field=field)
     if all(example.special.all() for example in item.examples):
-        raise Refusal(422, "There is nothing in it to read.", field=field)
+        raise Refusal(422, NOTHING, field=field)
     return item
+
+
+def require_text(model: ServerModel, text: str, field: str) -> None:
+    """Raise Refusal when there is nothing to read in a text."""
+    if not len(model.engine.tokenizer.encode(text)):
+        raise Refusal(422, NOTHING, field=field)
 
 
 def windows(model: ServerModel, item: Item) -> dict[str, int]:

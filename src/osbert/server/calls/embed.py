@@ -10,7 +10,7 @@ from pydantic import Field
 
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.models.pooling import Pooling
-from osbert.server.calls.contract import Call, Item, Values, require_fit
+from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Reply, Request, Texts
 
@@ -42,7 +42,7 @@ class EmbedCall(Call):
     request = EmbedRequest
     reply = EmbedAnswer
 
-    def items(self, model: ServerModel, values: Values) -> list[Item]:
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return a sequence for each text."""
         embedder = model.embedder(self.option(values))
         made = [embedder.sequences((text,), 0) for text in values["texts"]]
@@ -51,7 +51,7 @@ class EmbedCall(Call):
             require_fit(item, f"texts[{place}]", length=embedder.settings.length)
         return items
 
-    def option(self, values: Values) -> EmbeddingOptions:
+    def option(self, values: RequestFields) -> EmbeddingOptions:
         """Return the options of the vectors."""
         return EmbeddingOptions(pooling=values["pooling"], normalize=values["normalise"])
 
@@ -60,6 +60,8 @@ class EmbedCall(Call):
         found: Sequence[Any] = model.embedder(option).vectors([item.value for item in items])
         return found
 
-    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
         """Return the vectors."""
         return {"vectors": np.stack(said).tolist()}

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from osbert.server.calls.contract import Call, Item, Values, require_fit
+from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request, Texts
 
@@ -41,7 +41,7 @@ class FillCall(Call):
     request = FillRequest
     reply = FillAnswer
 
-    def items(self, model: ServerModel, values: Values) -> list[Item]:
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return a sequence for each text; each must have a mask."""
         from osbert.inference.fill import MASK, masked
 
@@ -53,7 +53,7 @@ class FillCall(Call):
             items.append(require_fit(Item(example, (example,)), f"texts[{place}]", length=model.length))
         return items
 
-    def option(self, values: Values) -> Hashable:
+    def option(self, values: RequestFields) -> Hashable:
         """Return how many pieces each mask gets."""
         return values["top"]
 
@@ -65,6 +65,8 @@ class FillCall(Call):
         engine = model.engine
         return fill(engine.learner, model.masks, [item.value for item in items], engine.tokenizer, top=option)
 
-    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
         """Return the pieces of each mask of each text."""
         return {"fills": [[[one._asdict() for one in mask] for mask in masks] for masks in said]}

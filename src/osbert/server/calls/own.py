@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, create_model
 
-from osbert.server.calls.contract import Call, Item, Values, item_of, windows
+from osbert.server.calls.contract import Call, Item, RequestFields, item_of, require_text, windows
 from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request, Texts
+from osbert.server.schemas import Reply, Request, Texts
 from osbert.tasks.edges import Edge, FieldType
 
 TYPES: Mapping[FieldType, Any] = {
@@ -24,28 +24,6 @@ TYPES: Mapping[FieldType, Any] = {
 """The types of fields that a kind declares."""
 
 
-class OwnRequest(Request):
-    """A request whose fields are texts and lists of texts."""
-
-    def _own(self) -> Iterator[tuple[str, Any]]:
-        base = OwnRequest.model_fields
-        yield from ((name, getattr(self, name)) for name in type(self).model_fields if name not in base)
-
-    def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield every text in it with its field."""
-        for name, value in self._own():
-            if isinstance(value, str):
-                yield name, value
-            else:
-                yield from ((f"{name}[{place}]", text) for place, text in enumerate(value))
-
-    def count(self) -> tuple[str, int]:
-        """Return the field with most texts, and how many they are."""
-        sizes = {name: 1 if isinstance(value, str) else len(value) for name, value in self._own()}
-        longest = max(sizes, key=lambda name: sizes[name])
-        return longest, sizes[longest]
-
-
 class OwnCall(Call):
     """The call of an Edge."""
 
@@ -57,23 +35,26 @@ class OwnCall(Call):
         more = {"windows": (int | None, Field(default=None, description="If a long text was read in several windows."))}
         self.edge = edge
         self.what = f"answer /v1/{edge.call}"
-        self.request = create_model(f"{title}Request", __base__=OwnRequest, __doc__=edge.about, **request)  # type: ignore[call-overload]
+        self.request = create_model(f"{title}Request", __base__=Request, __doc__=edge.about, **request)  # type: ignore[call-overload]
+        self.request.reads = tuple(request)
         self.reply = create_model(  # type: ignore[call-overload]
             f"{title}Answer", __base__=Reply, __doc__=f"What /v1/{edge.call} answers.", **answer, **more
         )
 
-    def items(self, model: ServerModel, values: Values) -> list[Item]:
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return the one record of the request's texts."""
         texts: list[str] = []
         for field in self.edge.request:
             value = values[field.name]
             given = [value] if isinstance(value, str) else value
-            if not all(len(model.engine.tokenizer.encode(text)) for text in given):
-                raise Refusal(422, "There is nothing in it to read.", field=field.name)
+            for text in given:
+                require_text(model, text, field.name)
             texts += given
         return [item_of(model, texts, self.edge.request[0].name)]
 
-    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
         """Return the fields that the kind declares, made by `Task.reply`."""
         (item,), (prediction,) = items, said
         return {**model.engine.fine_tuned.reply(prediction), **windows(model, item)}

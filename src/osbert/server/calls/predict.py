@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from osbert.errors import UserError
-from osbert.server.calls.contract import Call, Item, Values, item_of, laid_out, windows
+from osbert.server.calls.contract import Call, Item, RequestFields, item_of, laid_out, windows
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request, Row, shortened
 
@@ -69,7 +69,7 @@ class PredictCall(Call):
     request = PredictRequest
     reply = PredictAnswer
 
-    def items(self, model: ServerModel, values: Values) -> list[Item]:
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return a record for each text, pair or row."""
         texts, rows = values.get("texts"), values.get("records")
         if (texts is None) == (rows is None):
@@ -83,7 +83,9 @@ class PredictCall(Call):
             for place, text in enumerate(texts or ())
         ]
 
-    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
         """Return the predictions."""
         reply = model.engine.fine_tuned.reply
         pairs = zip(items, said, strict=True)

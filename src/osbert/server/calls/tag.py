@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from osbert.server.calls.contract import Call, Item, Values, item_of
+from osbert.server.calls.contract import Call, Item, RequestFields, item_of
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Reply, Request, Texts
 
@@ -44,11 +44,13 @@ class TagCall(Call):
     request = TagRequest
     reply = TagAnswer
 
-    def items(self, model: ServerModel, values: Values) -> list[Item]:
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return a passage for each text."""
         return [item_of(model, (text,), f"texts[{place}]", empty=True) for place, text in enumerate(values["texts"])]
 
-    def fields(self, model: ServerModel, values: Values, items: Sequence[Item], said: Sequence[Any]) -> dict[str, Any]:
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+    ) -> dict[str, Any]:
         """Return the entities of each text."""
         reply = model.engine.fine_tuned.reply
         counts = [len(item.examples) for item in items]

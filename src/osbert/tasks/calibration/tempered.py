@@ -33,20 +33,15 @@ class TemperedTask(Task):
         shares = np.exp((scores - scores.max()) / (self.temperature or 1))
         return shares / shares.sum()
 
-    def calibration(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> Calibration | None:
-        """Return the temperature that the records want.
+    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
+        """Return the task with the temperature that suits the records best, and the calibration that gives it.
 
-        None where one was given, there are too few rows, or the probabilities are not the model's.
+        No calibration if a temperature was given, there are too few rows, or the probabilities are not the model's.
         """
         found = columns(predictions, records) if self.weighed and not self.temperature else None
-        return calibrate(*found) if found else None
-
-    def tuned(
-        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
-    ) -> Self:
-        """Return the task with its temperature."""
-        found = calibration or self.calibration(predictions, records)
-        return replace(self, temperature=found.temperature if found else self.temperature or 1.0)
+        calibration = calibrate(*found) if found else None
+        temperature = calibration.temperature if calibration else self.temperature or 1.0
+        return replace(self, temperature=temperature), calibration
 
     def published(self) -> dict[str, Any]:
         """Return what the scores are multiplied by for others."""

@@ -23,6 +23,7 @@ from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.sets.stsb import Stsb
+from osbert.tasks.tables import default_of
 from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class ContrastiveSource(TextSource):
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data: pairs, which are scored where there is a column with numbers."""
-        forms = {name: type(self.task).__dataclass_fields__[name].default for name in READ}
+        forms = {name: default_of(type(self.task), name) for name in READ}
         task = super(TextSource, self).moved(data, forms | dict(given))
         source = type(self)(task)
         source.pairs = None if isinstance(data, Path) else data
@@ -149,8 +150,9 @@ class ContrastiveSource(TextSource):
 class Contrastive(TextTask):
     """Texts, of which each is shown twice and dropout alone makes the difference; or pairs of texts that are alike.
 
-    In a step every first text finds its second one among those of all records (in-batch negatives), so a step is one
-    pass, whatever micro_tokens says, and `batch` is part of the task. Labels are not read: every row counts as alike.
+    In a step each first text is scored against the second texts of all records; the others are its negatives (in-batch
+    negatives). So a step is one pass, whatever micro_tokens says, and `batch` is part of the task. Labels are not read:
+    every row counts as alike.
     """
 
     form = "vectors"
@@ -158,7 +160,6 @@ class Contrastive(TextTask):
     numbers: ClassVar[bool] = True
     reader: ClassVar[type[Source]] = ContrastiveSource
     batching: ClassVar[Literal["sequences", "records", "step"]] = "step"
-    compared: ClassVar[bool] = True
     sample: ClassVar[str] = '"a text of yours" "and another one"'
 
     length: int = 128
@@ -189,7 +190,7 @@ class Contrastive(TextTask):
         """Return Spearman's correlation where there are scored pairs, else how many texts find their own."""
         return "spearman" if self.sts else "accuracy"
 
-    def asked(self, texts: Sequence[str]) -> Record:
+    def record_of(self, texts: Sequence[str]) -> Record:
         """Return the record of two texts; UserError when there are not two."""
         if len(texts) != 2:
             raise UserError(

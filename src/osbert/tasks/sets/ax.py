@@ -24,7 +24,7 @@ class DiagnosticSource(TextSource):
         raise UserError(
             f"{self.called}: the diagnostic set has no training rows. Fine-tune mnli, and predict it with that run: "
             "osbert submit, or osbert evaluate RUN --data diagnostic-full.tsv.",
-            code="unusable-row",
+            code="missing-split",
         )
 
 

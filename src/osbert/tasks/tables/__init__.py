@@ -68,7 +68,6 @@ class TableSource(Source):
         super().__init__(task, given)
         self._tables: dict[Any, Table] = {}
         self._counts: dict[tuple[str, bool], RowCounts] = {}
-        self._training: list[Record] = []
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -172,27 +171,8 @@ class TableSource(Source):
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder: how to read the training file is forgotten."""
-        forms = {name: _default(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
+        forms = {name: default_of(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
         return super().moved(data, forms | dict(given))
-
-    def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the rows of a split; without a development file it is held out of the training rows."""
-        if split in ("train", "dev") and self.shared("dev"):
-            rows = self._training_rows(problems, kept=split == "train")
-            records = iter([row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")])
-        else:
-            records = self.read(self.file(split), problems, labelled=not is_test(split))
-        for number, record in enumerate(records):
-            yield dataclasses.replace(record, number=number)
-
-    def _training_rows(self, problems: Problems, *, kept: bool) -> list[Record]:
-        """Return all rows of the training file, `kept` for the next call if none has a problem: it is read once."""
-        rows, self._training = self._training, []
-        if kept or not rows:
-            before = problems.count
-            rows = list(self.read(self.file("train"), problems, labelled=True))
-            self._training = rows if kept and problems.count == before else []
-        return rows
 
     def held(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out: of each label its share, or of all rows alike."""
@@ -205,22 +185,11 @@ class TableSource(Source):
         found = self.columns(table, labelled=False)
         columns = dataclasses.replace(found, label="")
 
-        def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
-            for row in table.rows(problems):
-                try:
-                    record = self._record(row, columns, table)
-                except ValueError as error:
-                    problems.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
-                else:
-                    yield row, None if _empty(record, labelled=False) else record
+        def record(row: Row) -> Record | None:
+            made = self._record(row, columns, table)
+            return None if _empty(made, labelled=False) else made
 
-        return Inputs(
-            describe=f"{table.describe()}; {found.describe(labelled=False)}",
-            columns=table.columns,
-            lines=table.format.kind == "jsonl",
-            rows=rows,
-            table=table,
-        )
+        return Inputs.of(table, record, found.describe(labelled=False), lines=table.format.kind == "jsonl")
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the records of a file; what cannot be used is noted in `problems`."""
@@ -232,8 +201,10 @@ class TableSource(Source):
             kept += 1
             yield record
         if left_out.count * 100 > kept:
+            code, *_ = left_out.codes
             for message in left_out.messages:
-                problems.add(message, code="unusable-row")
+                problems.add(message, code=code)
+            problems.codes |= left_out.codes
 
     def _rows(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         table = self.open(origin)
@@ -317,6 +288,7 @@ def _empty(record: Record, *, labelled: bool) -> str:
     return "" if all(there) or not labelled else "one of its texts is empty"
 
 
-def _default(kind: type, name: str) -> Any:
+def default_of(kind: type[Task], name: str) -> Any:
+    """Return the default of a setting."""
     (default,) = [field.default for field in dataclasses.fields(kind) if field.name == name]
     return default

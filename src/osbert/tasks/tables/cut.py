@@ -17,7 +17,7 @@ class CutTask(TableTask):
 
     long: Long
     too_long: ClassVar[str]
-    """What is told of a record that may not be cut: `count` pieces of it do not fit into `length` tokens."""
+    """The message for a record that must not be cut: `count` surplus pieces, `length` tokens."""
 
     @property
     def unread(self) -> str:
@@ -31,5 +31,5 @@ class CutTask(TableTask):
         for record in records:
             if count := sum(example.truncated for example in self.encode(record, packer)):
                 problems.add(
-                    f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="unusable-row"
+                    f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="text-too-long"
                 )

@@ -138,12 +138,12 @@ class TextTask(CutTask):
         """Return the label that a cell stands for; raises ValueError, saying why, when it stands for none."""
         return text
 
-    def asked(self, texts: Sequence[str]) -> Record:
+    def record_of(self, texts: Sequence[str]) -> Record:
         """Return the record of one text, or of the two of a pair; UserError when the task reads the other."""
         if self.text and len(texts) != (wanted := 2 if self.pair else 1):
             kind = "pairs of texts, not single ones" if wanted == 2 else "single texts, not pairs"
             raise UserError(f"The run was fine-tuned on {kind}.", code="wrong-number-of-texts")
-        return super().asked(texts)
+        return super().record_of(texts)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence of a text or a pair, or its windows."""

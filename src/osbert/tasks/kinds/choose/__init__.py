@@ -155,7 +155,7 @@ class Choose(TemperedTask, CutTask):
             )
         return self
 
-    def asked(self, texts: Sequence[str]) -> Choices:
+    def record_of(self, texts: Sequence[str]) -> Choices:
         """Return the record of a context and its choices; UserError when there are fewer than two choices."""
         if len(texts) < 3:
             raise UserError(
@@ -168,7 +168,7 @@ class Choose(TemperedTask, CutTask):
         """Return the record of a row by its columns, or of {context, choices: [...]}."""
         context, offered = values.get("context"), values.get("choices")
         if isinstance(context, str) and isinstance(offered, list) and len(values) == 2:
-            return self.asked((context, *offered))
+            return self.record_of((context, *offered))
         cells = {name: value if isinstance(value, str) else "" for name, value in values.items()}
         columns = ChoiceColumns(context=self.context, choices=self.choices, prefix=self.prefix)
         if not (columns.context and columns.choices):
@@ -249,7 +249,7 @@ def _names(record: Record, counting: Counting) -> tuple[str, ...]:
 
 
 def _counting(table: Table, columns: ChoiceColumns) -> Counting:
-    """Return how the labels of a file are read; rows that cannot be read are told of later."""
+    """Return how the labels of a file are read; unreadable rows are reported later."""
     rows = []
     for row in table.rows(Problems(heading="")):
         try:

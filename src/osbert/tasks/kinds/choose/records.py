@@ -44,7 +44,7 @@ class ChoicePrediction(Prediction):
             "truncated": self.truncated,
         }
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return the name of the choice, and below it all choices, the likeliest first."""
         rows = sorted(zip(self.probabilities.items(), self.choices), key=lambda row: -row[0][1])
         return [str(self.value), *(f"  {share:7.2%}  {name}  {text}" for (name, share), text in rows)]

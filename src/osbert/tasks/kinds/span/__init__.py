@@ -138,7 +138,6 @@ class Span(TableTask):
     published_outputs = 2
     reader: ClassVar[type[Source]] = SpanSource
     lazy: ClassVar[bool] = True
-    wanted: ClassVar[str] = "answer that stands in the paragraph"
     sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
 
     length: int = 384
@@ -197,7 +196,7 @@ class Span(TableTask):
         Raises UserError when no question has an answer to learn from.
         """
         answers = [gold.text for record in records if record.label for gold in record.label[:1]]
-        if not any(self.teaches(record) for record in records if record.label):
+        if all(self.lacks(record) for record in records if record.label):
             raise UserError(
                 "none of the training questions has an answer that stands in its paragraph. Add some.",
                 code="nothing-to-learn",
@@ -209,13 +208,14 @@ class Span(TableTask):
             scoring=("characters" if is_chinese(answers) else "words") if self.scoring == "auto" else self.scoring,
         )
 
-    def teaches(self, record: Record) -> bool:
-        """Return whether it is known of a question that it has no answer, or where one of its answers stands."""
-        return record.label is not None and (not record.label or any(gold.start >= 0 for gold in record.label))
+    def lacks(self, record: Record) -> str:
+        """Return "" if it is known that a question has no answer, or where one of its answers stands."""
+        known = record.label is not None and (not record.label or any(gold.start >= 0 for gold in record.label))
+        return "" if known else "answer that stands in the paragraph"
 
     # Plain input.
 
-    def asked(self, texts: Sequence[str]) -> Question:
+    def record_of(self, texts: Sequence[str]) -> Question:
         """Return the record of a question and a paragraph; UserError when it is another number of texts."""
         if len(texts) != 2:
             raise UserError(
@@ -239,7 +239,7 @@ class Span(TableTask):
             )
         cutter = self._cutter(packer)
         windows = cutter.windows(*record.texts, record=record.number)
-        if not self.teaches(record):
+        if self.lacks(record):
             return [window for _, window in windows]
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
 
@@ -285,27 +285,21 @@ class Span(TableTask):
         scores = Scores(predictions, records, way=self._way)
         return scores.means() | (scores.best() | scores.untuned() if self.unanswerable == "yes" else {})
 
-    def tuned(
-        self, predictions: Sequence[Prediction], records: Sequence[Record], calibration: Calibration | None = None
-    ) -> Self:
+    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with the threshold that gives these questions the highest F1."""
         if self.unanswerable != "yes":
-            return self
+            return self, None
         best = Scores(predictions, records, way=self._way).best()
-        return dataclasses.replace(self, threshold=best["best_f1_threshold"])
+        return dataclasses.replace(self, threshold=best["best_f1_threshold"]), None
 
     def error(self, prediction: Prediction, record: Record) -> float:
         """Return 1 minus the F1 of the answer."""
         return 1 - Scores([prediction], [record], way=self._way).means()["f1"]
 
-    def decided(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
+    def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the answers at the threshold that gives these questions the highest F1."""
-        threshold = self.tuned(predictions, records).threshold
+        threshold = self.tuned(predictions, records)[0].threshold
         return [one.decided(threshold) if isinstance(one, AnswerPrediction) else one for one in predictions]
-
-    def answered(self, value: Any) -> str:
-        """Return with what every question is answered."""
-        return f"answered with {value or 'no answer'!r}"
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the answer, its probability, and its characters in the paragraph."""

@@ -116,7 +116,7 @@ def _answered(record: Question, row: Row, columns: QuestionColumns) -> Question:
 
 
 def _number(starts: Any, place: int) -> int | None:
-    """Return where the answer at a place begins, as it is told; None where it is not."""
+    """Return the start of the answer at `place`, None if it is not given."""
     if isinstance(starts, list):
         starts = starts[place] if place < len(starts) else None
     if starts is None or starts == "":

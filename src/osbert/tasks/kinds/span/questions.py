@@ -77,6 +77,11 @@ class AnswerPrediction(Prediction):
         chosen = next(candidate for candidate in self.candidates if (candidate.start >= 0) == answered)
         return replace(self, value=chosen.text, chosen=chosen)
 
+    @property
+    def answer(self) -> str:
+        """Return with what a question is answered."""
+        return f"answered with {self.value or 'no answer'!r}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, with all candidates."""
         return {
@@ -89,7 +94,7 @@ class AnswerPrediction(Prediction):
             "truncated": self.truncated,
         }
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return the answer, and below it the likeliest ones with their probabilities."""
         shown = [f"  {one.probability:7.2%}  {one.text or NOTHING}" for one in self.candidates[:SHOWN]]
         return [self.value or NOTHING, *shown]

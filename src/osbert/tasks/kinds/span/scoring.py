@@ -10,6 +10,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ _CMRC_PUNCTUATION = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·�
 _CMRC_WORD = re.compile("[\u4e00-\u9fa5]|[^\\W\u4e00-\u9fa5]+|[^\\w\\s]")
 
 
+@lru_cache(maxsize=1 << 16)  # an epoch's answers are scored at several thresholds
 def normalised(answer: str) -> str:
     """Return an answer in lower case, without punctuation and articles, its words one space apart (SQuAD)."""
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())

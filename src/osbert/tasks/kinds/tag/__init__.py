@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Example, Target
+from osbert.data.example import Booleans, Example, Target
 from osbert.data.pack import Packer, PieceRun
 from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError, nearest
@@ -30,7 +30,7 @@ from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.tag.decoding import found_entity, uncut, word_scores
 from osbert.tasks.kinds.tag.inputs import plain_inputs
-from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, numbered, passages
+from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, passages
 from osbert.text.split import Split, ranges
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ class TagSource(Source):
         """Read what is `given`, or the task's own `data`."""
         super().__init__(task, given)
         self._described: dict[tuple[Any, ...], str] = {}
-        self._training: list[TaggedText] = []
 
     @property
     def split_names(self) -> Names:
@@ -84,18 +83,14 @@ class TagSource(Source):
             lines.append(f"no file for development: {share}")
         return lines
 
-    def records(self, split: str, problems: Problems) -> Iterator[Record]:
-        """Yield the passages of a split; without a development file some of the training ones are held out.
+    def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[TaggedText]:
+        """Return the passages of a file."""
+        sentences = self._read(origin, problems, labelled=labelled).sentences
+        return passages(sentences, origin, documents=self.task.context == "document")
 
-        None is held out that would take the last entity of a type away from training.
-        """
-        if split in ("train", "dev") and self.shared("dev"):
-            rows = self._training_rows(problems, kept=split == "train")
-            held = hold_out_known([{span.type for span in one.label or ()} for one in rows], self.task.held_out)
-            found = [one for one, out in zip(rows, held) if out == (split == "dev")]
-        else:
-            found = self._passages(self.file(split), problems, labelled=split != "test")
-        yield from numbered(found)
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which passages are held out: none that would take the last entity of a type away from training."""
+        return hold_out_known([{span.type for span in one.label or ()} for one in records], self.task.held_out)
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data; the training file's encoding is forgotten.
@@ -113,21 +108,7 @@ class TagSource(Source):
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file without labels: columns with a word a line, or a text a row (plain lines, JSON lines, CSV)."""
-        return plain_inputs(data, self.reading, self.task.asked, documents=self.task.context == "document")
-
-    def _training_rows(self, problems: Problems, *, kept: bool) -> list[TaggedText]:
-        """Return all passages of the training file, `kept` for the next call if none has a problem: it is read once."""
-        rows, self._training = self._training, []
-        if kept or not rows:
-            before = problems.count
-            rows = self._passages(self.file("train"), problems, labelled=True)
-            self._training = rows if kept and problems.count == before else []
-        return rows
-
-    def _passages(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[TaggedText]:
-        return passages(
-            self._read(origin, problems, labelled=labelled).sentences, origin, documents=self.task.context == "document"
-        )
+        return plain_inputs(data, self.reading, self.task.record_of, documents=self.task.context == "document")
 
     def _read(self, origin: Origin, problems: Problems, *, labelled: bool) -> TaggedFile:
         key = self._key(origin)
@@ -253,7 +234,7 @@ class Tag(Task):
                         code="unknown-label",
                     )
 
-    def asked(self, texts: Sequence[str]) -> TaggedText:
+    def record_of(self, texts: Sequence[str]) -> TaggedText:
         """Return the passage of one text; its words are those of BERT's basic tokenizer, or its characters."""
         if len(texts) != 1:
             raise UserError(
@@ -312,11 +293,6 @@ class Tag(Task):
         words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
         illegal = sum(one.illegal for one in predictions if isinstance(one, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
-
-    def answered(self, value: Any) -> str:
-        """Return what entities every record is found to hold."""
-        types = ", ".join(span.type for span in value)
-        return f"found to hold the same ({types})" if types else "found to hold no entity"
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the entities as JSON."""

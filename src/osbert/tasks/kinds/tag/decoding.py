@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
-from osbert.data.windows import windows
+from osbert.data.windows import step, windows
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks.kinds.tag.passages import TaggedText
 
@@ -28,8 +28,8 @@ def word_scores(
     """
     sizes = [int(np.count_nonzero(~example.special)) for example in examples]
     begin = int(np.argmin(examples[0].special)) if sizes[0] else 0
-    step = sizes[0] - min(overlap, sizes[0] // 2)
-    parts = windows(step * (len(sizes) - 1) + sizes[-1], room=max(sizes[0], 1), overlap=overlap)
+    count = step(sizes[0], overlap) * (len(sizes) - 1) + sizes[-1]
+    parts = windows(count, room=max(sizes[0], 1), overlap=overlap)
     tokens = [slice(begin + part.first - part.start, begin + part.last - part.start) for part in parts]
     scores = np.concatenate([output[token] for output, token in zip(outputs, tokens, strict=True)])
     begins = np.flatnonzero(np.concatenate([one.words[token] for one, token in zip(examples, tokens)]))

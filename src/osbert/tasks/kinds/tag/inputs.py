@@ -15,16 +15,15 @@ from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
 from osbert.tasks.kinds.tag.passages import TaggedText, passages
-from osbert.terminal import one_line
 
 SAMPLE = 1000
 """Lines that are looked at to see whether a file has columns of words."""
 
-Asked = Callable[[Sequence[str]], TaggedText]
+RecordOf = Callable[[Sequence[str]], TaggedText]
 
 
-def plain_inputs(origin: Origin, reading: TagReading, asked: Asked, *, documents: bool) -> Inputs:
-    """Return the rows of a file, of whose texts `asked` makes passages; `documents` as for `passages`.
+def plain_inputs(origin: Origin, reading: TagReading, record_of: RecordOf, *, documents: bool) -> Inputs:
+    """Return the rows of a file, of whose texts `record_of` makes passages; `documents` as for `passages`.
 
     Raises UserError when it cannot be read.
     """
@@ -38,7 +37,7 @@ def plain_inputs(origin: Origin, reading: TagReading, asked: Asked, *, documents
         )
     objects = table.format.kind in ("jsonl", "rows")
     words = next((name for name in WORDS if name in table.columns and objects), "")
-    return _objects(table, words, reading) if words else _texts(table, reading, asked)
+    return _objects(table, words, reading) if words else _texts(table, reading, record_of)
 
 
 def _columns(path: Path, reading: TagReading, *, documents: bool) -> Inputs:
@@ -61,31 +60,18 @@ def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
         found.lines = [row.line] * len(found.words)
         return passages([laid_out(found, reading)], source, documents=False)[0] if found.words else None
 
-    return _told(table, record, f"words from '{words}'")
+    return Inputs.of(table, record, f"words from '{words}'", lines=True)
 
 
-def _texts(table: Table, reading: TagReading, asked: Asked) -> Inputs:
+def _texts(table: Table, reading: TagReading, record_of: RecordOf) -> Inputs:
     name = choose(table.columns, asked=TextColumns(text=reading.text), path=table.called, labelled=False).text
 
     def record(row: Row) -> Record | None:
         if name not in row.values:
             raise ValueError(f"there is no '{name}' in it")
-        return asked([row.values[name]]) if row.values[name].strip() else None
+        return record_of([row.values[name]]) if row.values[name].strip() else None
 
-    return _told(table, record, f"text from '{name}'")
-
-
-def _told(table: Table, record: Callable[[Row], Record | None], what: str) -> Inputs:
-    def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
-        for row in table.rows(problems):
-            try:
-                made = record(row)
-            except ValueError as error:
-                problems.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
-            else:
-                yield row, made
-
-    return Inputs(describe=f"{table.describe()}; {what}", columns=table.columns, rows=rows, lines=True, table=table)
+    return Inputs.of(table, record, f"text from '{name}'", lines=True)
 
 
 def _has_columns(path: Path, reading: TagReading) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -47,11 +46,17 @@ class EntityPrediction(Prediction):
     found: tuple[dict[str, Any], ...] = ()
     illegal: int = 0
 
+    @property
+    def answer(self) -> str:
+        """Return what entities a record is found to hold."""
+        types = ", ".join(span.type for span in self.value)
+        return f"found to hold the same ({types})" if types else "found to hold no entity"
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON."""
         return {"prediction": list(self.found), "truncated": self.truncated}
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return one line an entity: its probability, type, text and place."""
         lines = [
             f"{one['probability']:7.2%}  {one['type']}  {one['text']}  ({one['start']}-{one['end']})"
@@ -94,11 +99,6 @@ def _passage(sentences: Sequence[Sentence], origin: Origin) -> TaggedText:
         words=tuple(words),
         sentences=tuple(firsts),
     )
-
-
-def numbered(records: Sequence[TaggedText]) -> list[TaggedText]:
-    """Return passages with their places as numbers."""
-    return [dataclasses.replace(record, number=number) for number, record in enumerate(records)]
 
 
 def cut_words(passage: TaggedText, tokenizer: AnyTokenizer) -> PieceRun:
