@@ -37,10 +37,11 @@ class Architecture(Sizes):
     """Share of each layer's output dropped in training."""
     attention_dropout: float = 0.1
     """Share of the attention weights dropped in training."""
-    activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+    activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     """The curve between the two feed-forward layers; gelu_tanh is GELU's tanh approximation."""
     gated: bool = False
-    """Whether the curve's values are multiplied by those of a second layer of the same width (GeGLU)."""
+    """Whether the curve's values are multiplied by those of a second layer of the same width (GeGLU, SwiGLU); neither
+    layer then adds biases."""
     positions: Literal["learned", "rotary"] = "learned"
     """Position encoding: a learned vector added to the input, or rotation of queries and keys (rotary)."""
     rotary_base: float = 10_000.0
@@ -71,6 +72,8 @@ class Architecture(Sizes):
     """With pre-normalisation: whether the first block normalises what it attends to, which the embeddings have been."""
     biases: bool = True
     """Whether norms and linear layers add biases; the pooler and the heads have `head_biases`."""
+    norm_biases: bool = False
+    """Whether norms add biases where biases are off."""
     summary: Literal["token", "first", "last", "mean"] = "token"
     """The state that stands for a sequence: that of its first token (token: the last with direction = left_to_right),
     of its last token, or the mean of all."""
@@ -189,6 +192,8 @@ def _of_blocks(sizes: Architecture) -> Iterator[str]:
         yield "global_every and local_base are for local blocks, but the window is 0: all blocks are global"
     if sizes.window and sizes.global_every == 1:
         yield f"window is {sizes.window}, but with global_every 1 no block is local"
+    if sizes.norm_biases and sizes.biases:
+        yield "norm_biases is True, but biases is, too, which gives norms theirs: leave norm_biases at False"
     if not sizes.first_norm and sizes.normalization != "pre":
         yield "first_norm is False, but only blocks with normalization pre can do without the first norm"
 

@@ -146,12 +146,12 @@ def test_a_class_that_is_not_named_is_known_by_its_tensors(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("fields", "values"),
     [
-        ({"hidden_activation": "silu", "classifier_activation": "silu"}, ["hidden_activation", "silu"]),
+        ({"hidden_activation": "mish", "classifier_activation": "mish"}, ["hidden_activation", "mish"]),
         ({"classifier_activation": "relu"}, ["classifier_activation", "relu", "hidden_activation"]),
         ({"embedding_dropout": 0.2}, ["embedding_dropout", "0.2", "mlp_dropout"]),
         ({"classifier_pooling": "max"}, ["classifier_pooling", "max"]),
-        ({"mlp_bias": True}, ["mlp_bias True", "norm_bias False"]),
-        ({"norm_bias": 1}, ["norm_bias 1"]),
+        ({"mlp_bias": True}, ["mlp_bias", "True"]),
+        ({"norm_bias": 1}, ["norm_bias", "1"]),
         ({"decoder_bias": False}, ["decoder_bias", "False"]),
         ({"tie_word_embeddings": False}, ["tie_word_embeddings", "False"]),
         ({"local_attention": 1}, ["local_attention", "1"]),
@@ -160,7 +160,7 @@ def test_a_class_that_is_not_named_is_known_by_its_tensors(tmp_path: Path) -> No
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, ["rope_scaling", "linear"]),
         (
             {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}},
-            ["rope_parameters", "full_attention", "yarn"],
+            ["rope_parameters", "global_rope_theta", "yarn"],
         ),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, ["rope_parameters", "sliding_attention"]),
         ({"rope_parameters": None, "global_rope_theta": "many"}, ["global_rope_theta", "many"]),

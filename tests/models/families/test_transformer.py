@@ -95,6 +95,7 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"window": 4, "global_every": 0}, "global_every is 0"),
         ({"global_every": 3}, "the window is 0"),
         ({"first_norm": False}, "normalization pre"),
+        ({"norm_biases": True}, "norm_biases is True"),
     ],
 )
 def test_impossible_sizes_are_named(changes: dict[str, object], text: str) -> None:
@@ -139,6 +140,8 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"normalization": "pre"},
         {"biases": False},
         {"gated": True},
+        {"activation": "silu"},
+        {"biases": False, "norm_biases": True},
         {"positions": "rotary", "rotary_base": 100.0},
         {"window": 2, "global_every": 2},
         {"positions": "rotary", "window": 2, "global_every": 2, "local_base": 100.0},
@@ -165,7 +168,11 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
         states = backbone(batch)
         return torch.cat([states.hidden.flatten(), states.pooled.flatten()])
 
-    needed = {"positions": "rotary", "normalization": "pre"}  # by other settings, which are then those that change
+    needed = {
+        "positions": "rotary",
+        "normalization": "pre",
+        "biases": False,
+    }  # by other settings, which are then those that change
     base = {name: value for name, value in needed.items() if change.get(name) == value and len(change) > 1}
     before, after = run(**base), run(**change)
     assert before.shape != after.shape or not torch.allclose(before, after)

@@ -50,6 +50,8 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
 }
 """Their names of activations -> ours; the first of several names for one curve is the one written."""
 
@@ -186,11 +188,13 @@ class Family:
 
         `forms`: those of the heads published with it. `prefix`: whether the backbone's get the family's prefix.
         """
-        parts: dict[str, list[Tensor]] = {}
+        places = {part: place for parts in self.fused.values() for place, part in enumerate(parts)}
+        parts: dict[str, dict[int, Tensor]] = {}
         for name, tensor in tensors.items():
             part = _halved(tensor, heads) if self.halves and _turned(name) else tensor
-            parts.setdefault(self.spelled(name, forms, prefix=prefix), []).append(part)
-        whole = {name: torch.cat(rows) if len(rows) > 1 else rows[0] for name, rows in parts.items()}
+            place = next((place for own, place in places.items() if own in name), 0)
+            parts.setdefault(self.spelled(name, forms, prefix=prefix), {})[place] = part
+        whole = {name: torch.cat([rows[place] for place in sorted(rows)]) for name, rows in parts.items()}
         return {name: self._turned_over(name, tensor) for name, tensor in whole.items()}
 
     def spelled(self, name: str, forms: Container[str] = (), *, prefix: bool = False) -> str:
@@ -255,6 +259,19 @@ class Family:
 
 def _any_in(names: Iterable[str], part: str) -> bool:
     return any(part in name for name in names)
+
+
+def rotary_base(table: object, default: Any, field: str, problem: Problem) -> float:
+    """Return the base of rotary angles by a table of rope_parameters; `default` if it has none, `field` names it."""
+    plain = isinstance(table, dict) and table.get("rope_type", "default") == "default"
+    if not plain or not table.keys() <= {"rope_type", "rope_theta"}:  # type: ignore[attr-defined]
+        problem(f"rope_parameters ({field}) are {table!r}; only rope_theta with the rope_type default goes.")
+        return 1.0
+    value = table.get("rope_theta", default)  # type: ignore[attr-defined]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        problem(f"{field} must be a number, but is {value!r}.")
+        return 1.0
+    return float(value)
 
 
 def _turned(name: str) -> bool:

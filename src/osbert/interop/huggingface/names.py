@@ -85,6 +85,9 @@ _BLOCK = {
     "feedforward_norm": ("output.LayerNorm",),
 }
 
+_GATED = {"up": ("intermediate.dense", "intermediate.gate")}
+"""Those of gated feed-forward layers: what the activation works on, and what its values are multiplied by."""
+
 _ADAPTERS = {
     f"{ours}.{part}": (f"{theirs}.{part}",)
     for ours, theirs in (("attention_adapter", "attention.output.adapter"), ("feedforward_adapter", "output.adapter"))
@@ -109,12 +112,24 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
+    names |= _block_names(architecture)
+    if architecture.norm_biases:
+        names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
+    elif not architecture.biases:
+        names = _unbiased(names)
+    return names | _added_names(architecture)
+
+
+def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {}
     for layer in range(architecture.blocks):
-        for ours, theirs in _BLOCK.items():
+        for ours, theirs in {**_BLOCK, **(_GATED if architecture.gated else {})}.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+        if architecture.gated:
+            del names[f"blocks.{layer}.up.bias"]
     if not architecture.first_norm:
         names = {ours: theirs for ours, theirs in names.items() if not ours.startswith("blocks.0.attention_norm.")}
-    return (names if architecture.biases else _unbiased(names)) | _added_names(architecture)
+    return names
 
 
 def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:

@@ -23,6 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "relu": functional.relu,
+    "silu": functional.silu,
     "tanh": torch.tanh,
 }
 
@@ -40,7 +41,7 @@ class Block(nn.Module):
         if layer == 0 and not architecture.first_norm:
             self.attention_norm = nn.Identity()
         self.gated = architecture.gated
-        self.up = Linear(width, (1 + self.gated) * feedforward, bias=biases)
+        self.up = Linear(width, (1 + self.gated) * feedforward, bias=biases and not self.gated)
         self.parts = {"up.weight": 2} if self.gated else {}
         self.activation = ACTIVATIONS[architecture.activation]
         self.down = Linear(feedforward, width, bias=biases)
@@ -82,4 +83,5 @@ class Block(nn.Module):
 
 def norm(architecture: Architecture, width: int = 0) -> nn.LayerNorm:
     """Return a fresh normalisation of states (N, D), or of what is `width` wide."""
-    return nn.LayerNorm(width or architecture.width, eps=architecture.epsilon, bias=architecture.biases)
+    biases = architecture.biases or architecture.norm_biases
+    return nn.LayerNorm(width or architecture.width, eps=architecture.epsilon, bias=biases)

@@ -294,7 +294,7 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
         if not objective.weight > 0:
             problems.add(
                 f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out.",
-                code="invalid-value",
+                code="invalid-setting",
             )
     try:
         choose(settings.training.device, settings.training.precision)

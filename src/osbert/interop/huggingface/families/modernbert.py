@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from osbert.interop.huggingface.family import ACTIVATIONS, Family, Names, Problem, activation_name
+from osbert.interop.huggingface.family import ACTIVATIONS, Family, Names, Problem, activation_name, rotary_base
 from osbert.models.architecture import Architecture
 
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
@@ -33,15 +33,12 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     pooling = config.get("classifier_pooling", "cls")
     if pooling not in ("cls", "mean"):
         problem(f"classifier_pooling is {pooling!r}; it must be cls or mean.")
-    biases = {name: config.get(name, False) for name in BIASES}
-    if len(set(map(repr, biases.values()))) > 1 or not isinstance(biases["norm_bias"], bool):
-        told = ", ".join(f"{name} {value!r}" for name, value in biases.items())
-        problem(f"biases are supported in all layers or in none: {told}.")
+    for name in BIASES:
+        if config.get(name, False) is not False:
+            problem(f"{name} is {config[name]!r}; only models without biases are supported.")
     return {
         "pooling": ACTIVATIONS.get(str(activation), "gelu"),
         "summary": "mean" if pooling == "mean" else "token",
-        "biases": biases["norm_bias"],
-        "head_biases": biases["norm_bias"],
         **_sight(config, problem),
     }
 
@@ -97,20 +94,10 @@ def _bases(config: Mapping[str, Any], problem: Problem) -> dict[str, float]:
         tables = {}
     found: dict[str, float] = {}
     for kind, (field, default) in BASES.items():
-        table = tables.get(kind) or {}
-        plain = isinstance(table, dict) and {**table, "rope_theta": 0} in (
-            {"rope_theta": 0},
-            DEFAULT | {"rope_theta": 0},
-        )
-        if not plain:
-            problem(f"rope_parameters of {kind} are {table!r}; only rope_theta with the rope_type default goes.")
-        value = table.get("rope_theta", config.get(field, default)) if plain else default
-        if value is None and kind == LOCAL:  # as the first releases took it
-            value = found[GLOBAL]
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            problem(f"{field} must be a number, but is {value!r}.")
-            value = default
-        found[kind] = float(value)
+        given = config.get(field, default)
+        if given is None and kind == LOCAL:  # as the first releases took it
+            given = found[GLOBAL]
+        found[kind] = rotary_base(tables.get(kind) or {}, given, field, problem)
     return found
 
 
@@ -123,7 +110,7 @@ def _written(sizes: Architecture) -> dict[str, Any]:
         "local_attention": 2 * sizes.window or 128,
         "rope_parameters": {kind: {**DEFAULT, "rope_theta": base} for kind, base in bases.items()},
         **{BASES[kind][0]: base for kind, base in bases.items()},
-        **dict.fromkeys(BIASES, sizes.biases),
+        **dict.fromkeys(BIASES, False),
         **dict.fromkeys(IDS),
         "classifier_activation": activation_name(sizes.pooling),
         "classifier_pooling": "mean" if sizes.summary == "mean" else "cls",
@@ -145,14 +132,16 @@ FAMILY = Family(
         "normalization": "pre",
         "gated": True,
         "first_norm": False,
+        "biases": False,
+        "head_biases": False,
         "head_transform": True,
         "scaled_outputs": True,
     },
     varies=(
-        *("activation", "pooling", "biases", "head_biases", "summary"),
+        *("activation", "pooling", "summary"),
         *("window", "global_every", "rotary_base", "local_base"),
     ),
-    fits=lambda sizes: sizes.pooling == sizes.activation and sizes.biases == sizes.head_biases,
+    fits=lambda sizes: sizes.pooling == sizes.activation and sizes.summary in ("token", "mean"),
     fields={
         "hidden_act": "hidden_activation",
         "hidden_dropout_prob": "mlp_dropout",
@@ -171,7 +160,6 @@ FAMILY = Family(
         (".attn.Wo.", ".attention.output.dense."),
         (".attn_norm.", ".attention.output.LayerNorm."),
         (".mlp_norm.", ".output.LayerNorm."),
-        (".mlp.Wi.", ".intermediate.dense."),
         (".mlp.Wo.", ".output.dense."),
         ("layers.", "encoder.layer."),
     ),
@@ -186,6 +174,9 @@ FAMILY = Family(
         "tokens": _head("cls.transform"),
         "span": (*_head("cls.transform"), ("classifier.", "qa_outputs.")),
     },
-    fused={".attn.Wqkv.": (".attention.self.query.", ".attention.self.key.", ".attention.self.value.")},
+    fused={
+        ".attn.Wqkv.": (".attention.self.query.", ".attention.self.key.", ".attention.self.value."),
+        ".mlp.Wi.": (".intermediate.dense.", ".intermediate.gate."),
+    },
     halves=True,
 )
