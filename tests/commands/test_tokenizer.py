@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.tokenizer_files import read_tokenizer
 from terminal import run
 
@@ -84,6 +85,21 @@ def test_train_refuses_a_folder_that_goes_with_another_tokenizer(
     assert run("tokenizer", "train", *files, "--out", str(tmp_path / "out")) == 1
     assert name in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_train_another_kind(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    out = tmp_path / "tok"
+    words = ("tokenizer", "train", *files, "--out", str(out), "--kind", kind, "--vocabulary", "300")
+    assert run(*words) == 0
+    printed, before = capsys.readouterr().out, (out / "tokenizer.json").read_bytes()
+    tokenizer = read_any_tokenizer(out)
+    assert f"{len(tokenizer)} pieces learnt from" in printed and tokenizer.fingerprint in printed
+    assert run(*words) == 0 and (out / "tokenizer.json").read_bytes() == before
+    assert {"bpe": "Ġthe", "unigram": "▁"}[kind] in tokenizer.vocabulary
+    assert run("tokenizer", "encode", str(out), "the lowest") == 0
+    assert "lowest" not in capsys.readouterr().err
+    assert run("tokenizer", "extend", str(out), *files, "--out", str(tmp_path / "more")) == 1
 
 
 def test_encode(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ from osbert.files import disk_full, foreign, refuse_foreign, write_json
 from osbert.lock import locked
 from osbert.reading.documents import probe, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs, find_inputs
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import check_words
 
 
@@ -58,7 +58,7 @@ Watcher = Callable[[BuildProgress], None]
 class Build:
     """A corpus being built into a folder. `prepare` checks everything that can be checked before the work."""
 
-    def __init__(self, folder: Path, inputs: Sequence[Input], tokenizer: Tokenizer, settings: BuildSettings) -> None:
+    def __init__(self, folder: Path, inputs: Sequence[Input], tokenizer: AnyTokenizer, settings: BuildSettings) -> None:
         """Use `prepare` instead."""
         self.folder = folder
         self.building = folder / "building"
@@ -76,7 +76,7 @@ class Build:
 
     @classmethod
     def prepare(
-        cls, files: Sequence[Path | str], *, tokenizer: Tokenizer, folder: Path, settings: BuildSettings
+        cls, files: Sequence[Path | str], *, tokenizer: AnyTokenizer, folder: Path, settings: BuildSettings
     ) -> Build:
         """Find and look into the inputs, and see what the folder holds: nothing, a part of this corpus, or all of it.
 

@@ -10,8 +10,8 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentences import split
-from osbert.text.tokenizer import Tokenizer
 from osbert.text.words import Segmenter, word_finder
 
 PORTION = 1 << 21
@@ -46,10 +46,11 @@ class PortionTokens:
     """Whether a sentence end was seen."""
 
 
-def encode_portion(portion: Portion, tokenizer: Tokenizer, *, segment: Segmenter | None = None) -> PortionTokens:
+def encode_portion(portion: Portion, tokenizer: AnyTokenizer, *, segment: Segmenter | None = None) -> PortionTokens:
     """Encode chunks line by line and sentence by sentence; sentences and lines without pieces leave no trace.
 
-    `segment` cuts runs of ideographs into words; None makes each a word of its own.
+    `segment` cuts runs of ideographs into words; None makes each a word of its own. Where pieces have the space before
+    them, a sentence begins with one, whatever space there is between it and the sentence before it.
     """
     sentences: list[str] = []
     documents: list[int] = []
@@ -67,7 +68,13 @@ def encode_portion(portion: Portion, tokenizer: Tokenizer, *, segment: Segmenter
             text_bytes += len(data) + 1
             lines.append(len(sentences))
             digests.append(blake2b(data, digest_size=8).digest())
-            sentences += [line[start:end] for start, end in split(line)]
+            if not tokenizer.spaced:
+                sentences += [line[start:end] for start, end in split(line)]
+                continue
+            first = opens and len(sentences) == documents[-1]
+            for start, end in split(line):
+                space = line[start - 1].isspace() if start else not first
+                sentences.append(" " * space + line[start:end])
     pieces = tokenizer.encode_many(sentences)
     joined = b"".join(pieces)
     ids = np.frombuffer(joined, tokenizer.id_type)

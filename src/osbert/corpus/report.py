@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from osbert.reading.inputs import Repairs
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 UNKNOWN_LIMIT = 0.05
 """Share of [UNK] among the words above which the vocabulary hardly fits the text."""
@@ -19,7 +19,7 @@ def make_report(
     shards: Sequence[Mapping[str, Any]],
     counts: np.ndarray,
     *,
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     repairs: Repairs,
     rest: dict[str, Any],
 ) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from osbert.files import read_own, write_json, write_sealed
 from osbert.guarded import read_json
 from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import segmenter
 
 NOTE = "task.json"
@@ -113,7 +113,7 @@ class RepeatCounter:
 class EncodeStep:
     """The last step: encodes the documents and writes the shards of the task, then the note that it is finished."""
 
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     settings: BuildSettings
     folder: Path
 

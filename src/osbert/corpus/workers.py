@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from osbert.corpus.encode import Portion, PortionTokens, encode_portion
 from osbert.errors import UserError
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import Segmenter, Words, segmenter
 
 PART = 1 << 19
@@ -24,7 +24,7 @@ Label = TypeVar("Label")
 
 
 def encode_in_order(
-    portions: Iterable[tuple[Portion, Label]], tokenizer: Tokenizer, *, workers: int, words: Words = "characters"
+    portions: Iterable[tuple[Portion, Label]], tokenizer: AnyTokenizer, *, workers: int, words: Words = "characters"
 ) -> Iterator[tuple[Sequence[PortionTokens], Label]]:
     """Yield each portion encoded, in parts, with its label, in order; 2 * workers + 1 portions are held at most.
 
@@ -78,13 +78,14 @@ def _result(waiting: deque[tuple[list[Future[PortionTokens]], Label]]) -> tuple[
     return [future.result() for future in futures], label
 
 
-_tokenizer: Tokenizer  # of a worker process; these are set once when it begins
+_tokenizer: AnyTokenizer  # of a worker process; these are set once when it begins
 _segment: Segmenter | None
 
 
-def _begin(tokenizer: Tokenizer, words: Words) -> None:
+def _begin(tokenizer: AnyTokenizer, words: Words) -> None:
     global _tokenizer, _segment
     _tokenizer, _segment = tokenizer, segmenter(words)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker has a core of its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     end_with_parent()
 

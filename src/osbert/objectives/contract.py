@@ -80,8 +80,7 @@ class Objective:
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield what makes an encoder unfit for this objective, each in words that say what to do; usually nothing."""
-        if self.pairs and architecture.segments < 2:
-            yield f"{self.name} makes pairs, whose second text is segment 1. Set model.segments = 2."
+        yield from ()
 
     def head(self, backbone: Backbone) -> Head:
         """Return the head that turns states into this objective's loss."""

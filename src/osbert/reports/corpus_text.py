@@ -13,7 +13,7 @@ from rich.text import Text
 
 from osbert.corpus.shards import Corpus
 from osbert.text.document import Document
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 SAMPLE = 3
 """Documents that are shown unless more are wanted."""
@@ -34,7 +34,7 @@ def report_text(folder: Path, report: Mapping[str, Any]) -> Group:
     return Group(table, *warnings, *(Text(f"  {place}", style="dim") for place in report["repairs"]["examples"]))
 
 
-def sample_text(corpus: Corpus, tokenizer: Tokenizer, count: int = SAMPLE) -> Iterator[Text]:
+def sample_text(corpus: Corpus, tokenizer: AnyTokenizer, count: int = SAMPLE) -> Iterator[Text]:
     """Yield lines that show the first sentences of documents from `count` places."""
     for document in _sample(corpus, count):
         yield Text()
@@ -54,7 +54,7 @@ def _sample(corpus: Corpus, count: int) -> Iterator[Document]:
         yield found[0 if place == 0 else min(1, len(found) - 1)]
 
 
-def _marked(ids: Iterable[int], tokenizer: Tokenizer) -> Text:
+def _marked(ids: Iterable[int], tokenizer: AnyTokenizer) -> Text:
     """Return pieces as text in which a dot joins each continuing piece to the one before it."""
     text = Text()
     for place, index in enumerate(ids):

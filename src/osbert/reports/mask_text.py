@@ -14,7 +14,7 @@ from osbert.data.example import Example
 from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import ELSEWHERE, NextSentence
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 
 STYLES = {"[MASK]": "bold yellow", "random": "bold red", "same": "bold green"}
 """What stands at a chosen position."""
@@ -37,7 +37,7 @@ class MaskRates:
     """Second texts that come from elsewhere, share of all sequences; None without next sentences."""
 
 
-def marked(example: Example, name: str, tokenizer: Tokenizer) -> Text:
+def marked(example: Example, name: str, tokenizer: AnyTokenizer) -> Text:
     """Return a sequence as the model sees it; at a chosen position an arrow leads to the true piece.
 
     A dot joins pieces of one word. `name`: the objective whose target holds the true pieces.
@@ -60,7 +60,7 @@ def marked(example: Example, name: str, tokenizer: Tokenizer) -> Text:
     return text
 
 
-def count_rates(examples: Sequence[Example], name: str, tokenizer: Tokenizer) -> MaskRates:
+def count_rates(examples: Sequence[Example], name: str, tokenizer: AnyTokenizer) -> MaskRates:
     """Return the rates that the masks of objective `name` have over examples."""
     tokens = sum(map(len, examples))
     shown = np.concatenate([example.ids[_chosen(example, name)] for example in examples])
@@ -120,7 +120,7 @@ def _cut(example: Example, name: str) -> np.ndarray:
     return cut
 
 
-def _kind(shown: int, truth: int, tokenizer: Tokenizer) -> str:
+def _kind(shown: int, truth: int, tokenizer: AnyTokenizer) -> str:
     if shown == tokenizer.mask:
         return "[MASK]"
     return "same" if shown == truth else "random"

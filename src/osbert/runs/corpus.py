@@ -16,8 +16,8 @@ from osbert.corpus.state import BuildSettings
 from osbert.corpus.workers import PART
 from osbert.errors import UserError
 from osbert.files import require_folder
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401
@@ -115,7 +115,7 @@ def build_corpus(
     settings = settings or CorpusSettings()
     plan = settings.plan()
     require_folder(out)
-    cutter = read_tokenizer(tokenizer, opening)
+    cutter = read_any_tokenizer(tokenizer, opening)
     with claim(out):
         work = Build.prepare(files, tokenizer=cutter, folder=out, settings=settings.build_settings())
         if work.report is not None:
@@ -129,7 +129,7 @@ def build_corpus(
             work.run(
                 workers=settings.workers or min(cores(), 1 + size // PART),
                 watch=watch,
-                begin=partial(write_tokenizer, cutter, out),
+                begin=partial(write_any_tokenizer, cutter, out),
                 encode=encode,
             )
         except PendingTasks:

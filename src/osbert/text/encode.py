@@ -5,16 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from osbert.text.document import Document
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentences import split
-from osbert.text.tokenizer import Tokenizer
 
 
-def encode_document(text: str, tokenizer: Tokenizer) -> Document:
+def encode_document(text: str, tokenizer: AnyTokenizer) -> Document:
     """Return the pieces of a text as one document; a sentence without pieces (control characters alone) is left out.
 
-    The plain definition of what `corpus.encode.encode_portion` does to many chunks at once; tests hold the two equal.
+    Where pieces have the space before them, a sentence that any space is before, but the first, begins with one. The
+    plain definition of what `corpus.encode.encode_portion` does to many chunks at once; tests hold the two equal.
     """
-    encoded = [tokenizer.encode_bytes(text[start:end]) for start, end in split(text)]
+    encoded = []
+    for number, (start, end) in enumerate(split(text)):
+        space = tokenizer.spaced and number > 0 and text[start - 1].isspace()
+        encoded.append(tokenizer.encode_bytes(" " * space + text[start:end]))
     lengths = [len(sentence) // tokenizer.id_type.itemsize for sentence in encoded if sentence]
     ids = np.frombuffer(b"".join(encoded), tokenizer.id_type).astype(np.int32)
     return Document(ids=ids, sentences=np.cumsum([0, *lengths], dtype=np.int64), words=~tokenizer.continuation[ids])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from osbert.errors import UserError
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Tokenizer
 from osbert.text.wordpiece import LONGEST_WORD, WordPiece, continues
 
@@ -47,17 +48,24 @@ def extended(tokenizer: Tokenizer, words: Mapping[str, int], *, pieces: int, min
     )
 
 
-def extends(new: Tokenizer, old: Tokenizer) -> bool:
-    """Return whether `new` has the pieces of `old` under the same ids, perhaps more after them, and its settings."""
+def extends(new: AnyTokenizer, old: AnyTokenizer) -> bool:
+    """Return whether `new` has the pieces of `old` under the same ids, perhaps more after them, and its settings.
+
+    Tokenizers other than WordPiece are not extended: they must be equal.
+    """
+    if not (isinstance(new, Tokenizer) and isinstance(old, Tokenizer)):
+        return new == old
     same = (new.lowercase, new.strip_accents, new.cjk) == (old.lowercase, old.strip_accents, old.cjk)
     return same and new.vocabulary[: len(old)] == old.vocabulary
 
 
-def spellings(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
-    """Return for each piece that `new` has beyond those of `old` the ids of the old pieces that spell it.
+def spellings(old: AnyTokenizer, new: AnyTokenizer) -> list[list[int]]:
+    """Return for each piece that `new` has beyond those of `old`, which it extends, the ids that spell it in `old`.
 
     [UNK] alone where they cannot. Pieces that continue a word ("##...") are spelt by such.
     """
+    if len(new) == len(old):
+        return []
     cut = WordPiece(old.vocabulary, unknown=old.unknown).cut
     added = new.vocabulary[len(old) :]
     found = [cut(piece[2:], inside=True) if continues(piece) else cut(piece) for piece in added]

@@ -1,7 +1,6 @@
 """FileTokenizer: pieces as a tokenizer.json says, for encoders whose pieces are not WordPiece's, by `tokenizers`.
 
-Byte-level BPE (GPT-2, RoBERTa) and Unigram (XLM-R) come as such a file, which the library that wrote it reads. Corpora
-and pretraining need the WordPiece Tokenizer; all else takes either.
+Byte-level BPE (GPT-2, RoBERTa) and Unigram (XLM-R, ALBERT) come as such a file, which the library that wrote it reads.
 """
 
 from __future__ import annotations
@@ -33,6 +32,11 @@ class FileTokenizer:
     `form`: the special pieces of a sequence, as the file's post-processor sets them. `settings`: what else its folder
     says of it, to be written into others.
     """
+
+    spaced = True
+    """Whether a space before a word is in the word's first piece."""
+    cjk = False
+    """Whether each ideograph is a piece."""
 
     def __init__(self, content: str, *, specials: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
         """Take the file's content; `specials`: each of NAMES -> its piece.
@@ -99,8 +103,9 @@ class FileTokenizer:
         return self.encode(text).astype(self.id_type).tobytes()
 
     def encode_many(self, texts: Sequence[str]) -> list[bytes]:
-        """Return `encode_bytes` of each text."""
-        return [self.encode_bytes(text) for text in texts]
+        """Return `encode_bytes` of each text, on all cores unless TOKENIZERS_PARALLELISM is false."""
+        found = self._guarded(lambda: self._library.encode_batch_fast([*texts], add_special_tokens=False), texts)
+        return [np.array(one.ids, self.id_type).tobytes() for one in found]
 
     def encode_words(self, text: str, words: Iterable[tuple[int, int]]) -> list[bytes]:
         """Return `encode_bytes` of each word [start, end) of a text by itself, with the space that is before it."""
@@ -135,15 +140,19 @@ class FileTokenizer:
             return str(self._library.decode([int(index) for index in ids], skip_special_tokens=False))
 
     def _cut(self, text: str, second: str | None = None, *, add_special_tokens: bool = True) -> Any:
-        """Return the library's Encoding. Raises UserError where it cannot cut the texts, as with a damaged file."""
+        """Return the library's Encoding of a text, or of a pair."""
+        return self._guarded(lambda: self._library.encode(text, second, add_special_tokens=add_special_tokens), [text])
+
+    def _guarded(self, encode: Callable[[], Any], texts: Sequence[str]) -> Any:
+        """Return what the library makes of texts. Raises UserError where it cannot cut them, as with a damaged file."""
         try:
             with native("tokenizer.json"):
-                return self._library.encode(text, second, add_special_tokens=add_special_tokens)
+                return encode()
         except UserError:
             raise
         except Exception as error:  # the library raises nothing more special
             raise UserError(
-                f"the tokenizers library cannot cut {text[:40]!r} into pieces: {error}", code="unusable-tokenizer"
+                f"the tokenizers library cannot cut {texts[0][:40]!r} into pieces: {error}", code="unusable-tokenizer"
             ) from error
 
     def _special_ids(self) -> list[int]:

@@ -91,6 +91,9 @@ class _Cache(dict[str, Value]):
 class Tokenizer:
     """A vocabulary and the way text is cut into its pieces. Two are equal when their fingerprints are."""
 
+    spaced = False
+    """Whether a space before a word is in the word's first piece."""
+
     def __init__(
         self,
         vocabulary: Sequence[str],

@@ -15,8 +15,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from osbert.errors import UserError
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.normalize import CJK
-from osbert.text.tokenizer import Tokenizer
 
 Words = Literal["characters", "segmented", "rjieba"]
 """Whose words: each ideograph is one, those without a space between them are one, or rjieba's."""
@@ -39,7 +39,7 @@ def segmenter(words: Words) -> Segmenter | None:
     return _whole if words == "segmented" else _rjieba()
 
 
-def check_words(words: Words, tokenizer: Tokenizer) -> None:
+def check_words(words: Words, tokenizer: AnyTokenizer) -> None:
     """Raise UserError, before any work, when such words cannot be found with this tokenizer or installation."""
     if words not in get_args(Words):
         raise UserError(f"words must be one of {', '.join(get_args(Words))}, not '{words}'.", code="invalid-value")
@@ -51,7 +51,7 @@ def check_words(words: Words, tokenizer: Tokenizer) -> None:
         )
 
 
-def word_finder(tokenizer: Tokenizer, segment: Segmenter) -> Callable[[str], bytes]:
+def word_finder(tokenizer: AnyTokenizer, segment: Segmenter) -> Callable[[str], bytes]:
     """Return a function from a text to one byte for each of its pieces: 1 where a word starts, else 0.
 
     The tokenizer makes one piece of each ideograph; `segment` cuts each run of them into words.

@@ -15,8 +15,8 @@ from osbert.commands.printing import say
 from osbert.commands.recipe_options import schemas
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import Opening
-from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.options import given, takes_settings
 from osbert.reports.corpus_text import SAMPLE, report_text, sample_text
 from osbert.terminal import open_console
@@ -96,7 +96,7 @@ def show(
 
 def _show_sample(corpus: Corpus, count: int, console: Console) -> None:
     """Print the first sentences of some documents. Raises UserError when the tokenizer beside them is another one."""
-    tokenizer = read_tokenizer(corpus.folder)
+    tokenizer = read_any_tokenizer(corpus.folder)
     if tokenizer.fingerprint != corpus.fingerprint:
         raise UserError(
             f"{corpus.folder}: the tokenizer in it is not the one the corpus was built with; build it again.",

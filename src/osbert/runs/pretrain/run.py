@@ -19,7 +19,7 @@ from osbert.data.phases import Phases
 from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.interop.huggingface.folders import closed_to_others, write_model
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.models.contract import Learner
 from osbert.reports.page import pretraining_report
 from osbert.runs.contract import Notice, Watch
@@ -115,7 +115,7 @@ class PretrainingRun:
             self._say(f"The run in {self.out} is finished; nothing is left to do. Its report is {self._report()}.")
             return True
         sizes = self.plan.settings.model
-        write_tokenizer(self.plan.tokenizer, self.out, length=sizes.length, segments=sizes.segments)
+        write_any_tokenizer(self.plan.tokenizer, self.out, length=sizes.length, segments=sizes.segments)
         return False
 
     def _trainer(self) -> Trainer:

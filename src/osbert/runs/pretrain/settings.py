@@ -16,12 +16,12 @@ from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.contract import find_family
 from osbert.objectives import Objective
 from osbert.runs.pretrain.start import Origin
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import choose
 from osbert.training.trainer import TrainingSettings
@@ -109,7 +109,7 @@ class PretrainPlan:
     name: str
     settings: Any
     corpus: Corpus
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     budget: Mapping[str, Any] | None = None
     origin: Origin | None = None
     """The encoder that is trained further, None for a fresh one."""
@@ -180,7 +180,7 @@ def read_plan(
     opened = Corpus.open(corpus)
     if out is not None:
         opened.verify(most=VERIFIED)
-    tokenizer = read_tokenizer(corpus, opening)
+    tokenizer = read_any_tokenizer(corpus, opening)
     problems = Problems(heading="This run cannot begin")
     if settings.model.vocabulary in (0, len(tokenizer)):
         model = settings.model.changed(vocabulary=len(tokenizer))
@@ -296,6 +296,7 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
                 f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out.",
                 code="invalid-setting",
             )
+    _check_form(plan, problems)
     try:
         choose(settings.training.device, settings.training.precision)
     except UserError as error:
@@ -328,6 +329,33 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
             problems.add(str(error), code=error.code)
         except ValueError as error:
             problems.add(str(error), code="invalid-setting")
+
+
+def _check_form(plan: PretrainPlan, problems: Problems) -> None:
+    """Report how the model does not fit the special pieces of the corpus's tokenizer."""
+    model, tokenizer = plan.settings.model, plan.tokenizer
+    second = tokenizer.form.second_segment
+    for objective in plan.objectives.values():
+        if objective.pairs and second >= max(model.segments, 1):
+            problems.add(
+                f"{objective.name} makes pairs, whose second text is segment {second}. "
+                f"Set model.segments = {second + 1}.",
+                code="invalid-setting",
+            )
+        if objective.pairs and tokenizer.form.summary == "last" and not model.summary_is_last:
+            problems.add(
+                f"{objective.name} reads the first token of a sequence, but those of the corpus's tokenizer end with "
+                "the piece that stands for them. Leave it out of objectives, or take another tokenizer.",
+                code="invalid-setting",
+            )
+    first = getattr(model, "first_position", 0)
+    if first not in (0, tokenizer.pad + 1):
+        problems.add(
+            f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
+            f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
+            f"{tokenizer.pad + 1}, or 0 to begin at 0.",
+            code="invalid-setting",
+        )
 
 
 def _conflicts(plan: PretrainPlan) -> Iterator[str]:

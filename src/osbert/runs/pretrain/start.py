@@ -15,14 +15,14 @@ from osbert.data.batch_files import read_batches
 from osbert.errors import Problems, UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.huggingface.folders import fill_heads
+from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tokenizer_files import read_tokenizer
 from osbert.models.adapting.new_pieces import add_pieces
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Learner, Sizes
 from osbert.objectives import Objective
 from osbert.text.extend import extends, spellings
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 
 KEPT_OUT = "held_out.npz"
@@ -48,7 +48,7 @@ class Origin:
 
     source: Folder
     architecture: Sizes
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
 
     @classmethod
     def open(cls, folder: Path, opening: Opening = CAREFUL) -> Origin:
@@ -59,7 +59,7 @@ class Origin:
                 code="missing-file",
             )
         source = open_folder(folder, opening)
-        return cls(source=source, architecture=source.architecture, tokenizer=read_tokenizer(folder, CAREFUL.again))
+        return cls(source=source, architecture=source.architecture, tokenizer=read_any_tokenizer(folder, CAREFUL.again))
 
     @property
     def folder(self) -> Path:
@@ -101,7 +101,7 @@ class Origin:
         named = None if family == Architecture.family else family
         return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
 
-    def check(self, model: Sizes, tokenizer: Tokenizer, problems: Problems) -> None:
+    def check(self, model: Sizes, tokenizer: AnyTokenizer, problems: Problems) -> None:
         """Report what keeps a model of these settings and a corpus of this tokenizer from starting here."""
         free = (*FREE, "length") if self.architecture.any_length else FREE
         if model.family != (family := self.architecture.family):
@@ -125,7 +125,7 @@ class Origin:
             )
 
     def learner(
-        self, objectives: Mapping[str, Objective], model: Sizes, tokenizer: Tokenizer, *, seed: int
+        self, objectives: Mapping[str, Objective], model: Sizes, tokenizer: AnyTokenizer, *, seed: int
     ) -> tuple[Learner, list[str]]:
         """Return the learner, and the names of its heads that are not in the folder and so start afresh."""
         with torch.random.fork_rng(devices=[]):
