@@ -135,6 +135,22 @@ def test_bert_base_has_as_many_parameters_as_published() -> None:
     assert sum(weight.numel() for weight in model.parameters()) == 109_482_240
 
 
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "published", "added"),
+    [("albert-base", 30_000, 11_683_584, 0), ("gpt2", 50_257, 124_439_808, 768 * 769)],
+)
+def test_other_families_have_as_many_parameters_as_published(name, vocabulary, published, added) -> None:
+    """`added`: those of the pooler, which GPT-2 has not."""
+    model = read_settings(name, {"model.vocabulary": vocabulary}).model
+    assert sum(weight.numel() for weight in model.empty().parameters()) == published + added
+    assert not ours_alone(model)
+
+
+@pytest.mark.parametrize("name", ["albert-small", "gpt-small"])
+def test_small_recipes_open_elsewhere(name) -> None:
+    assert not ours_alone(read_settings(name, {"model.vocabulary": 100}).model)
+
+
 def test_no_setting_is_dead() -> None:
     """Each setting is read, as an attribute, somewhere in the source; tests of each room show what it changes."""
     read = set()

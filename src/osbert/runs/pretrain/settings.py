@@ -342,7 +342,7 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 f"Set model.segments = {second + 1}.",
                 code="invalid-setting",
             )
-        if objective.pairs and tokenizer.form.summary == "last" and model.direction == "both":
+        if objective.pairs and tokenizer.form.summary == "last" and not model.summary_is_last:
             problems.add(
                 f"{objective.name} reads the first token of a sequence, but those of the corpus's tokenizer end with "
                 "the piece that stands for them. Leave it out of objectives, or take another tokenizer.",
