@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import corpora
 from osbert import cli, recipe
@@ -265,6 +266,21 @@ def test_wrong_settings_name_the_nearest(run) -> None:
     assert "objectives is empty" in run("--objectives", "").error
     assert "neither a file nor one of" in run(by="bert-bse").error
     assert "bert-base" in run(by="bert-bse").error
+
+
+def test_losses_are_weighted_and_each_is_in_the_log_by_its_name(run) -> None:
+    plain = run("--steps", "2", "--log-every", "1")
+    done = run("--nsp.weight", "0.25", "--steps", "2", "--log-every", "1", out="weighted")
+    assert "mlm + 0.25 x nsp" in done.output
+    first, before = (lines(folder)[0] for folder in (done.folder, plain.folder))
+    assert first["nsp.loss"] == before["nsp.loss"] and first["mlm.loss"] == before["mlm.loss"]
+    assert first["loss"] == pytest.approx(first["mlm.loss"] + 0.25 * first["nsp.loss"])
+    last = lines(done.folder)[-1]
+    assert last["held_out.loss"] == pytest.approx(last["held_out.mlm.loss"] + 0.25 * last["held_out.nsp.loss"])
+    weights = [open_folder(folder).backbone.state_dict() for folder in (done.folder, plain.folder)]
+    assert not torch.equal(*(one["pooler.weight"] for one in weights))
+    refused = run("--nsp.weight", "0", out="none")
+    assert refused.status == 1 and "nsp.weight is 0.0" in refused.error
 
 
 def test_one_objective_alone(run) -> None:

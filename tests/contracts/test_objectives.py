@@ -198,3 +198,50 @@ def test_its_head_gives_a_finite_loss_and_gradients(
     for name, parameter in [*head.named_parameters(), ("pieces", backbone.embeddings.pieces.weight)]:
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
         assert parameter.grad.abs().sum() > 0, name
+
+
+VARIANTS = [*((name, {}) for name in NAMES), ("mlm", {"unit": "words"}), ("mlm", {"unit": "ngrams", "rate": 0.4})]
+
+
+def scored(learner: Learner, example: Example, name: str) -> tuple[np.ndarray, torch.Tensor]:
+    """Return the labels (M,) of a corrupted example and their scores (M, ...)."""
+    batch = collate([example])
+    with torch.no_grad():
+        scores = learner.heads[name].outputs(learner.states(batch), batch)  # type: ignore[operator]
+    return example.targets[name].labels, scores
+
+
+@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
+def test_no_score_depends_on_what_it_is_to_predict(
+    name: str, settings: dict[str, Any], documents: list[Document], packer: Packer
+) -> None:
+    """The leak test: another piece in the raw text, with the same noise, changes a label but not a bit of its scores.
+
+    Pieces that stay or are replaced at random at a predicted position may be seen there: all of them are masked here.
+    Scores must, on the other hand, depend on some piece of the text.
+    """
+    kind = components.find("objectives", name, base=Objective)
+    known = {field.name for field in dataclasses.fields(kind)}
+    objective = kind(**settings, **({"mask": 1.0, "random": 0.0} if "mask" in known else {}))
+    torch.manual_seed(0)
+    sizes = dataclasses.replace(fitting(objective, length=packer.length), layers=2, deviation=0.3)
+    backbone = sizes.build()
+    learner = Learner(backbone, {name: objective.head(backbone)}).eval()
+    rng = np.random.default_rng(0)
+    sequences = laid_out(objective, documents, packer)
+    noise = Noise.at(0, np.arange(len(sequences)))
+    relabelled = moved = 0
+    for row in rng.choice(len(sequences), 6, replace=False).tolist():
+        own, raw = Noise(noise.seeds[row : row + 1]), sequences[row]
+        labels, scores = scored(learner, objective.corrupt_all(Examples.of([raw]), packer, own)[0], name)
+        for place in rng.permutation(np.flatnonzero(~raw.special))[:8].tolist():
+            ids = raw.ids.copy()
+            ids[place] += 3 if ids[place] + 3 < VOCABULARY else -3  # which is the first of a word if this one is
+            changed = objective.corrupt_all(Examples.of([dataclasses.replace(raw, ids=ids)]), packer, own)[0]
+            others, again = scored(learner, changed, name)
+            new = labels != others
+            assert torch.equal(scores[new], again[new])
+            relabelled += int(new.sum())
+            moved += int((scores != again).any())
+    assert moved
+    assert relabelled or objective.pairs

@@ -18,7 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
-from family_tokenizers import KINDS
+from family_tokenizers import KINDS, save_modernbert
 from osbert.commands.convert import convert
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
@@ -29,11 +29,13 @@ from refusals import refusal
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 40}
+MODERNBERT = {"local_attention": 8, "max_position_embeddings": 64, "pad_token_id": 0, "classifier_pooling": "mean"}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "distilbert": ("DistilBert", DISTILBERT | {"max_position_embeddings": 64}),
     "roberta": ("Roberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1}),
     "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
+    "modernbert": ("ModernBert", SIZES | MODERNBERT),
 }
 LABELS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 FILLERS = ("the", "film", "plays", "a", "café", "don't", "naïve,", "…")
@@ -50,8 +52,8 @@ def texts(count: int) -> list[str]:
 
 def save_tokenizer(name: str, folder: Path) -> int:
     """Write a tokenizer as transformers does, and return how many pieces it has."""
-    if name in KINDS:
-        KINDS[name](folder)
+    if save := {**KINDS, "modernbert": save_modernbert}.get(name):
+        save(folder)
         return len(transformers.AutoTokenizer.from_pretrained(folder))
     pieces = [*SPECIALS, *LABELS, "the", "film", "play", "##s", "a", "cafe", "don", "'", "t", "na", "##ive", ","]
     tokenizer = transformers.BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})

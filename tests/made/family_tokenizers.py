@@ -11,6 +11,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import transformers
 from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
+from tokenizers.processors import TemplateProcessing
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 LEARNT = ["the quick brown fox don't stop", "naïve cafés, wörld … end.", "日本語 text", "a film good bad fine poor"]
@@ -60,6 +61,22 @@ def save_normalizing(folder: Path) -> None:
     names = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), SPECIALS))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def save_modernbert(folder: Path) -> None:
+    """Byte-level BPE with BERT's special pieces, and no segments."""
+    specials = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "cls", "sep", "pad", "mask")}
+    trained = ByteLevelBPETokenizer()
+    options = {"min_frequency": 1, "special_tokens": [*specials.values()], "show_progress": False}
+    trained.train_from_iterator(LEARNT, vocab_size=320, **options)
+    ids = [(piece, trained.token_to_id(piece)) for piece in ("[CLS]", "[SEP]")]
+    library = trained._tokenizer
+    library.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
+    )
+    names = ["input_ids", "attention_mask"]
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=library, model_input_names=names, **specials)
+    made.save_pretrained(folder)
 
 
 KINDS: dict[str, Callable[[Path], None]] = {

@@ -27,3 +27,10 @@ def test_the_bias_starts_at_the_unigram_probabilities_when_asked(kind: type[Obje
             torch.testing.assert_close(bias.exp(), torch.tensor([1, 10, 91, 1, 898]) / 1001)
         else:
             assert not bias.any()
+
+
+@pytest.mark.parametrize(("kind", "direction"), [(MaskedLanguage, "both"), (LeftToRight, "left_to_right")])
+def test_heads_without_biases_have_none_to_start_at(kind: type[Objective], direction: str) -> None:
+    sizes = replace(SIZES, direction=direction, piece_transform=False)
+    assert not list(kind().objections(sizes))
+    assert any("model.piece_transform" in one for one in kind(unigram_start=True).objections(sizes))

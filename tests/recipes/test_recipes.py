@@ -70,7 +70,9 @@ def test_bert_paper_leaves_nothing_to_defaults() -> None:
     settings = read_settings("bert-paper")
     for part in ("model", "mlm", "nsp", "optimizer"):
         own = {field.name for field in dataclasses.fields(getattr(settings, part))}
-        assert own - {"muon_rate", "ngrams"} == set(table[part]), part  # which the chosen method and unit do not use
+        assert own - {"muon_rate", "ngrams", "decay"} == set(table[part]), (
+            part
+        )  # which the chosen method, unit and schedule do not use
     assert {"batch", "length", "short", "long_share", "long_length", "duplicates"} <= set(table["data"])
 
 
@@ -131,6 +133,22 @@ def test_the_whole_family_of_small_sizes_is_two_overrides_away() -> None:
 def test_bert_base_has_as_many_parameters_as_published() -> None:
     model = read_settings("bert-base", {"model.vocabulary": 30522}).model.empty()
     assert sum(weight.numel() for weight in model.parameters()) == 109_482_240
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "published", "added"),
+    [("albert-base", 30_000, 11_683_584, 0), ("gpt2", 50_257, 124_439_808, 768 * 769)],
+)
+def test_other_families_have_as_many_parameters_as_published(name, vocabulary, published, added) -> None:
+    """`added`: those of the pooler, which GPT-2 has not."""
+    model = read_settings(name, {"model.vocabulary": vocabulary}).model
+    assert sum(weight.numel() for weight in model.empty().parameters()) == published + added
+    assert not ours_alone(model)
+
+
+@pytest.mark.parametrize("name", ["albert-small", "gpt-small"])
+def test_small_recipes_open_elsewhere(name) -> None:
+    assert not ours_alone(read_settings(name, {"model.vocabulary": 100}).model)
 
 
 def test_no_setting_is_dead() -> None:

@@ -26,6 +26,7 @@ class Outcome:
     total: Tensor
     count: float
     hits: Tensor | None
+    weight: float = 1.0
 
 
 class ToyLearner(nn.Module):

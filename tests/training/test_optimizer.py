@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from osbert.training.optimizer import OptimizerSettings, limit
 from osbert.training.schedules import share
 
-SHAPES = st.sampled_from(["linear", "cosine", "constant"])
+SHAPES = st.sampled_from(["linear", "cosine", "constant", "trapezoid"])
 
 
 def test_linear_by_hand() -> None:
@@ -27,6 +27,11 @@ def test_cosine_and_constant_by_hand() -> None:
     assert share(9, steps=10, warmup=0.1, schedule="constant") == 1.0
 
 
+def test_a_trapezoid_falls_in_its_last_steps_alone() -> None:
+    shares = [share(step, steps=10, warmup=0.2, schedule="trapezoid", decay=0.3) for step in range(10)]
+    assert shares == pytest.approx([0.5, 1, 1, 1, 1, 1, 1, 0.5, 1 - 0.5**0.5, 1 - 0.75**0.5])
+
+
 def test_the_published_warm_up() -> None:
     settings = OptimizerSettings()
     assert settings.share(9_999, 1_000_000) == 1
@@ -37,7 +42,9 @@ def test_the_published_warm_up() -> None:
 
 @given(steps=st.integers(1, 500), warmup=st.floats(0, 0.99), schedule=SHAPES)
 def test_it_climbs_then_falls_and_no_update_is_wasted(steps, warmup, schedule) -> None:
-    shares = [share(step, steps=steps, warmup=warmup, schedule=schedule) for step in range(steps)]
+    shares = [
+        share(step, steps=steps, warmup=warmup, schedule=schedule, decay=min(0.2, 1 - warmup)) for step in range(steps)
+    ]
     climb = round(warmup * steps)
     assert all(0 < value <= 1 for value in shares)
     assert shares[:climb] == sorted(shares[:climb])
@@ -86,11 +93,11 @@ def trained(**settings) -> torch.Tensor:
     ("name", "value"),
     [("learning_rate", 0.02), ("beta1", 0.5), ("beta2", 0.9), ("epsilon", 0.1), ("weight_decay", 0.5), ("clip", 0.0),
      ("warmup", 0.5), ("schedule", "constant"), ("schedule", "cosine"), ("method", "muon"), ("muon_rate", 0.1),
-     ("bias_correction", False)],
+     ("bias_correction", False), ("decay", 0.5)],
 )  # fmt: skip
 def test_every_setting_changes_the_weights(name, value) -> None:
-    method = {"method": "muon"} if name == "muon_rate" else {}
-    assert not torch.equal(trained(**method), trained(**method, **{name: value}))
+    needed = {"muon_rate": {"method": "muon"}, "decay": {"schedule": "trapezoid"}}.get(name, {})
+    assert not torch.equal(trained(**needed), trained(**needed, **{name: value}))
 
 
 def test_every_setting_is_covered_by_the_test_above() -> None:

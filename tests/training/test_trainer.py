@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from osbert.errors import UserError
 from osbert.training import checkpoint as checkpoint_module
 from osbert.training.optimizer import OptimizerSettings
+from osbert.training.tracking import Metrics
 from osbert.training.trainer import Trainer, TrainingSettings
 from refusals import refusal
 
@@ -55,6 +57,32 @@ def test_one_step_is_adamw_on_the_mean_losses(toys, tmp_path) -> None:
         assert progress.losses == pytest.approx({name: loss.item() for name, loss in losses.items()}, rel=1e-5)
     for name, weight in trainer.learner.named_parameters():
         torch.testing.assert_close(weight, reference.get_parameter(name), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_are_of_the_means(toys, tmp_path) -> None:
+    """The loss and its gradient are 0.5 mean(word) + 3 mean(side), however many labels each has; the log keeps both."""
+    weights = {"word": 0.5, "side": 3.0}
+
+    class Weighted(toys.Learner):
+        def forward(self, batch):
+            return {name: replace(loss, weight=weights[name]) for name, loss in super().forward(batch).items()}
+
+    trainer = toys.trainer(tmp_path, learner=Weighted(0.0), steps=1, optimizer={"clip": 0.0})
+    reference = toys.Learner(0.0)
+    (batch,) = next(toys.MergedLoader().steps(trainer.cursor)).batches
+    losses = {name: loss.total / loss.count for name, loss in reference(batch).items()}
+    total = sum(weights[name] * loss for name, loss in losses.items())
+    total.backward()
+    norm = math.sqrt(sum(float(weight.grad.double().square().sum()) for weight in reference.parameters()))
+    before = trainer.evaluate([batch])
+    (progress,) = trainer.run()
+    assert progress.gradient_norm == pytest.approx(norm, rel=1e-5)
+    assert progress.loss == pytest.approx(total.item(), rel=1e-5)
+    assert progress.losses == pytest.approx({name: loss.item() for name, loss in losses.items()}, rel=1e-5)
+    metrics = Metrics(tmp_path, every=1, memory={})
+    line = metrics.step(progress)
+    assert (line["loss"], line["side.loss"]) == (progress.loss, progress.losses["side"])
+    assert metrics.held_out(0, before)["held_out.loss"] == pytest.approx(total.item(), rel=1e-5)
 
 
 def test_the_loss_goes_down(toys, tmp_path) -> None:

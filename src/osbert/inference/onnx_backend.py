@@ -109,7 +109,7 @@ class OnnxBackend:
     def _pooled(self, states: Vectors, pooling: Pooling) -> Vectors:
         """Return (D,) of a sequence's states (n, D), or all of them."""
         if pooling == "cls":
-            return states[0 if self.architecture.direction == "both" else -1]
+            return states[-1 if self.architecture.summary_is_last else 0]
         if pooling == "mean":
             return states.mean(axis=0)
         if pooling == "weighted":

@@ -20,7 +20,7 @@ from osbert.errors import UserError
 from osbert.guarded import require_regular
 from osbert.interop import sentence_files
 from osbert.interop.hub import ModelLocation, locate
-from osbert.interop.huggingface import names
+from osbert.interop.huggingface import configs, names
 from osbert.interop.huggingface.folders import assemble, fill, fill_heads, named
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.json_files import read_object
@@ -124,7 +124,7 @@ class Folder:
     @cached_property
     def architecture(self) -> Sizes:
         """Return the sizes of the backbone. Raises UserError if the config asks for what is not supported."""
-        return names.architecture(self.config, where=str(self.path if self.checkpoint else self.path / "config.json"))
+        return configs.architecture(self.config, where=str(self.path if self.checkpoint else self.path / "config.json"))
 
     @cached_property
     def tokenizer(self) -> AnyTokenizer:
@@ -249,10 +249,12 @@ class Folder:
 def pretraining_heads(backbone: Backbone, tensors: Mapping[str, Tensor]) -> dict[str, Head]:
     """Return fresh heads of the objectives that there are tensors for, by name."""
     heads: dict[str, Head] = {}
-    if all(one in tensors for one in names.HEADS["mlm"].values()):
+    if all(one in tensors for one in names.head_names("mlm", backbone.architecture).values()):
         heads["mlm"] = MaskedLanguageHead(backbone)
     if any(one in tensors for one in names.HEADS["nsp"].values()):
         heads["nsp"] = SequenceHead(backbone, target="nsp", form="nsp")
+    if any(one in tensors for one in names.HEADS["order"].values()):
+        heads["sentence_order"] = SequenceHead(backbone, target="sentence_order", form="order")
     own = {name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()
     for name in sorted(own.intersection(components.names("objectives"))):
         heads[name] = components.find("objectives", name, base=Objective)().head(backbone)

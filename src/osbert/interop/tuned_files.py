@@ -16,7 +16,7 @@ from torch import Tensor
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.interop.huggingface import names
-from osbert.interop.huggingface.families import canonical, of_type
+from osbert.interop.huggingface.family import of_type
 from osbert.interop.json_files import read_if_there, read_object
 from osbert.interop.weight_files import (
     PICKLED,
@@ -91,7 +91,7 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
 def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     config = read_if_there(folder / "config.json")
     family = of_type(config.get("model_type"))
-    return canonical(tensors, family) if family else tensors
+    return family.canonical(tensors, config) if family else tensors
 
 
 def _base(folder: Path, above: tuple[Path, ...]) -> dict[str, Tensor]:

@@ -19,6 +19,8 @@ class Architecture(Sizes):
     family: ClassVar[str] = "transformer"
     layers: int = 12
     """How many blocks stand on each other."""
+    distinct: int = 0
+    """Blocks with weights of their own; each serves layers / distinct neighbouring layers (ALBERT: 1); 0 for layers."""
     heads: int = 12
     """Attention heads in a block; they share the width evenly."""
     width: int = 768
@@ -35,28 +37,57 @@ class Architecture(Sizes):
     """Share of each layer's output dropped in training."""
     attention_dropout: float = 0.1
     """Share of the attention weights dropped in training."""
-    activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+    activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     """The curve between the two feed-forward layers; gelu_tanh is GELU's tanh approximation."""
+    gated: bool = False
+    """Whether the curve's values are multiplied by those of a second layer of the same width (GeGLU, SwiGLU); neither
+    layer then adds biases."""
     positions: Literal["learned", "rotary"] = "learned"
     """Position encoding: a learned vector added to the input, or rotation of queries and keys (rotary)."""
+    rotary_base: float = 10_000.0
+    """Base of the rotary angles: the higher it is, the farther apart tokens can be told by their positions."""
+    window: int = 0
+    """Positions that a token of a local block sees to either side; 0 where all blocks are global."""
+    global_every: int = 1
+    """With a window: every how many blocks, beginning with the first, one is global; the others are local."""
+    local_base: float = 10_000.0
+    """Base of the rotary angles in local blocks."""
     first_position: int = 0
     """Learned vectors before that of a sequence's first token, which no token has; RoBERTa: 2."""
     embedding: int = 0
     """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
-    pooling: Literal["tanh", "gelu", "relu"] = "tanh"
+    embedding_norm: bool = True
+    """Whether the sum of the embeddings is normalised, as BERT; GPT's is not."""
+    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
     """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's."""
     epsilon: float = 1e-12
     """Added to the variance in every normalisation."""
     deviation: float = 0.02
     """Standard deviation of the normal the weights start from, before it is cut at two deviations."""
+    scaled_outputs: bool = False
+    """Start the weights of the last layer in each half of a block at deviation / sqrt(2 layers), as GPT-2."""
     normalization: Literal["post", "pre"] = "post"
     """Where each half of a block is normalised: its sum, as BERT; or its input, and once more after the last block."""
+    first_norm: bool = True
+    """With pre-normalisation: whether the first block normalises what it attends to, which the embeddings have been."""
     biases: bool = True
-    """Whether norms and linear layers add biases; the pooler and the heads always do."""
+    """Whether norms and linear layers add biases; the pooler and the heads have `head_biases`."""
+    norm_biases: bool = False
+    """Whether norms add biases where biases are off."""
+    summary: Literal["token", "first", "last", "mean"] = "token"
+    """The state that stands for a sequence: that of its first token (token: the last with direction = left_to_right),
+    of its last token, or the mean of all."""
+    head_transform: bool = False
+    """Whether the pooler ends in a norm, and heads for tokens and spans have such layers of their own (ModernBERT)."""
+    head_biases: bool = True
+    """Whether the pooler and the layers below the scores of heads add biases; the scores always have them."""
     neighbours: float = 0.0
     """Above 0, half the heads start by looking at the token before or after, the more sharply the higher (rotary)."""
     direction: Direction = "both"
     """What a token sees: the whole sequence, as BERT; or only itself and what is before it, as GPT."""
+    piece_transform: bool = True
+    """Whether heads that predict pieces have a dense layer, an activation, a norm and a bias for each piece, as BERT's;
+    GPT's compare states with the pieces as they are."""
     adapters: int = 0
     """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
@@ -68,6 +99,16 @@ class Architecture(Sizes):
         return self.direction == "left_to_right" and not self.recurrent
 
     @property
+    def summary_is_last(self) -> bool:
+        """Return whether the last token of a sequence stands for it."""
+        return self.summary == "last" or (self.summary == "token" and super().summary_is_last)
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks have weights of their own."""
+        return self.distinct or self.layers
+
+    @property
     def any_length(self) -> bool:
         """Return whether no weights belong to positions."""
         return self.positions == "rotary"
@@ -77,6 +118,10 @@ class Architecture(Sizes):
         """Return the dropout rates of layers and of attention weights."""
         return (self.dropout, self.attention_dropout)
 
+    def is_local(self, layer: int) -> bool:
+        """Return whether a block, counted from 0, is local."""
+        return bool(self.window) and layer % self.global_every != 0
+
     def problems(self) -> tuple[str, ...]:
         """Return every setting that no Transformer can be built with."""
         return tuple(_problems(self))
@@ -84,9 +129,13 @@ class Architecture(Sizes):
 
 def _problems(sizes: Architecture) -> Iterator[str]:
     bounds = {
-        "at least 1": (1, ("layers", "heads", "width", "length")),
+        "at least 1": (1, ("layers", "heads", "width", "length", "global_every")),
         "at least 1, or 0 for four times the width": (0, ("feedforward",)),
-        "at least 1, or 0 for none": (0, ("segments", "embedding", "first_position", "recurrent", "adapters")),
+        "at least 1, or 0 for as many as there are layers": (0, ("distinct",)),
+        "at least 1, or 0 for none": (
+            0,
+            ("segments", "embedding", "first_position", "recurrent", "adapters", "window"),
+        ),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
     for wanted, (least, names) in bounds.items():
@@ -101,25 +150,52 @@ def _problems(sizes: Architecture) -> Iterator[str]:
     for name in ("dropout", "attention_dropout"):
         if not 0 <= getattr(sizes, name) < 1:
             yield f"{name} is {getattr(sizes, name)}, but must be at least 0 and below 1"
-    for name in ("epsilon", "deviation"):
+    for name in ("epsilon", "deviation", "rotary_base", "local_base"):
         if not getattr(sizes, name) > 0:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    yield from _misplaced(sizes)
+    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_blocks(sizes))
     if sizes.recurrent > 0 and sizes.width % 2:
         yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
     if sizes.heads >= 1:
         yield from _uneven(sizes)
 
 
-def _misplaced(sizes: Architecture) -> Iterator[str]:
+def _ill_combined(sizes: Architecture) -> Iterator[str]:
+    if sizes.distinct > 0 and sizes.layers % sizes.distinct:
+        yield f"distinct is {sizes.distinct}, but {sizes.layers} layers cannot share so many blocks evenly"
+    if sizes.blocks < sizes.layers and not sizes.first_norm:
+        yield f"distinct is {sizes.distinct}, but without first_norm the first block is another than those above"
+    if sizes.embedding and not sizes.piece_transform:
+        yield f"piece_transform is off, but embedding is {sizes.embedding}: no state is as wide as the pieces"
+    if sizes.summary == ("last" if sizes.direction == "left_to_right" else "first"):
+        yield f"summary is {sizes.summary}, which direction = {sizes.direction} has anyway: leave it at token"
+
+
+def _of_positions(sizes: Architecture) -> Iterator[str]:
     if sizes.first_position > 0 and sizes.positions == "rotary":
         yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
         yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
     if sizes.neighbours and not sizes.biases:
         yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
+    if sizes.neighbours and (sizes.rotary_base, sizes.local_base) != (Architecture.rotary_base,) * 2:
+        yield f"neighbours is {sizes.neighbours}, which is made for a rotary_base of {Architecture.rotary_base:,.0f}"
+    for name in ("rotary_base", "local_base") if sizes.positions != "rotary" else ():
+        if getattr(sizes, name) != getattr(Architecture, name):
+            yield f"{name} is {getattr(sizes, name)}, but positions are {sizes.positions}, not rotary"
+
+
+def _of_blocks(sizes: Architecture) -> Iterator[str]:
+    if not sizes.window and (sizes.global_every != 1 or sizes.local_base != Architecture.local_base):
+        yield "global_every and local_base are for local blocks, but the window is 0: all blocks are global"
+    if sizes.window and sizes.global_every == 1:
+        yield f"window is {sizes.window}, but with global_every 1 no block is local"
+    if sizes.norm_biases and sizes.biases:
+        yield "norm_biases is True, but biases is, too, which gives norms theirs: leave norm_biases at False"
+    if not sizes.first_norm and sizes.normalization != "pre":
+        yield "first_norm is False, but only blocks with normalization pre can do without the first norm"
 
 
 def _uneven(sizes: Architecture) -> Iterator[str]:

@@ -50,6 +50,19 @@ class Sizes:
     """The activation of a head's transform, by its name in models/transformer/block.py."""
     epsilon: float = 1e-12
     """Added to the variance in the normalisation of a head's transform."""
+    piece_transform: bool = True
+    """Whether heads that predict pieces transform the states and have a bias for each piece."""
+    window: int = 0
+    """Positions that a token of a local block sees to either side; 0 where all blocks are global."""
+    head_transform: bool = False
+    """Whether heads for tokens and spans transform the states, too: a dense layer, an activation and a norm."""
+    head_biases: bool = True
+    """Whether the transforms of heads add biases."""
+
+    @property
+    def summary_is_last(self) -> bool:
+        """Return whether the last token of a sequence stands for it, where one token does."""
+        return self.direction == "left_to_right"
 
     @property
     def causal(self) -> bool:
@@ -101,7 +114,7 @@ class States:
     """What a backbone returns.
 
     `hidden` (N, D): the last layer, every token. `summary` (B, D): the state of the one token that stands for its
-    sequence, the first as BERT's C, or the last where each token sees only what is before it. `pooled` (B, D):
+    sequence, the first as BERT's C, or the last (`Sizes.summary_is_last`); or the mean of all. `pooled` (B, D):
     tanh(dense(summary)), or another curve, on which next-sentence prediction and classification stand.
     """
 
@@ -116,7 +129,8 @@ class StepSize:
 
     `tokens` N; `pairs` P: the sum of squared lengths; `sequences` B; `labels`: how many, by objective; `read` R: the
     tokens whose last states are read, where the model makes use of that (`Backbone.readable`); `read_pairs` Q: the
-    sum of lengths times tokens read.
+    sum of lengths times tokens read. `local_pairs`: the sum over sequences of the tokens that each token sees in a
+    local block, where the model has such.
     """
 
     tokens: int
@@ -125,6 +139,7 @@ class StepSize:
     labels: Mapping[str, int]
     read: int
     read_pairs: int
+    local_pairs: int = 0
 
     @classmethod
     def of(cls, learner: Learner, batches: Iterable[Batch]) -> StepSize:
@@ -141,9 +156,15 @@ class StepSize:
             read_pairs += sum(length * count for length, count in zip(batch.lengths, queries))
             for name, target in batch.targets.items():
                 labels[name] = labels.get(name, 0) + len(target.labels)
-        pairs = sum(length * length for length in lengths)
+        window = learner.backbone.architecture.window
         return cls(
-            tokens=sum(lengths), pairs=pairs, sequences=len(lengths), labels=labels, read=read, read_pairs=read_pairs
+            tokens=sum(lengths),
+            pairs=sum(length * length for length in lengths),
+            sequences=len(lengths),
+            labels=labels,
+            read=read,
+            read_pairs=read_pairs,
+            local_pairs=sum(length * min(length, 2 * window + 1) for length in lengths) if window else 0,
         )
 
 
@@ -159,7 +180,7 @@ class Backbone(nn.Module):
 
     @property
     def stack(self) -> Sequence[nn.Module]:
-        """Return its modules from the bottom up: the embeddings first, then each block."""
+        """Return its modules from the bottom up: the embeddings first, then the block of each layer."""
         raise NotImplementedError
 
     @property
@@ -216,12 +237,13 @@ class Loss:
     """A summed loss and the count it is a mean over, so that uneven micro-batches add up exactly.
 
     `total` (): the sum. `count`: how many labels (or the sum of their weights). `hits` (): how many were predicted
-    rightly, or None where right and wrong make no sense.
+    rightly, or None where right and wrong make no sense. `weight`: the factor of the mean in what a step minimises.
     """
 
     total: Tensor
     count: float
     hits: Tensor | None = None
+    weight: float = 1.0
 
 
 class FrozenStates(Protocol):
@@ -278,13 +300,17 @@ class Head(nn.Module):
 
 
 class Learner(nn.Module):
-    """A backbone and its heads by objective name: one pass over the tokens, one loss an objective."""
+    """A backbone and its heads by objective name: one pass over the tokens, one loss an objective.
+
+    `weights`: the weights of losses that are not 1, by objective name.
+    """
 
     def __init__(self, backbone: Backbone, heads: Mapping[str, Head]) -> None:
         """Join a backbone with heads."""
         super().__init__()
         self.backbone = backbone
         self.heads: Mapping[str, Head] = nn.ModuleDict(heads)  # type: ignore[assignment]
+        self.weights: Mapping[str, float] = {}
 
     def states(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the states that the heads read; `read` as in `Backbone.forward`."""
@@ -297,7 +323,12 @@ class Learner(nn.Module):
         """Return each objective's loss; an objective without targets in this batch is left out."""
         sparse = all(head.sparse for head in self.heads.values())
         states = self.states(batch, self.backbone.readable(batch) if sparse else None)
-        return {name: head(states, batch) for name, head in self.heads.items() if name in batch.targets}
+        losses: dict[str, Loss] = {
+            name: head(states, batch) for name, head in self.heads.items() if name in batch.targets
+        }
+        for name in self.weights.keys() & losses.keys():
+            losses[name] = dataclasses.replace(losses[name], weight=self.weights[name])
+        return losses
 
 
 def matrix_weights(module: nn.Module) -> int:

@@ -40,6 +40,9 @@ class Objective:
     before_noise: ClassVar[bool] = False
     """Whether `corrupt` must see the text as it is: the objective is then named before those that change it."""
 
+    weight: float = 1.0
+    """Factor of its mean loss in the sum over objectives that a step minimises."""
+
     @property
     def name(self) -> str:
         """The name of the objective's file, under which its targets and its head stand."""

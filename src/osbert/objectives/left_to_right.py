@@ -54,6 +54,8 @@ class LeftToRight(Objective):
                 f"{self.name} predicts the next piece, which recurrent layers read backwards. Set model.recurrent = 0; "
                 "they are added in fine-tuning (osbert finetune ... --recurrent 1)."
             )
+        if self.unigram_start and not architecture.piece_transform:
+            yield f"{self.name}.unigram_start sets biases, which model.piece_transform = false has none of."
 
     def head(self, backbone: Backbone) -> Head:
         """Return the language-model head, its output embeddings tied to the backbone's.

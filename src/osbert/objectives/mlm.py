@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +17,7 @@ from osbert.data.ragged import Places
 from osbert.objectives import Objective
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Backbone, Head
+    from osbert.models.contract import Backbone, Head, Sizes
 
 
 NGRAMS = (0.4, 0.3, 0.2, 0.1)
@@ -72,6 +73,11 @@ class MaskedLanguage(Objective):
             return choose(examples, counts, noise)
         shares = self.ngrams if self.unit == "ngrams" else (1.0,)
         return choose_words(examples, counts, noise, shares=shares)
+
+    def objections(self, architecture: Sizes) -> Iterator[str]:
+        """Yield why the first bias cannot be set, where the head has none."""
+        if self.unigram_start and not architecture.piece_transform:
+            yield f"{self.name}.unigram_start sets biases, which model.piece_transform = false has none of."
 
     def head(self, backbone: Backbone) -> Head:
         """Return the masked-language head, its output embeddings tied to the backbone's."""

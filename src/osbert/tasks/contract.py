@@ -185,6 +185,8 @@ class Task(Edges, Objective):
     sample: ClassVar[str] = '"a text of yours"'
     """What to write behind `osbert predict RUN` to try a run."""
 
+    weight: ClassVar[float] = 1.0  # type: ignore[misc]  # no setting: a task is trained on alone, or all count alike
+
     data: str = ""
     """The file or folder with the task's data."""
     length: int = 512

@@ -1,7 +1,7 @@
 """Gradients of a step: micro-batches in, summed gradients in the weights and the sums of the losses out.
 
-The gradient of a step is the sum over objectives of (loss summed over all micro-batches) / (labels in the whole step):
-the very gradient of one large batch. With several processes the step is what all of them have of it.
+The gradient of a step is the sum over objectives of weight x (loss summed over all micro-batches) / (labels in the
+whole step): the very gradient of one large batch. With several processes the step is what all of them have of it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,11 @@ class Gradients:
 
     def _descend(self, outcomes: Mapping[str, Outcome], census: Census, *, last: bool) -> None:
         counts = census.counts
-        shares = [outcome.total / counts[name] for name, outcome in outcomes.items() if counts[name]]
+        shares = [
+            outcome.total / counts[name] if outcome.weight == 1 else outcome.weight * outcome.total / counts[name]
+            for name, outcome in outcomes.items()
+            if counts[name]
+        ]
         if shares:
             self.parallel.backward(torch.stack(shares).sum(), last=last)
 

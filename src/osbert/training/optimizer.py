@@ -14,6 +14,7 @@ from osbert.training.muon import Muon
 from osbert.training.schedules import Schedule, share
 
 MUON_RATE = 0.02
+DECAY = 0.1
 LATE = 1e30
 """A number of steps after which no memory of the first one is left."""
 
@@ -43,19 +44,27 @@ class OptimizerSettings:
     warmup: float = 0.01
     """Share of the steps in which the learning rate climbs; BERT's 10,000 of 1,000,000 are 0.01."""
     schedule: Schedule = "linear"
-    """How the learning rate goes down to 0 after the warm-up; constant stays at the peak."""
+    """How the learning rate goes down to 0 after the warm-up; constant stays at the peak, trapezoid until `decay`."""
+    decay: float = DECAY
+    """With the schedule trapezoid: share of the steps, the last ones, in which the learning rate goes down."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
         for name in ("learning_rate", "muon_rate", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("beta1", "beta2", "warmup"):
+        for name in ("beta1", "beta2", "warmup", "decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
         for name in ("weight_decay", "clip"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.schedule == "trapezoid" and self.warmup + self.decay > 1:
+            raise ValueError(f"warmup and decay are shares of the steps, but {self.warmup} and {self.decay} exceed 1")
+        if self.schedule != "trapezoid" and self.decay != DECAY:
+            raise ValueError(
+                f'decay = {self.decay} does nothing with schedule = "{self.schedule}": leave it out, or take trapezoid'
+            )
         if self.method != "muon" and self.muon_rate != MUON_RATE:
             raise ValueError(
                 f'muon_rate = {self.muon_rate} does nothing with method = "{self.method}": leave it out, or choose muon'
@@ -91,7 +100,7 @@ class OptimizerSettings:
 
     def share(self, step: int, steps: int) -> float:
         """Return the share of its peak that every learning rate has in update `step` of `steps`, counted from 0."""
-        return share(step, steps=steps, warmup=self.warmup, schedule=self.schedule)
+        return share(step, steps=steps, warmup=self.warmup, schedule=self.schedule, decay=self.decay)
 
 
 def _matrices(learner: nn.Module) -> dict[nn.Parameter, int]:

@@ -19,9 +19,10 @@ class Progress:
     """What step `step` (from 1) of `steps` did, and where the run stands.
 
     `losses` and `accuracies`: this step's means by objective; accuracies are missing where right and wrong make no
-    sense. `skipped`: a loss or the gradient was not finite and the weights were left alone. `tokens`, `seconds`,
-    `loader_seconds` (waiting for the loader) and `skipped_steps` count from the beginning of the run, what was done
-    before a resumption included; evaluation and checkpoints are not in `seconds`.
+    sense. `weights`: the losses' factors in the sum that a step minimises; 1 for one that is not there. `skipped`: a
+    loss or the gradient was not finite and the weights were left alone. `tokens`, `seconds`, `loader_seconds` (waiting
+    for the loader) and `skipped_steps` count from the beginning of the run, what was done before a resumption included;
+    evaluation and checkpoints are not in `seconds`.
     """
 
     step: int
@@ -36,11 +37,12 @@ class Progress:
     seconds: float
     loader_seconds: float
     skipped_steps: int
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def loss(self) -> float:
-        """Return what the step minimised: the sum of the objectives' means."""
-        return sum(self.losses.values())
+        """Return what the step minimised: the sum of the objectives' weighted means."""
+        return sum(self.weights.get(name, 1.0) * loss for name, loss in self.losses.items())
 
     def __str__(self) -> str:
         """Return where the run stands, so that `watch=print` is readable."""
@@ -65,10 +67,14 @@ class Counters:
 
 @dataclass(frozen=True, kw_only=True)
 class Mean:
-    """The mean loss over some batches, and the share predicted rightly (None where that makes no sense)."""
+    """The mean loss over some batches, and the share predicted rightly (None where that makes no sense).
+
+    `weight`: the factor of the mean in what a step minimises.
+    """
 
     loss: float
     accuracy: float | None = None
+    weight: float = 1.0
 
 
 class Outcome(Protocol):
@@ -82,6 +88,11 @@ class Outcome(Protocol):
     @property
     def hits(self) -> Tensor | None:
         """Return how many labels were predicted rightly ()."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """Return the factor of the mean in what a step minimises."""
         ...
 
 
@@ -133,11 +144,13 @@ class Sums:
     census: Census
     totals: dict[str, Tensor] = field(default_factory=dict)
     hits: dict[str, Tensor] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
 
     def add(self, outcomes: Mapping[str, Outcome]) -> None:
         """Add what the learner returned for a batch."""
         for name, outcome in outcomes.items():
             self.totals[name] = self.totals.get(name, 0) + outcome.total.detach().float()
+            self.weights[name] = outcome.weight
             if outcome.hits is not None:
                 self.hits[name] = self.hits.get(name, 0) + outcome.hits.detach().float()
 
@@ -150,7 +163,10 @@ class Sums:
         totals, hits = (added(part[place] for part in parts) for place in (0, 1))  # type: ignore[misc]
         losses = {name: total / (self.census.counts[name] or 1.0) for name, total in totals.items()}
         accuracies = {name: right / (self.census.labels[name] or 1) for name, right in hits.items()}
-        means = {name: Mean(loss=loss, accuracy=accuracies.get(name)) for name, loss in losses.items()}
+        means = {
+            name: Mean(loss=loss, accuracy=accuracies.get(name), weight=self.weights.get(name, 1.0))
+            for name, loss in losses.items()
+        }
         return means, parts[0][2]
 
 

@@ -64,7 +64,7 @@ class Metrics:
 
     def held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
         """Write and return the line of a look at held-out batches."""
-        line: dict[str, Any] = {"step": step, f"{of}.loss": sum(mean.loss for mean in means.values())}
+        line: dict[str, Any] = {"step": step, f"{of}.loss": sum(mean.weight * mean.loss for mean in means.values())}
         for name, mean in means.items():
             line[f"{of}.{name}.loss"] = mean.loss
             if mean.accuracy is not None:

@@ -1,7 +1,7 @@
 """The loop: steps in, weights out. It knows no model, objective or task, and can be killed and go on at any moment.
 
 A learner is any module whose forward(batch) gives {objective: Loss}. The gradient of a step is the sum over objectives
-of (loss summed over all micro-batches) / (labels in the whole step): the very gradient of one large batch.
+of weight x (loss summed over all micro-batches) / (labels in the whole step): the very gradient of one large batch.
 """
 
 from __future__ import annotations
@@ -246,6 +246,7 @@ class Trainer:
             step=self.step,
             steps=self.settings.steps,
             losses={name: mean.loss for name, mean in means.items()},
+            weights={name: mean.weight for name, mean in means.items()},
             accuracies={name: mean.accuracy for name, mean in means.items() if mean.accuracy is not None},
             learning_rate=self.optimizer_settings.learning_rate * share,
             gradient_norm=gradient_norm,

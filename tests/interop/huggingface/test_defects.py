@@ -39,7 +39,7 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'; only bert, roformer, roberta, .* and osbert"),
+        ({"model_type": "llama"}, "model_type is 'llama'; only albert, bert, .*roberta, .* and osbert"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"add_cross_attention": True}, "add_cross_attention is True"),
         ({"hidden_act": "geluu"}, "hidden_act is 'geluu'.*Did you mean 'gelu'"),
@@ -50,7 +50,7 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
         ({"hidden_size": None}, "hidden_size must be a whole number, but is None"),
         ({"layer_norm_eps": "small"}, "layer_norm_eps must be a number"),
         ({"num_attention_heads": 3}, "width 16 cannot be shared evenly by 3 heads"),
-        ({"add_cross_attention": True, "hidden_act": "swish"}, "(?s)add_cross_attention.*hidden_act"),
+        ({"add_cross_attention": True, "hidden_act": "mish"}, "(?s)add_cross_attention.*hidden_act"),
         ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
         ({"model_type": ["bert"]}, r"model_type is \['bert'\]; only"),
         ({"model_type": None}, "model_type is None; only"),

@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-R, DistilBERT and ELECTRA: the states, scores and folders of transformers, both ways."""
+"""RoBERTa, XLM-R, DistilBERT, ELECTRA and ModernBERT: the states, scores and folders of transformers, both ways."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ BERT = SIZES | {
     "max_position_embeddings": 24,
 }
 ROBERTA = BERT | {"max_position_embeddings": 26, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+MODERN = BERT | {"local_attention": 8, "pad_token_id": 0}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("Roberta", ROBERTA),
     "xlm-roberta": ("XLMRoberta", ROBERTA),
@@ -51,6 +52,20 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "electra": ("Electra", BERT | {"embedding_size": 6}),
     "electra-base": ("Electra", BERT | {"embedding_size": 16}),
+    "albert": ("Albert", BERT | {"embedding_size": 6, "num_hidden_layers": 3}),
+    "albert-groups": (
+        "Albert",
+        BERT | {"embedding_size": 6, "num_hidden_layers": 4, "num_hidden_groups": 2, "hidden_act": "relu"},
+    ),
+    "nomic_bert": ("NomicBert", BERT | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
+    "gte": ("Gte", BERT | {"pad_token_id": 0}),
+    "modernbert": ("ModernBert", MODERN),
+    "modernbert-mean": (
+        "ModernBert",
+        MODERN
+        | {"classifier_pooling": "mean", "global_attn_every_n_layers": 2}
+        | {"hidden_activation": "silu", "classifier_activation": "silu"},
+    ),
 }
 WRITTEN = {"xlm-roberta": "Roberta", "camembert": "Roberta"}
 HEADS = {
@@ -61,11 +76,14 @@ HEADS = {
     "mlm": "ForMaskedLM",
 }
 
+MISSING = dict.fromkeys(("nomic_bert", "gte"), ("span", "choose"))
+"""The heads that transformers has no class for."""
+
 
 def model(name: str, kind: str = "Model") -> Any:
     """A random model of transformers, no two of whose vectors are alike."""
     begin, sizes = CONFIGS[name]
-    labels = {"num_labels": 2 if kind == "ForQuestionAnswering" else 3}
+    labels = {"num_labels": 2 if kind in ("ForQuestionAnswering", "ForPreTraining") else 3}
     config = getattr(transformers, f"{begin}Config")(**sizes, **labels)
     torch.manual_seed(0)
     made = getattr(transformers, begin + kind)(config).eval()
@@ -119,8 +137,8 @@ def scores(learner: Learner, kind: str, batch: Batch) -> torch.Tensor:
 
 def expected(made: Any, kind: str, batch: Batch) -> torch.Tensor:
     if kind == "choose":
-        rows = [made(input_ids=ids[None, None]).logits[0] for ids in batch.ids.split(batch.lengths)]
-        return torch.cat(rows).detach()[:, None]
+        rows = [ids[None, None] for ids in batch.ids.split(batch.lengths)]
+        return torch.cat([made(row, attention_mask=torch.ones_like(row)).logits[0] for row in rows]).detach()[:, None]
     found = theirs(made, batch)
     if kind == "span":
         return torch.cat([torch.stack([one.start_logits[0], one.end_logits[0]], dim=1) for one in found])
@@ -142,18 +160,20 @@ def test_every_layer_is_theirs(name: str, tmp_path: Path) -> None:
     loaded = open_folder(tmp_path)
     assert loaded.report.problems == ()
     assert bool(loaded.report.named("new")) == (getattr(made, "pooler", None) is None)
-    batch = batch_of([24, 9, 9, 2], segments=name.startswith("electra"))
+    batch = batch_of([24, 9, 9, 2], segments=name.startswith(("electra", "albert")))
     found = theirs(made, batch, output_hidden_states=True)
     with torch.no_grad():
         layers = list(loaded.backbone.eval().layers(batch))
-    assert len(layers) == 3
+    assert len(layers) == len(found[0].hidden_states) >= 3
     for layer, mine in enumerate(layers):
         other = torch.cat([one.hidden_states[layer][0] for one in found])
         torch.testing.assert_close(mine, other, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name in CONFIGS for kind in HEADS if kind not in MISSING.get(name, ())],
+)
 def test_their_heads_give_their_scores_and_are_written_as_theirs(name: str, kind: str, tmp_path: Path) -> None:
     made = model(name, HEADS[kind])
     made.save_pretrained(tmp_path / "theirs")
@@ -196,6 +216,26 @@ def test_regression_is_written_as_theirs(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(2 + 3 * scores(learner, "regress", batch), wanted, rtol=0, atol=TOLERANCE)
 
 
+def test_alberts_pretraining_is_read_and_written(tmp_path: Path) -> None:
+    """Masked pieces and the order of sentences: both scores of AlbertForPreTraining, and a fresh folder of ours."""
+    made = model("albert", "ForPreTraining")
+    made.save_pretrained(tmp_path / "theirs")
+    folder = open_folder(tmp_path / "theirs")
+    assert folder.report.problems == () and {*folder.heads} == {"mlm", "sentence_order"}
+    learner = Learner(folder.backbone, folder.heads).eval()
+    batch = labelled(batch_of([24, 9, 5], segments=True), "mlm")
+    found = theirs(made, batch)
+    orders = torch.cat([one.sop_logits for one in found])
+    torch.testing.assert_close(scores(learner, "sentence_order", batch), orders, rtol=0, atol=TOLERANCE)
+    pieces = torch.cat([one.prediction_logits[0] for one in found])
+    torch.testing.assert_close(scores(learner, "mlm", batch), pieces, rtol=0, atol=TOLERANCE)
+    huggingface.write_model(learner, tmp_path / "ours")
+    again, report = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert again.config.architectures == ["AlbertForPreTraining"]
+    assert not report["missing_keys"] and not report["mismatched_keys"] and not report["unexpected_keys"]
+    torch.testing.assert_close(theirs(again.eval(), batch)[0].sop_logits, found[0].sop_logits, rtol=0, atol=TOLERANCE)
+
+
 def test_what_is_missing_is_told_by_its_name_in_the_file(tmp_path: Path) -> None:
     model("distilbert").save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
@@ -226,8 +266,17 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
         ("roberta", {"pad_token_id": None}, "pad_token_id must be a whole number.* but is None"),
         ("xlm-roberta", {"max_position_embeddings": 2}, "length is 0"),
         ("distilbert", {"n_heads": "two"}, "n_heads must be a whole number"),
-        ("distilbert", {"activation": "silu"}, "activation is 'silu'"),
+        ("distilbert", {"activation": "mish"}, "activation is 'mish'"),
+        ("nomic_bert", {"head_dim": 4}, "head_dim is 4"),
+        ("nomic_bert", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_parameters.*yarn"),
+        ("gte", {"rope_scaling": {"type": "ntk", "factor": 2.0}}, "rope_scaling.*ntk"),
+        ("gte", {"hidden_act": "silu"}, "hidden_act is 'silu'.*only 'gelu'"),
         ("electra", {"embedding_size": 6.5}, "embedding_size must be a whole number"),
+        ("albert", {"embedding_size": 16}, "embedding_size is 16, as hidden_size"),
+        ("albert", {"num_hidden_groups": 2}, "num_hidden_groups is 2, which num_hidden_layers 3"),
+        ("albert", {"num_hidden_groups": 0}, "num_hidden_groups must be a whole number of at least 1"),
+        ("albert", {"inner_group_num": 2}, "inner_group_num is 2"),
+        ("albert", {"hidden_act": "mish"}, "hidden_act is 'mish'"),
         ("electra", {"summary_type": "last"}, "summary_type is 'last'"),
     ],
 )
@@ -246,10 +295,15 @@ def test_other_mathematics_is_refused(name: str, change: dict[str, Any], text: s
         ({"first_position": 2, "pooling": "gelu"}, "first_position = 2 and pooling = gelu"),
         ({"segments": 0}, "segments = 0"),
         ({"embedding": 6}, "embedding = 6"),
+        ({"layers": 4, "distinct": 2}, "distinct = 2"),
+        ({"summary": "last", "embedding_norm": False}, "embedding_norm = False and summary = last"),
+        ({"piece_transform": False, "scaled_outputs": True}, "piece_transform = False"),
+        ({"first_position": 2, "distinct": 1}, "distinct = 1"),
     ],
 )
 def test_what_no_family_is_stays_with_us(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
-    sizes = Architecture(layers=1, heads=2, width=16, vocabulary=60, length=24, deviation=0.3, **changes)
+    small = {"layers": 1, "heads": 2, "width": 16, "vocabulary": 60, "length": 24, "deviation": 0.3}
+    sizes = Architecture(**small | changes)
     backbone = sizes.build().eval()
     assert told in huggingface.closed_to_others(sizes)
     huggingface.write_model(Learner(backbone, {"mlm": head_of("mlm", backbone)}), tmp_path)

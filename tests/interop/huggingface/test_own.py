@@ -62,5 +62,5 @@ def test_a_choice_that_is_none_is_named(
     huggingface.write_model(make_learner([], biases=False), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {field: value}))
-    with refusal("refused", field, repr(value)):
+    with refusal("unsupported-model", field, repr(value)):
         _ = open_folder(tmp_path).backbone

@@ -68,6 +68,8 @@ def both_forms() -> tuple[Batch, tuple[torch.Tensor, ...]]:
         {"direction": "left_to_right"},
         {"segments": 0, "embedding": 8, "first_position": 2, "pooling": "relu"},
         {"adapters": 4, "activation": "gelu_tanh"},
+        {"layers": 4, "distinct": 2, "embedding": 8, "summary": "last"},
+        {"direction": "left_to_right", "embedding_norm": False, "summary": "first"},
     ],
     ids=str,
 )

@@ -15,8 +15,8 @@ from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.interop.folder import open_folder
+from osbert.interop.huggingface.configs import architecture
 from osbert.interop.huggingface.folders import assemble, fill_heads, laid_out, named
-from osbert.interop.huggingface.names import architecture
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
 from osbert.interop.tokenizer_files import read_tokenizer

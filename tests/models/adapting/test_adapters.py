@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.nn import functional
 
@@ -56,3 +57,13 @@ def test_frozen_layers_get_no_gradient(make_backbone, make_batch) -> None:
     whole = make_backbone()
     freeze_lowest(whole, 0)
     assert all(weight.requires_grad for weight in whole.parameters())
+
+
+def test_layers_that_share_a_block_are_frozen_together(make_backbone) -> None:
+    backbone = make_backbone(layers=4, distinct=2)
+    for layers in (1, 3):
+        with pytest.raises(ValueError, match=r"distinct is 2.*multiple of 2"):
+            freeze_lowest(backbone, layers)
+    assert all(weight.requires_grad for weight in backbone.parameters())
+    freeze_lowest(backbone, 2)
+    assert [weight.requires_grad for weight in (backbone.blocks[0].up.weight, backbone.blocks[1].up.weight)] == [0, 1]

@@ -29,7 +29,9 @@ def test_at_first_they_change_nothing(make_backbone, make_batch) -> None:
     assert torch.equal(plain(batch).hidden, backbone(batch).hidden)
 
 
-@pytest.mark.parametrize("settings", [{}, {"positions": "rotary"}, {"biases": False, "normalization": "pre"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"positions": "rotary"}, {"biases": False, "normalization": "pre"}, {"distinct": 1}]
+)
 def test_merged_and_unmerged_are_equal(make_backbone, make_batch, settings) -> None:
     batch = make_batch([9, 5, 2])
     backbone = changed(make_backbone(**settings))
@@ -41,7 +43,7 @@ def test_merged_and_unmerged_are_equal(make_backbone, make_batch, settings) -> N
     assert {*backbone.state_dict()} == {*plain.state_dict()}
     torch.testing.assert_close(backbone(batch).hidden, apart, atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(backbone(batch).summary, few, atol=2e-5, rtol=1e-4)
-    assert len(factors) == 2 and {*factors[0]} == {"query", "value"}
+    assert len(factors) == len(backbone.blocks) and {*factors[0]} == {"query", "value"}
 
 
 def test_the_merged_matrices_by_hand(make_backbone) -> None:

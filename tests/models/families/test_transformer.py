@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from osbert.data.batch import collate
 from osbert.models.architecture import Architecture
+from osbert.models.contract import StepSize
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 seeds = st.integers(0, 2**16)
@@ -77,9 +78,24 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"adapters": -1}, "adapters is -1"),
         ({"segments": -1}, "segments is -1"),
         ({"embedding": 8}, "which is the width"),
+        ({"distinct": -1}, "distinct is -1"),
+        ({"layers": 3, "distinct": 2}, "distinct is 2, but 3 layers"),
+        ({"layers": 2, "distinct": 4}, "distinct is 4, but 2 layers"),
         ({"positions": "rotary", "first_position": 2}, "rotary positions are not learned"),
+        ({"piece_transform": False, "embedding": 4}, "embedding is 4"),
+        ({"summary": "first"}, "summary is first"),
+        ({"summary": "last", "direction": "left_to_right"}, "summary is last"),
         ({"recurrent": 1, "width": 9, "heads": 3}, "directions cannot share the width 9 evenly"),
         ({"positions": "rotary", "neighbours": 1.0, "biases": False}, "face their neighbours by biases"),
+        ({"positions": "rotary", "neighbours": 1.0, "rotary_base": 2e4}, "neighbours is 1.0.* a rotary_base of 10,000"),
+        ({"rotary_base": 2e4}, "rotary_base is 20000.0, but positions are learned"),
+        ({"positions": "rotary", "rotary_base": 0.0}, "rotary_base is 0.0"),
+        ({"window": -1}, "window is -1"),
+        ({"window": 4}, "with global_every 1 no block is local"),
+        ({"window": 4, "global_every": 0}, "global_every is 0"),
+        ({"global_every": 3}, "the window is 0"),
+        ({"first_norm": False}, "normalization pre"),
+        ({"norm_biases": True}, "norm_biases is True"),
     ],
 )
 def test_impossible_sizes_are_named(changes: dict[str, object], text: str) -> None:
@@ -107,6 +123,10 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"segments": 0},
         {"first_position": 2},
         {"embedding": 6},
+        {"distinct": 1},
+        {"embedding_norm": False},
+        {"summary": "last"},
+        {"scaled_outputs": True},
         {"pooling": "relu"},
         {"pooling": "gelu"},
         {"dropout": 0.5},
@@ -119,6 +139,16 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"deviation": 0.3},
         {"normalization": "pre"},
         {"biases": False},
+        {"gated": True},
+        {"activation": "silu"},
+        {"biases": False, "norm_biases": True},
+        {"positions": "rotary", "rotary_base": 100.0},
+        {"window": 2, "global_every": 2},
+        {"positions": "rotary", "window": 2, "global_every": 2, "local_base": 100.0},
+        {"normalization": "pre", "first_norm": False},
+        {"summary": "mean"},
+        {"head_transform": True},
+        {"head_biases": False},
         {"direction": "left_to_right"},
         {"recurrent": 1},
         {"adapters": 3},
@@ -138,7 +168,12 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
         states = backbone(batch)
         return torch.cat([states.hidden.flatten(), states.pooled.flatten()])
 
-    base = {"positions": "rotary"} if "neighbours" in change else {}
+    needed = {
+        "positions": "rotary",
+        "normalization": "pre",
+        "biases": False,
+    }  # by other settings, which are then those that change
+    base = {name: value for name, value in needed.items() if change.get(name) == value and len(change) > 1}
     before, after = run(**base), run(**change)
     assert before.shape != after.shape or not torch.allclose(before, after)
 
@@ -146,6 +181,7 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
+    tested.add("piece_transform")  # of the language-model heads: heads/test_predictions.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}
 
 
@@ -182,6 +218,46 @@ def test_the_summary_is_the_last_token_where_each_sees_only_what_is_before_it(ma
     assert torch.equal(states.summary, states.hidden[[5, 8, 11]])
     expected = torch.tanh(states.summary @ backbone.pooler.weight.T + backbone.pooler.bias)
     torch.testing.assert_close(states.pooled, expected)
+
+
+def test_neighbouring_layers_share_distinct_blocks(make_backbone, make_batch) -> None:
+    """ALBERT: a model of shared blocks is one of own blocks that are equal, and its gradients are their sums."""
+    shared = make_backbone(layers=4, distinct=2)
+    own = make_backbone(layers=4)
+    with torch.no_grad():
+        for module, source in [*zip(own.depth, shared.depth), (own.embeddings, shared.embeddings)]:
+            module.load_state_dict(source.state_dict())
+    batch = make_batch([7, 5, 5])
+    for one, other in zip(shared.layers(batch), own.layers(batch), strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(shared.weights(batch), own.weights(batch), strict=True):
+        assert all(map(torch.equal, one, other))
+    for backbone in (shared, own):
+        backbone(batch).hidden.square().sum().backward()
+    for number, block in enumerate(shared.blocks):
+        for name, weight in block.named_parameters():
+            total = sum(own.blocks[2 * number + place].get_parameter(name).grad for place in range(2))
+            torch.testing.assert_close(weight.grad, total, rtol=1e-4, atol=1e-4)
+    size = StepSize(tokens=17, pairs=99, sequences=3, labels={}, read=3, read_pairs=17)
+    assert shared.flops(size) == own.flops(size)
+    assert len(shared.stack) == len(own.stack) == 5 and len({*shared.stack}) == 3
+
+
+@pytest.mark.parametrize("direction", ["both", "left_to_right"])
+def test_the_summary_is_the_token_that_the_settings_name(make_backbone, make_batch, direction: str) -> None:
+    batch = make_batch([6, 3, 3])
+    other = {"both": "last", "left_to_right": "first"}[direction]
+    places = {"first": [0, 6, 9], "last": [5, 8, 11]}
+    states = make_backbone(direction=direction, summary=other)(batch)
+    assert torch.equal(states.summary, states.hidden[places[other]])
+
+
+def test_scaled_outputs_start_smaller_by_the_root_of_twice_the_layers(make_backbone) -> None:
+    """GPT-2, section 2.3: 1 / sqrt(N) for N residual layers, two in each block."""
+    plain, scaled = make_backbone(layers=2), make_backbone(layers=2, scaled_outputs=True)
+    for (name, one), other in zip(plain.named_parameters(), scaled.parameters(), strict=True):
+        least = name.endswith(("attention.outward.weight", "down.weight"))
+        assert torch.equal(one / 2 if least else one, other), name
 
 
 def test_training_is_random_and_repeats_with_the_seed(make_backbone, make_batch) -> None:

@@ -44,6 +44,22 @@ def test_masked_language_head_is_all_positions_then_the_labelled_ones(
     assert loss.hits == (everywhere.argmax(dim=1) == ignoring).sum()
 
 
+def test_a_language_head_without_a_transform_is_the_product_with_the_pieces(make_backbone, make_batch) -> None:
+    """GPT, section 3.1: softmax(h W_e^T)."""
+    backbone, batch = make_backbone(piece_transform=False, direction="left_to_right"), make_batch([7, 3], masked=2)
+    head = MaskedLanguageHead(backbone)
+    assert not head.state_dict() and not list(head.parameters())
+    states, target = backbone(batch), batch.targets["mlm"]
+    scores = states.hidden @ backbone.embeddings.pieces.weight.T
+    torch.testing.assert_close(head.scores(states.hidden), scores)
+    expected = functional.cross_entropy(scores[target.index], target.labels, reduction="sum")
+    loss = head(states, batch)
+    torch.testing.assert_close(loss.total, expected)
+    wanted = torch.autograd.grad(expected, backbone.embeddings.pieces.weight, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(loss.total, backbone.embeddings.pieces.weight), wanted)
+    assert head.flops(3) == 2 * 3 * 50 * 16
+
+
 def test_masked_language_head_shares_the_piece_embeddings(make_backbone, make_batch) -> None:
     backbone, batch = make_backbone(), make_batch([5], masked=1)
     learner = Learner(backbone, {"mlm": MaskedLanguageHead(backbone)})

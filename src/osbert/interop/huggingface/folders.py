@@ -19,13 +19,13 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
-from osbert.interop.huggingface import families, names
+from osbert.interop.huggingface import configs, names
+from osbert.interop.huggingface.family import of_architecture, of_type
 from osbert.interop.tensor_report import Report, TensorRow
 from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.initialisation import initialise
-from osbert.models.transformer.positions import rotation
 
 
 def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path) -> tuple[Backbone, Report]:
@@ -39,9 +39,8 @@ def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path)
     except (ValueError, RuntimeError) as error:  # torch's own: sizes whose product is no number of elements
         raise UserError(f"{where}: {error}.", code="damaged-file") from error
     state, rows = _backbone_state(backbone, tensors, where=where)
-    if any(row.status == "new" for row in rows):
-        pooler = backbone.get_submodule("pooler").to_empty(device="cpu")
-        initialise(pooler, architecture.deviation)
+    for fresh in dict.fromkeys(name.rpartition(".")[0] for name in backbone.state_dict() if name not in state):
+        initialise(backbone.get_submodule(fresh).to_empty(device="cpu"), architecture.deviation)
     backbone.load_state_dict(state, strict=False, assign=True)
     return backbone, Report(rows=tuple(rows + _leftovers(backbone, tensors)))
 
@@ -92,18 +91,18 @@ def laid_out(
     Without `pooler` its weights are left out.
     """
     closed = bool(_other_heads(learner))
-    config = names.config(learner.backbone.architecture, _head_config(learner, labels), closed=closed)
+    config = configs.config(learner.backbone.architecture, _head_config(learner, labels), closed=closed)
     prefix = f"{config['model_type']}." if learner.heads else ""
     tensors: dict[str, Tensor] = {}
     in_units = (center, scale) != (0, 1)
     state = learner.backbone.state_dict()
     for ours, theirs in names.backbone(learner.backbone.architecture).items():
-        if ours.startswith("pooler.") and not pooler:
+        if theirs[0].startswith("pooler.") and not pooler:
             continue
         tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
-    sizes = learner.backbone.architecture
-    if config["model_type"] == names.PREFIXES["rotary"] and isinstance(sizes, Architecture):
-        tensors[f"{prefix}{names.SINES}"] = _sines(sizes)
+    sizes, family = learner.backbone.architecture, of_type(config["model_type"])
+    if family and isinstance(sizes, Architecture):
+        tensors |= {f"{prefix}{name}": table for name, table in family.tables(sizes).items()}
     published = _published(learner)
     for name, head in _heads(learner):
         for ours, tensor in head.state_dict().items():
@@ -112,12 +111,10 @@ def laid_out(
                 tensors[own] = tensor
                 tensor = tensor * scale + (center if ours == "linear.bias" else 0)
             tensors[published[name].get(ours, own)] = tensor
-    if family := families.of_type(config["model_type"]):
+    if family and isinstance(sizes, Architecture):
         forms = {head.form for name, head in _heads(learner) if published[name]}
-        tensors = {
-            families.spelled(name.removeprefix(prefix), family, forms, prefix=bool(prefix)): tensor
-            for name, tensor in tensors.items()
-        }
+        bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+        tensors = family.published(bare, forms, prefix=bool(prefix), heads=sizes.heads)
     return config, tensors
 
 
@@ -130,12 +127,6 @@ def closed_to_others(architecture: Sizes, learner: Learner | None = None) -> str
     if not reasons:
         return ""
     return f"Only osbert opens this model: Hugging Face's transformers has none with {' and '.join(reasons)}."
-
-
-def _sines(architecture: Architecture) -> Tensor:
-    """Return RoFormer's table of angles (length, K): the sines of each pair's angle, then the cosines."""
-    turns = rotation(torch.arange(architecture.length), architecture.width // architecture.heads)  # (length, K/2, 2)
-    return torch.cat([turns[..., 1], turns[..., 0]], dim=1)
 
 
 def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -155,17 +146,15 @@ def _backbone_state(
     shapes = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
     state: dict[str, Tensor] = {}
     rows: list[TensorRow] = []
-    family = families.of_architecture(backbone.architecture)
+    family = of_architecture(backbone.architecture)
     for ours, theirs in names.backbone(backbone.architecture).items():
         shape = (shapes[ours][0] // len(theirs), *shapes[ours][1:])
-        if ours.startswith("pooler.") and theirs[0] not in tensors:
+        if theirs[0].startswith("pooler.") and theirs[0] not in tensors:
             rows.append(TensorRow(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
             continue
         misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape))}
         for name, misfit in misfits.items():
-            problems.add(
-                misfit.replace(name, families.spelled(name, family) if family else name, 1), code="damaged-file"
-            )
+            problems.add(misfit.replace(name, family.spelled(name) if family else name, 1), code="damaged-file")
         if not misfits:
             rows += [_loaded(name, tensors[name]) for name in theirs]
             state[ours] = torch.cat([tensors[name].float() for name in theirs])
@@ -191,15 +180,17 @@ def _loaded(name: str, tensor: Tensor) -> TensorRow:
 def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[TensorRow]:
     """Return a row for each tensor that is not the backbone's."""
     used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
-    return [_unused(name, tensors) for name in tensors if name not in used]
+    family = of_architecture(backbone.architecture)
+    buffers = names.BUFFERS + (family.buffers if family else ())
+    return [_unused(name, tensors, buffers) for name in tensors if name not in used]
 
 
-def _unused(name: str, tensors: Mapping[str, Tensor]) -> TensorRow:
+def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = ()) -> TensorRow:
     shape = tuple(tensors[name].shape)
     if name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
         return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
-    if name in names.BUFFERS:
+    if name.endswith(buffers):
         return TensorRow(name=name, shape=shape, status="unused", remark="holds nothing learned")
     if name.startswith(names.HEAD_PREFIXES):
         return TensorRow(name=name, shape=shape, status="unused", remark="a head's")
@@ -221,9 +212,10 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
     for name, head in _heads(learner):
         state: dict[str, Tensor] = {}
         found: list[TensorRow] = []
+        published = names.head_names(head.form, learner.backbone.architecture)
         for ours, tensor in head.state_dict().items():
             own = f"heads.{name}.{ours}"
-            theirs = own if own in tensors else names.HEADS.get(head.form, {}).get(ours, own)
+            theirs = own if own in tensors else published.get(ours, own)
             if misfit := _misfit(theirs, tensors, tuple(tensor.shape)):
                 remark = f"the head '{name}' starts afresh: {misfit}"
                 found.append(TensorRow(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
@@ -252,22 +244,33 @@ def _other_heads(learner: Learner) -> list[str]:
 def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     """Return the published names of each head's parameters: none where their model has no such head, or it is taken."""
     sizes = learner.backbone.architecture
-    foreign = families.of_architecture(sizes) is not None
+    family = of_architecture(sizes)
     taken: set[str] = set()
+    pools: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        none = head.form == "nsp" and (foreign or (isinstance(sizes, Architecture) and sizes.positions == "rotary"))
-        theirs = {} if none or names.other_head(head, sizes) else names.HEADS.get(head.form, {})
-        free = taken.isdisjoint(theirs.values())
+        none = head.form in ("nsp", "order") and (
+            head.form not in family.classes
+            if family
+            else head.form == "order" or (isinstance(sizes, Architecture) and sizes.positions == "rotary")
+        )
+        theirs = {} if none or names.other_head(head, sizes) else names.head_names(head.form, sizes)
+        # Two heads may share the pooler, but not names with it where a family has the same for several heads.
+        form = (head.form,)
+        own = {family.spelled(one, form) if family else one for one in theirs.values()}
+        pool = {family.spelled("pooler.dense.weight", form)} if family and head.form in names.FIRST_TOKEN else set()
+        free = taken.isdisjoint(own | pool) and pools.isdisjoint(own)
         published[name] = theirs if free else {}
-        taken.update(published[name].values())
+        if free:
+            taken |= own
+            pools |= pool
     return published
 
 
 def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, Any]:
     """Return the config.json fields that tell which heads there are."""
     published = _published(learner)
-    heads = {head.form: head for name, head in _heads(learner) if published[name]}
+    heads = {head.form: head for name, head in _heads(learner) if published[name] or not head.state_dict()}
     kind = "OsbertModel" if _other_heads(learner) else names.model_class(heads, learner.backbone.architecture)
     fields: dict[str, Any] = {"architectures": [kind]}
     if head := heads.get("sequence") or heads.get("tokens"):

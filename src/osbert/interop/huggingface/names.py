@@ -1,96 +1,24 @@
-"""Hugging Face's names: which of their tensors and config fields are which of ours, for BERT and RoFormer.
+"""Hugging Face's names: which of BERT's tensors and config fields are which of ours.
 
-Those of other families are made BERT's as they are read, and theirs as they are written: families.py.
+Those of other families are made BERT's as they are read, and theirs as they are written: family.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import fields
 
-from osbert.errors import Problems, nearest
-from osbert.interop.huggingface import families, own
+from osbert.interop.huggingface import own
+from osbert.interop.huggingface.family import FREE, of_architecture
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Sizes
 from osbert.models.forms import Form, Values
 
-PREFIXES = {"learned": "bert", "rotary": "roformer"}
-"""Their model type, which is also the prefix of the backbone's tensors, by our kind of positions."""
+PREFIXES = ("bert", "roformer")
+"""The prefixes of the backbone's tensors where these have BERT's names."""
 
 OWN = "osbert"
 """Our own model type, for what they have no model for: AutoModel then refuses the folder instead of computing else."""
-
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "relu": "relu",
-}
-"""Their names of activations -> ours; the first of several names for one curve is the one written."""
-
-SIZES = {
-    "hidden_size": "width",
-    "num_hidden_layers": "layers",
-    "num_attention_heads": "heads",
-    "intermediate_size": "feedforward",
-    "vocab_size": "vocabulary",
-    "max_position_embeddings": "length",
-}
-"""Their config fields that must be there -> our sizes."""
-
-SEGMENTS = "type_vocab_size"
-
-NUMBERS = {
-    "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
-    "layer_norm_eps": "epsilon",
-    "initializer_range": "deviation",
-}
-"""Their config fields that may be absent, with our defaults, which are theirs."""
-
-NEIGHBOURS = "osbert_neighbours"
-"""A config field of our own, where it is not 0: how fresh weights of this architecture start (--from-scratch)."""
-
-DECODER_FIELD = "is_decoder"
-"""Their config field that makes every token see only what is before it, in all three model types."""
-
-ADAPTERS = "osbert_adapters"
-"""A config field of our own, where it is not 0: how wide the adapters in each block are."""
-
-RECURRENT = "osbert_recurrent"
-"""A config field of our own, where it is not 0: how many recurrent layers stand on top."""
-
-CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
-    "osbert_positions": ("positions", ("learned", "rotary")),
-    "osbert_normalization": ("normalization", ("post", "pre")),
-    "osbert_biases": ("biases", (True, False)),
-}
-"""The further config fields of our own model type -> our choice and what it may be."""
-
-UNUSUAL = {
-    "osbert_first_position": "first_position",
-    "osbert_embedding": "embedding",
-    "osbert_pooling": "pooling",
-}
-"""Those that are written only where they are not BERT's."""
-
-POOLINGS = ("tanh", "gelu", "relu")
-"""What our pooling may be."""
-
-LARGEST = 2**31
-"""No number of a config reaches this."""
-
-REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "position_embedding_type": (None, "absolute", "rotary"),
-    "add_cross_attention": (None, False),
-    "is_encoder_decoder": (None, False),
-    "rotary_value": (None, False),
-    "pruned_heads": (None, {}, []),
-    "quantization_config": (None, {}),
-}
-"""Config fields that change the mathematics, with the only values that leave it as ours is."""
 
 _CLASSIFIER = {"linear.weight": "classifier.weight", "linear.bias": "classifier.bias"}
 
@@ -103,12 +31,33 @@ HEADS: Mapping[Form, Mapping[str, str]] = {
         "bias": "cls.predictions.bias",
     },
     "nsp": {"linear.weight": "cls.seq_relationship.weight", "linear.bias": "cls.seq_relationship.bias"},
+    "order": {"linear.weight": "cls.seq_order.weight", "linear.bias": "cls.seq_order.bias"},
     "sequence": _CLASSIFIER,
     "choice": _CLASSIFIER,
     "span": {"linear.weight": "qa_outputs.weight", "linear.bias": "qa_outputs.bias"},
     "tokens": _CLASSIFIER,
 }
-"""Our parameters of a head -> their tensors, by the form of the head's outputs."""
+"""BERT's: our parameters of a head -> their tensors, by the form of the head's outputs. It has none for order."""
+
+_TRANSFORM = {
+    f"transform.{ours}.{part}": f"cls.transform.{theirs}.{part}"
+    for ours, theirs in (("dense", "dense"), ("norm", "LayerNorm"))
+    for part in ("weight", "bias")
+}
+"""The transform of a head for tokens or spans; BERT has none."""
+
+
+def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
+    """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
+    if form == "mlm" and not sizes.piece_transform:
+        return {}
+    found = HEADS.get(form, {})
+    if sizes.head_transform and form in ("tokens", "span"):
+        found = {**found, **_TRANSFORM}
+    if sizes.head_biases:
+        return found
+    return {ours: theirs for ours, theirs in found.items() if not ours.endswith(("dense.bias", "norm.bias"))}
+
 
 HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
 """How the names of tensors begin that belong to heads."""
@@ -120,9 +69,8 @@ DECODER = "cls.predictions.decoder.weight"
 
 PIECES = "embeddings.word_embeddings.weight"
 
-SINES = "encoder.embed_positions.weight"
-BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids", SINES)
-"""Backbone tensors that hold no learned numbers: counters and the table of sines."""
+BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+"""Backbone tensors that hold no learned numbers: counters."""
 
 _BLOCK = {
     "attention.inward": (
@@ -136,6 +84,9 @@ _BLOCK = {
     "down": ("output.dense",),
     "feedforward_norm": ("output.LayerNorm",),
 }
+
+_GATED = {"up": ("intermediate.dense", "intermediate.gate")}
+"""Those of gated feed-forward layers: what the activation works on, and what its values are multiplied by."""
 
 _ADAPTERS = {
     f"{ours}.{part}": (f"{theirs}.{part}",)
@@ -158,60 +109,51 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
     if architecture.normalization == "pre":
         names |= _both("norm", ("encoder.LayerNorm",))
-    names |= _both("embeddings.norm", ("embeddings.LayerNorm",))
+    names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
-    for layer in range(architecture.layers):
-        for ours, theirs in _BLOCK.items():
+    names |= _block_names(architecture)
+    if architecture.norm_biases:
+        names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
+    elif not architecture.biases:
+        names = _unbiased(names)
+    return names | _added_names(architecture)
+
+
+def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {}
+    for layer in range(architecture.blocks):
+        for ours, theirs in {**_BLOCK, **(_GATED if architecture.gated else {})}.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
-    if not architecture.biases:
-        names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias")}
-    for layer in range(architecture.layers) if architecture.adapters else ():
+        if architecture.gated:
+            del names[f"blocks.{layer}.up.bias"]
+    if not architecture.first_norm:
+        names = {ours: theirs for ours, theirs in names.items() if not ours.startswith("blocks.0.attention_norm.")}
+    return names
+
+
+def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
+    """Return the names of adapters, of recurrent layers, and of the pooler."""
+    names: dict[str, tuple[str, ...]] = {}
+    for layer in range(architecture.blocks) if architecture.adapters else ():
         for ours, theirs in _ADAPTERS.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
-    return names | _both("pooler", ("pooler.dense",))
+    pooler = _both("pooler", ("pooler.dense",))
+    if architecture.head_transform:
+        pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
+    return names | (pooler if architecture.head_biases else _unbiased(pooler))
+
+
+def _unbiased(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias")}
 
 
 def plain(name: str) -> str:
     """Return a tensor's name without the backbone's prefix and with today's words for TensorFlow's gamma and beta."""
-    for prefix in (*PREFIXES.values(), OWN):
+    for prefix in (*PREFIXES, OWN):
         name = name.removeprefix(f"{prefix}.")
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-
-
-def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
-    """Return the settings of the backbone that a config.json describes; `where` names the file in errors.
-
-    A config without `model_type` is taken for BERT: those of the first releases have none. Raises UserError that lists
-    every field that is missing, mistyped, or asks for mathematics other than ours.
-    """
-    if own.FAMILY in config:
-        return own.settings(config, where=where)
-    problems = Problems(heading=f"{where} does not describe a model that can be opened")
-    kind = config.get("model_type", "bert")
-    family = families.of_type(kind)
-    positions = "learned" if family else _known(kind, {theirs: ours for ours, theirs in PREFIXES.items()})
-    if positions is None and kind != OWN:
-        known = ", ".join((*PREFIXES.values(), *families.TYPES))
-        problems.add(f"model_type is {kind!r}; only {known} and {OWN} can be read.", code="unsupported-model")
-        problems.stop_if_any()
-    config = families.in_bert_fields(family, config) if family else config
-    for message in _refusals(config, family):
-        problems.add(message, code="unsupported-model")
-    settings: dict[str, Any] = {"positions": positions, **dict(_numbers(config, family, problems.add))}
-    settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
-    settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
-    settings |= dict(_own_settings(config, problems.add)) if kind == OWN else {}
-    settings |= families.values(family, config, problems.add) if family else {}
-    problems.stop_if_any()
-    if family is families.ROBERTA:
-        settings["length"] -= settings["first_position"]
-    architecture = Architecture(**settings)
-    for message in architecture.problems():
-        problems.add(f"{message}.", code="unsupported-model")
-    problems.stop_if_any()
-    return architecture
 
 
 PROBLEMS: Mapping[Values, str] = {
@@ -235,62 +177,34 @@ def other_head(head: Head, architecture: Sizes) -> str:
     if not isinstance(architecture, Architecture):
         return ""
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
-    if head.form in HEADS and own != HEADS[head.form].keys():
+    if head.form in HEADS and own != head_names(head.form, architecture).keys():
         return f"a {type(head).__name__}"
     if head.form not in FIRST_TOKEN:
         return ""
     given = "a number" if head.values == "numbers" else FIRST_TOKEN[head.form]
-    if architecture.positions == "rotary":
+    family = of_architecture(architecture)
+    if architecture.positions == "rotary" and not (family and head.form in family.classes):
         return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
     return f"direction = left_to_right under a head for {given}" if architecture.causal else ""
 
 
-def config(architecture: Sizes, heads: Mapping[str, Any] | None = None, *, closed: bool = False) -> dict[str, Any]:
-    """Return the config.json fields that describe a backbone, with those of its heads, by BERT's names.
-
-    `closed`: whether there is a head that their class for it does not hold; the model type is then ours.
-    """
-    if not isinstance(architecture, Architecture):
-        return {"model_type": OWN, **own.config(architecture), **(heads or {})}
-    family = families.of_architecture(architecture)
-    fields = _bert_config(architecture, OWN if closed else model_type(architecture)) | dict(heads or {})
-    if family is None or fields["model_type"] == OWN:
-        return fields
-    return dict(families.own_fields(family, fields, architecture))
-
-
-def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {"model_type": kind, "hidden_act": _written(architecture.activation)}
-    names = {**SIZES, SEGMENTS: "segments", **NUMBERS}
-    fields |= {theirs: getattr(architecture, ours) for theirs, ours in names.items()}
-    fields |= {NEIGHBOURS: architecture.neighbours} if architecture.neighbours else {}
-    fields |= {RECURRENT: architecture.recurrent} if architecture.recurrent else {}
-    fields |= {ADAPTERS: architecture.adapters} if architecture.adapters else {}
-    fields |= {DECODER_FIELD: True} if architecture.direction == "left_to_right" else {}
-    if kind == OWN:
-        unusual = {theirs: getattr(architecture, ours) for theirs, ours in UNUSUAL.items()}
-        fields |= {name: unusual[name] for name in unusual if unusual[name] != getattr(Architecture, UNUSUAL[name])}
-        return fields | {theirs: getattr(architecture, ours) for theirs, (ours, _) in CHOICES.items()}
-    if kind == PREFIXES["rotary"]:
-        return fields | {"embedding_size": architecture.width, "rotary_value": False}
-    return fields | {"position_embedding_type": "absolute"}
-
-
 def model_type(architecture: Architecture) -> str:
     """Return the model type under which an Architecture is written: theirs where they have the same mathematics."""
-    if ours_alone(architecture):
-        return OWN
-    family = families.of_architecture(architecture)
-    return family.prefix if family else PREFIXES[architecture.positions]
+    family = of_architecture(architecture)
+    return family.types[0] if family else OWN
 
 
 def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     """Return what of an Architecture they have no model for, as settings: "biases = False"."""
     if not isinstance(architecture, Architecture):
         return (f"family = {architecture.family}",)
-    known: dict[str, Any] = {"normalization": "post", "biases": True, "recurrent": 0, "adapters": 0}
-    if families.of_architecture(architecture) is None:
-        known |= {ours: getattr(Architecture, ours) for ours in UNUSUAL.values()}
+    if of_architecture(architecture):
+        return ()
+    of_some = ("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary")
+    left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
+    known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
+    if of_architecture(architecture.changed(**known)) is None:
+        known |= {name: getattr(Architecture, name) for name in of_some}
         known |= {} if architecture.segments else {"segments": 2}
     return tuple(
         f"{name} = {getattr(architecture, name)}"
@@ -301,27 +215,11 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
 
 def model_class(forms: Container[str], architecture: Sizes) -> str:
     """Return the name of their class that holds a backbone with heads of these forms."""
-    if not isinstance(architecture, Architecture) or ours_alone(architecture):
+    family = of_architecture(architecture)
+    if family is None:
         return "OsbertModel"
-    if family := families.of_architecture(architecture):
-        return families.class_name(model_class(forms, Architecture()), family)
-    if architecture.direction == "left_to_right" and "mlm" in forms:
-        return {"rotary": "RoFormerForCausalLM", "learned": "BertLMHeadModel"}[architecture.positions]
-    if "tokens" in forms:
-        return {"rotary": "RoFormerForTokenClassification", "learned": "BertForTokenClassification"}[
-            architecture.positions
-        ]
-    if architecture.positions == "rotary" and "span" not in forms:
-        return "RoFormerForMaskedLM" if "mlm" in forms else "RoFormerModel"
-    if "sequence" in forms:
-        return "BertForSequenceClassification"
-    if "choice" in forms:
-        return "BertForMultipleChoice"
-    if "span" in forms:
-        return "RoFormerForQuestionAnswering" if architecture.positions == "rotary" else "BertForQuestionAnswering"
-    if "mlm" in forms:
-        return "BertForPreTraining" if "nsp" in forms else "BertForMaskedLM"
-    return "BertForNextSentencePrediction" if "nsp" in forms else "BertModel"
+    assert isinstance(architecture, Architecture)
+    return family.class_name(forms, causal=architecture.direction == "left_to_right")
 
 
 def _recurrent(layers: int) -> Iterator[str]:
@@ -329,57 +227,6 @@ def _recurrent(layers: int) -> Iterator[str]:
     for layer in range(layers):
         for direction in ("", "_reverse"):
             yield from (f"{kind}_l{layer}{direction}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-
-
-def _written(activation: str) -> str:
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
-
-
-def _known(value: object, table: Mapping[str, str]) -> str | None:
-    """Return what stands for a value in a table, None also where it is no word at all."""
-    return table.get(value) if isinstance(value, str) else None
-
-
-def _numbers(
-    config: Mapping[str, Any], family: families.Family | None, problem: Callable[[str], None]
-) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that are numbers; what is none goes to `problem`."""
-    whole = {**SIZES, SEGMENTS: "segments", RECURRENT: "recurrent", ADAPTERS: "adapters"}
-    for theirs, ours in {**whole, **NUMBERS, NEIGHBOURS: "neighbours"}.items():
-        value = config.get(theirs, "missing" if theirs in SIZES else getattr(Architecture, ours))
-        field = family.fields.get(theirs, theirs) if family else theirs
-        if isinstance(value, bool) or not isinstance(value, int if theirs in whole else float | int):
-            problem(f"{field} must be a {'whole ' if theirs in whole else ''}number, but is {value!r}.")
-        elif abs(value) >= LARGEST:
-            problem(f"{field} is {value}, more than any model has.")
-        yield ours, value
-
-
-def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings in the further fields of our own model type; what cannot be goes to `problem`."""
-    for theirs, (ours, choices) in CHOICES.items():
-        if config.get(theirs) not in choices:
-            problem(f"{theirs} is {config.get(theirs, 'missing')!r}; it must be one of {choices}.")
-        yield ours, config.get(theirs)
-    for theirs, ours in UNUSUAL.items():
-        value = config.get(theirs, getattr(Architecture, ours))
-        if ours == "pooling" and value not in POOLINGS:
-            problem(f"{theirs} is {value!r}; it must be one of {POOLINGS}.")
-        elif ours != "pooling" and (isinstance(value, bool) or not isinstance(value, int) or value >= LARGEST):
-            problem(f"{theirs} must be a whole number, but is {value!r}.")
-        yield ours, value
-
-
-def _refusals(config: Mapping[str, Any], family: families.Family | None) -> Iterator[str]:
-    for field, accepted in REFUSED.items():
-        if config.get(field) not in accepted:
-            yield f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported."
-    activation = config.get("hidden_act", "gelu")
-    if _known(activation, ACTIVATIONS) is None:
-        field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
-        yield (f"{field} is {activation!r}; known are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}")
-    if family is not families.ELECTRA and config.get("embedding_size") not in (None, config.get("hidden_size")):
-        yield f"embedding_size {config['embedding_size']} differs from hidden_size {config.get('hidden_size')}."
 
 
 def _both(ours: str, theirs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -75,7 +75,7 @@ class PaddedGraph(nn.Module):
         """Return the outputs that `names` lists."""
         hidden = self._states(input_ids, token_type_ids, attention_mask)  # (B, T, D)
         summary = self._summaries(hidden, attention_mask)  # (B, D)
-        pooled = self.backbone.pooling(self.backbone.pooler(summary))  # (B, D)
+        pooled = self.backbone.pool(summary)  # (B, D)
         states = (hidden, pooled) if self.pooler else (hidden,)
         if self.head is None:
             return states
@@ -101,24 +101,38 @@ class PaddedGraph(nn.Module):
         hidden = embeddings.norm(total)
         if embeddings.projection is not None:
             hidden = embeddings.projection(hidden)
-        turns = rotation(positions, sizes.width // sizes.heads) if sizes.positions == "rotary" else None
+        turns = self._turns(positions, sizes.rotary_base)
+        local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)
-        for block in self.backbone.blocks:
-            assert isinstance(block, Block)
-            hidden = _passed(block, hidden, bias, turns)
+        local_bias = self._bias(mask, positions, sizes.window) if sizes.window else bias
+        for layer, block in enumerate(self.backbone.depth):
+            local = sizes.is_local(layer)
+            hidden = _passed(block, hidden, local_bias if local else bias, local_turns if local else turns)
         return self.backbone.norm(hidden)
 
-    def _bias(self, mask: Tensor, positions: Tensor) -> Tensor:
-        """Return what is added to attention scores, (B, 1, 1, T), or (B, 1, T, T) where tokens see the past alone."""
+    def _turns(self, positions: Tensor, base: float) -> Tensor | None:
+        sizes = self.backbone.architecture
+        return rotation(positions, sizes.width // sizes.heads, base) if sizes.positions == "rotary" else None
+
+    def _bias(self, mask: Tensor, positions: Tensor, window: int = 0) -> Tensor:
+        """Return what is added to attention scores, (B, 1, 1, T), or (B, 1, T, T) where not all tokens see the same.
+
+        `window`: how many positions a token sees to either side, 0 for all.
+        """
         hidden_from = (mask == 0)[:, None, None, :]
+        if window:
+            hidden_from = hidden_from | ((positions[None, :] - positions[:, None]).abs() > window)
         if self.backbone.architecture.direction == "left_to_right":
             hidden_from = hidden_from | (positions[None, :] > positions[:, None])
         lowest = torch.finfo(torch.float32).min  # not -inf: a row of nothing but padding must not become NaN
         return torch.where(hidden_from, torch.tensor(lowest), torch.tensor(0.0))
 
     def _summaries(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return the state (B, D) of each sequence's first token, or of its last where tokens see the past alone."""
-        if self.backbone.architecture.direction == "both":
+        """Return the state (B, D) that stands for each sequence: its first token's, its last's, or the mean of all."""
+        if self.backbone.architecture.summary == "mean":
+            counted = mask[:, :, None].to(hidden.dtype)  # (B, T, 1)
+            return (hidden * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
+        if not self.backbone.architecture.summary_is_last:
             return hidden[:, 0]
         last = (mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, hidden.shape[2])  # (B, 1, D)
         return hidden.gather(1, last).squeeze(1)
@@ -174,7 +188,7 @@ def _passed(block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None) ->
 
 
 def _fed(block: Block, hidden: Tensor) -> Tensor:
-    return block.feedforward_adapter(block.down(block.activation(block.up(hidden))))
+    return block.feedforward_adapter(block.fed(hidden))
 
 
 def _attended(attention: Attention, hidden: Tensor, bias: Tensor, turns: Tensor | None) -> Tensor:

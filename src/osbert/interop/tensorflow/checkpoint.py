@@ -15,7 +15,7 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import write_json, write_text
-from osbert.interop.huggingface import names
+from osbert.interop.huggingface import configs, names
 from osbert.interop.json_files import read_object
 from osbert.interop.tensorflow.bundle import INDEX, Bundle, open_bundle, write_bundle
 from osbert.interop.weight_files import require_finite
@@ -30,7 +30,7 @@ OTHER_CONFIG = "config.json"
 PREFIX = "bert_model.ckpt"
 STATE = "checkpoint"
 """The file in which TensorFlow notes the newest of several checkpoints."""
-FIELDS = (*names.SIZES, names.SEGMENTS, "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob")
+FIELDS = (*configs.SIZES, configs.SEGMENTS, "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob")
 """The fields of their config but initializer_range, by names that Hugging Face took over."""
 ACTIVATION = "osbert_activation"
 """A config field of our own where the curve is GELU's tanh approximation. Theirs says "gelu" both for it and for the
@@ -103,7 +103,7 @@ def read_google(prefix: Path) -> GoogleFolder:
         )
     config = {"model_type": "bert", **read_object(path)}
     config["hidden_act"] = config.pop(ACTIVATION, config.get("hidden_act", "gelu"))
-    architecture = names.architecture(config, where=str(path))
+    architecture = configs.architecture(config, where=str(path))
     bundle = open_bundle(prefix)
     known = {theirs(name): name for name in _known(architecture)}
     known |= {name: name.removeprefix(OWN) for name in bundle.entries if name.startswith(OWN)}
@@ -122,7 +122,7 @@ def write_google(
     lowercased. Raises UserError when their code has no such model (`objections`).
     """
     problems = Problems(heading="google-research/bert has no such model")
-    architecture = names.architecture(config, where=str(folder))
+    architecture = configs.architecture(config, where=str(folder))
     for objection in objections(architecture, tokenizer):
         problems.add(objection, code="not-convertible")
     problems.stop_if_any()

@@ -12,11 +12,17 @@ from osbert.models.contract import Backbone
 def freeze_lowest(backbone: Backbone, layers: int) -> None:
     """Keep the embeddings and the lowest `layers` blocks as they are; nothing where `layers` is 0.
 
-    Raises ValueError when there are not as many.
+    Raises ValueError when there are not as many, and when layers above share a block with one of them.
     """
     embeddings, *blocks = backbone.stack
     if layers > len(blocks):
         raise ValueError(f"{layers} layers cannot be frozen: there are {len(blocks)}")
+    if not set(blocks[:layers]).isdisjoint(blocks[layers:]):
+        count = len(set(blocks))
+        raise ValueError(
+            f"{layers} layers cannot be frozen alone: those above share their blocks (distinct is {count}, so that "
+            f"{len(blocks) // count} neighbours have one). Freeze a multiple of {len(blocks) // count}"
+        )
     if layers:
         freeze([embeddings, *blocks[:layers]])
 

@@ -100,5 +100,5 @@ def merge(backbone: Backbone) -> list[dict[str, Factors]]:
 
 
 def _attentions(backbone: Backbone) -> Iterator[Attention]:
-    for block in backbone.stack[1:]:
+    for block in dict.fromkeys(backbone.stack[1:]):  # a block that layers share is changed once
         yield from (module for module in block.modules() if isinstance(module, Attention))

@@ -27,7 +27,8 @@ def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
     backbone.architecture = backbone.architecture.changed(vocabulary=len(pieces.weight))
     for head in learner.heads.values():
         if isinstance(head, MaskedLanguageHead):
-            head.bias = nn.Parameter(_with_means(head.bias, spellings))
+            bias = _with_means(head.bias, spellings)
+            head.bias = nn.Parameter(bias) if isinstance(head.bias, nn.Parameter) else bias
 
 
 def _with_means(rows: Tensor, spellings: Sequence[Sequence[int]]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
 from osbert.models.initialisation import initialise
+from osbert.models.pooling import pooled
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm
 from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout, lay_out
@@ -33,25 +35,34 @@ class Transformer(Backbone):
         architecture = replace(architecture, feedforward=architecture.feedforward or 4 * architecture.width)
         self.architecture = architecture
         self.embeddings = Embeddings(architecture)
-        self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.layers))
+        self.blocks = nn.ModuleList(Block(architecture, layer) for layer in range(architecture.blocks))
         self.norm = norm(architecture) if architecture.normalization == "pre" else nn.Identity()
         self.recurrent = (
             Recurrent(architecture.width, architecture.recurrent, dropout=architecture.dropout)
             if architecture.recurrent
             else None
         )
-        self.pooler = Linear(architecture.width, architecture.width)
+        self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
         self.pooling = ACTIVATIONS[architecture.pooling]
+        self.pooler_norm: nn.Module = nn.Identity()
+        if architecture.head_transform:
+            self.pooler_norm = nn.LayerNorm(architecture.width, eps=architecture.epsilon, bias=architecture.head_biases)
 
     @property
     def stack(self) -> Sequence[nn.Module]:
-        """Return the embeddings, then each block."""
-        return [self.embeddings, *self.blocks]
+        """Return the embeddings, then each layer's block."""
+        return [self.embeddings, *self.depth]
+
+    @property
+    def depth(self) -> list[Block]:
+        """Return the block of each layer, from the bottom up; neighbours may share one (ALBERT, section 3.1)."""
+        sizes = self.architecture
+        return [self.blocks[layer * sizes.blocks // sizes.layers] for layer in range(sizes.layers)]  # type: ignore[misc]
 
     @property
     def above(self) -> Sequence[nn.Module]:
         """Return the pooler, and the recurrent layers if there are any."""
-        return [self.pooler] if self.recurrent is None else [self.pooler, self.recurrent]
+        return [self.pooler, self.pooler_norm, *([] if self.recurrent is None else [self.recurrent])]
 
     @property
     def embedding(self) -> nn.Embedding:
@@ -64,60 +75,80 @@ class Transformer(Backbone):
         for part in self.modules():
             if isinstance(part, Adapter):
                 part.silence()
+        if self.architecture.scaled_outputs:
+            for block in {*self.depth}:
+                for layer in (block.attention.outward, block.down):
+                    layer.weight.data /= math.sqrt(2 * self.architecture.layers)
         if self.architecture.neighbours:
-            for block in self.blocks:
-                block.attention.face_neighbours(self.architecture.neighbours)  # type: ignore[operator, union-attr]
+            for block in {*self.depth}:
+                block.attention.face_neighbours(self.architecture.neighbours)
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the last layer's states; with `read` (R,), as `readable` gives, those of the other tokens are NaN."""
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
-        *others, last = self.blocks
-        for block in others:
-            hidden = block(hidden, layout)
-        hidden = self._top(last(hidden, layout if read is None else layout.reading(read, batch.reads)), batch)
+        *others, last = zip(self.depth, self._layouts(layout), strict=True)
+        for block, seen in others:
+            hidden = block(hidden, seen)
+        block, seen = last
+        hidden = self._top(block(hidden, seen if read is None else seen.reading(read, batch.reads)), batch)
         if read is not None:
             everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
             hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
-        summary = hidden[self.summaries(batch)]  # (B, D)
-        return States(hidden=hidden, summary=summary, pooled=self.pooling(self.pooler(summary)))
+        if self.architecture.summary == "mean":
+            summary = torch.stack(pooled(hidden, batch, "mean", batch.starts))  # (B, D)
+        else:
+            summary = hidden[self.summaries(batch)]
+        return States(hidden=hidden, summary=summary, pooled=self.pool(summary))
+
+    def pool(self, summary: Tensor) -> Tensor:
+        """Return the pooled states (B, D) of the summaries (B, D)."""
+        return self.pooler_norm(self.pooling(self.pooler(summary)))
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
         """Yield layers + 1 states (N, D): the embedding output, then each block's."""
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
         yield hidden
-        *others, last = self.blocks
-        for block in others:
-            hidden = block(hidden, layout)
+        *others, last = zip(self.depth, self._layouts(layout), strict=True)
+        for block, seen in others:
+            hidden = block(hidden, seen)
             yield hidden
-        yield self._top(last(hidden, layout), batch)
+        block, seen = last
+        yield self._top(block(hidden, seen), batch)
 
     def weights(self, batch: Batch) -> Iterator[list[Tensor]]:
-        """Yield each block's attention weights, (H, T, T) a sequence, queries in rows. Call it in evaluation mode."""
-        layout = self.layout(batch)
-        for block, hidden in zip(self.blocks, self.layers(batch), strict=False):
-            yield block.weights(hidden, layout)  # type: ignore[operator]
+        """Yield each layer's attention weights, (H, T, T) a sequence, queries in rows. Call it in evaluation mode."""
+        layouts = self._layouts(self.layout(batch))
+        for block, hidden, layout in zip(self.depth, self.layers(batch), layouts, strict=False):
+            yield block.weights(hidden, layout)
 
     def layout(self, batch: Batch) -> Layout:
         """Return how the batch's sequences lie in memory, for the blocks."""
         sizes = self.architecture
         width = sizes.width // sizes.heads if sizes.positions == "rotary" else 0
-        return lay_out(batch, rotary=width, causal=sizes.direction == "left_to_right")
+        return lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
 
         Most of the last block's work can then be left out for the other tokens.
         """
-        alone = self.architecture.direction == "both" and self.recurrent is None
+        sizes = self.architecture
+        alone = sizes.direction == "both" and self.recurrent is None and sizes.summary in ("token", "first")
         return batch.read if alone and 2 * len(batch.read) < batch.tokens else None
 
     def summaries(self, batch: Batch) -> Tensor:
-        """Return the place in the run (B,) of each sequence's summary: its first token, or its last (see `States`)."""
-        if self.architecture.direction == "both":
+        """Return the index in the run (B,) of each sequence's summary: its first token, or its last (see `States`)."""
+        if not self.architecture.summary_is_last:
             return batch.starts
         return functional.pad(batch.starts[1:], (0, 1), value=batch.tokens) - 1
+
+    def _layouts(self, layout: Layout) -> Iterator[Layout]:
+        """Yield the layout of each block: `layout`, or that of the tokens within the window where it is local."""
+        sizes = self.architecture
+        for layer in range(sizes.layers):
+            yield layout.local(sizes.window, sizes.local_base) if sizes.is_local(layer) else layout
 
     def _top(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return the last layer's states from what the last block gives, both (N, D)."""
@@ -127,13 +158,15 @@ class Transformer(Backbone):
     def flops(self, size: StepSize) -> int:
         """Return the FLOPs of one forward pass, as evaluation/speed.py's FORMULA says."""
         sizes = self.architecture
-        last: Block = self.blocks[-1]  # type: ignore[assignment]
+        last = self.depth[-1]
         # Keys and values of the last block are of all tokens, the rest of it only of those that are read.
         spared = matrix_weights(last) - matrix_weights(last.attention.inward) * 2 // 3
-        forward = 2 * size.tokens * matrix_weights(self.blocks) - 2 * (size.tokens - size.read) * spared
+        forward = 2 * size.tokens * sum(map(matrix_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
         if self.recurrent is not None:
             forward += 2 * size.tokens * matrix_weights(self.recurrent)
         if self.embeddings.projection is not None:
             forward += 2 * size.tokens * matrix_weights(self.embeddings.projection)
-        forward += 4 * (size.pairs * (sizes.layers - 1) + size.read_pairs) * sizes.width
+        local = sum(sizes.is_local(layer) for layer in range(sizes.layers - 1))
+        pairs = size.pairs * (sizes.layers - 1 - local) + size.local_pairs * local + size.read_pairs
+        forward += 4 * pairs * sizes.width
         return forward + 2 * size.sequences * matrix_weights(self.pooler)

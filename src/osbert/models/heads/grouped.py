@@ -9,6 +9,7 @@ from osbert.data.batch import Batch
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
+from osbert.models.heads.transform import transform
 from osbert.models.initialisation import initialise_scores
 
 
@@ -21,12 +22,13 @@ class SpanHead(Head):
         """Stand on `backbone`; learn from the batch's targets `target`: tokens with label 0 (start) or 1 (end)."""
         super().__init__()
         self.target = target
+        self.transform = transform(backbone.architecture)
         self.linear = Linear(backbone.architecture.width, 2)
         initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (N, 2) of every token being a start and an end."""
-        return self.linear(states.hidden)
+        return self.linear(self.transform(states.hidden))
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed negative log-likelihood of starts and ends, each under a softmax over its sequence.

@@ -21,12 +21,14 @@ from osbert.models.transformer.block import ACTIVATIONS
 class MaskedLanguageHead(Head):
     """States of masked tokens -> scores over the vocabulary (BERT, section 3.1).
 
-    Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece.
+    Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece; the
+    product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1).
     Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
     """
 
     form = "mlm"
     sparse = True
+    bias: Tensor
 
     def __init__(self, backbone: Backbone, *, target: str = "mlm") -> None:
         """Stand on `backbone`, sharing its piece embeddings; learn from the batch's targets named `target`."""
@@ -36,10 +38,14 @@ class MaskedLanguageHead(Head):
         if backbone.embedding is None:
             raise ValueError(f"the family {sizes.family} has no piece embeddings, which a language model needs")
         width = backbone.embedding.embedding_dim  # a score is the transformed state times a piece's embedding
-        self.dense = Linear(sizes.width, width)
+        if sizes.piece_transform:
+            self.dense = Linear(sizes.width, width, bias=sizes.head_biases)
+            self.norm = nn.LayerNorm(width, eps=sizes.epsilon, bias=sizes.head_biases)
+            self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
+        else:
+            self.register_buffer("bias", torch.zeros(sizes.vocabulary), persistent=False)
+        self.transforms = sizes.piece_transform
         self.activation = ACTIVATIONS[sizes.activation]
-        self.norm = nn.LayerNorm(width, eps=sizes.epsilon)
-        self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
         self.tied = (backbone.embedding,)
         initialise(self, sizes.deviation)
@@ -68,7 +74,7 @@ class MaskedLanguageHead(Head):
         return super().flops(labels) + 2 * labels * self.tied[0].weight.numel()
 
     def _transformed(self, hidden: Tensor) -> Tensor:
-        return self.norm(self.activation(self.dense(hidden)))
+        return self.norm(self.activation(self.dense(hidden))) if self.transforms else hidden
 
 
 def begin_at_unigrams(head: Head, counts: NDArray[np.integer]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from osbert.data.batch import Batch
 from osbert.models.adapting.features import WIDTH, FeatureLSTM, Frozen
@@ -17,6 +17,7 @@ from osbert.models.forms import Form
 from osbert.models.heads.chain import Chain
 from osbert.models.heads.crf import ChainField
 from osbert.models.heads.predictions import classification_loss
+from osbert.models.heads.transform import transform
 from osbert.models.initialisation import initialise_scores
 
 
@@ -53,6 +54,7 @@ class TagHead(Head):
             self.form, self.sparse = "", False
             self.frozen = Frozen(backbone, chosen_layers(features, sizes.layers))
             self.features = FeatureLSTM(sizes, features)
+        self.transform = transform(sizes) if features == "none" else nn.Identity()
         self.dropout = Dropout(sizes.dropout if features == "none" else 0.0)  # the LSTM has its own
         self.linear = Linear(sizes.width if features == "none" else WIDTH, labels)
         initialise_scores(self.linear, sizes.deviation)
@@ -60,12 +62,13 @@ class TagHead(Head):
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (N, K) of every token."""
-        return self.linear(self.dropout(self._hidden(states, batch)))
+        return self.linear(self.dropout(self.transform(self._hidden(states, batch))))
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed cross-entropy in nats over the labelled tokens, or a CRF's over its chains."""
         target = batch.targets[self.target]
-        scores = self.linear(self.dropout(self._hidden(states, batch)[target.index]))  # (M, K)
+        hidden = self.transform(self._hidden(states, batch)[target.index])  # (M, D)
+        scores = self.linear(self.dropout(hidden))  # (M, K)
         if self.crf is None:
             return classification_loss(scores, target)
         begins = torch.nonzero(target.labels >= self.labels).squeeze(1)

@@ -23,6 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "relu": functional.relu,
+    "silu": functional.silu,
     "tanh": torch.tanh,
 }
 
@@ -30,14 +31,18 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Block(nn.Module):
     """(N, D) -> (N, D): one layer of the encoder; (R, D) where only R of the tokens are read."""
 
-    def __init__(self, architecture: Architecture) -> None:
-        """Make the layer an architecture asks for."""
+    def __init__(self, architecture: Architecture, layer: int = 0) -> None:
+        """Make a layer, counted from 0."""
         super().__init__()
         width, feedforward, biases = architecture.width, architecture.feedforward, architecture.biases
         self.before = architecture.normalization == "pre"
         self.attention = Attention(architecture)
-        self.attention_norm = norm(architecture)
-        self.up = Linear(width, feedforward, bias=biases)
+        self.attention_norm: nn.Module = norm(architecture)
+        if layer == 0 and not architecture.first_norm:
+            self.attention_norm = nn.Identity()
+        self.gated = architecture.gated
+        self.up = Linear(width, (1 + self.gated) * feedforward, bias=biases and not self.gated)
+        self.parts = {"up.weight": 2} if self.gated else {}
         self.activation = ACTIVATIONS[architecture.activation]
         self.down = Linear(feedforward, width, bias=biases)
         self.feedforward_norm = norm(architecture)
@@ -64,10 +69,19 @@ class Block(nn.Module):
         """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
         return self.attention.weights(self.attention_norm(hidden) if self.before else hidden, layout)
 
+    def fed(self, hidden: Tensor) -> Tensor:
+        """Return what the feed-forward layers give for (..., D), without dropout; the gate is the second half (F)."""
+        inner = self.up(hidden)
+        if self.gated:
+            inner, gate = inner.chunk(2, dim=-1)
+            return self.down(self.activation(inner) * gate)
+        return self.down(self.activation(inner))
+
     def _feed(self, hidden: Tensor) -> Tensor:
-        return self.feedforward_adapter(self.dropout(self.down(self.activation(self.up(hidden)))))
+        return self.feedforward_adapter(self.dropout(self.fed(hidden)))
 
 
 def norm(architecture: Architecture, width: int = 0) -> nn.LayerNorm:
     """Return a fresh normalisation of states (N, D), or of what is `width` wide."""
-    return nn.LayerNorm(width or architecture.width, eps=architecture.epsilon, bias=architecture.biases)
+    biases = architecture.biases or architecture.norm_biases
+    return nn.LayerNorm(width or architecture.width, eps=architecture.epsilon, bias=biases)

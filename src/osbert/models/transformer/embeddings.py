@@ -30,7 +30,7 @@ class Embeddings(nn.Module):
         self.pieces = nn.Embedding(architecture.vocabulary, width)
         self.segments = nn.Embedding(architecture.segments, width) if architecture.segments else None
         self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
-        self.norm = norm(architecture, width)
+        self.norm = norm(architecture, width) if architecture.embedding_norm else nn.Identity()
         self.dropout = Dropout(architecture.dropout)
         self.projection = Linear(width, architecture.width) if architecture.embedding else None
 

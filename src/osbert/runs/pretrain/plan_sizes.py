@@ -203,7 +203,7 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -
     return Size(
         plan=plan,
         parameters=sum(weight.numel() for weight in learner.parameters()),
-        weights=sum(matrix_weights(block) for block in backbone.stack[1:]),
+        weights=sum(matrix_weights(block) for block in {*backbone.stack[1:]}),
         flops=flops,
         activations=model.layers * within + 3 * masked * model.vocabulary,
     )

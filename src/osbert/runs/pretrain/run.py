@@ -154,10 +154,11 @@ class PretrainingRun:
     def _introduce(self, trainer: Trainer, parameters: int) -> None:
         settings, corpus = self.plan.settings, self.plan.corpus
         place = str(trainer.processor)
+        objectives = (f"{one.weight:g} x " * (one.weight != 1) + name for name, one in self.plan.objectives.items())
         if self.group.size > 1:
             place += f", {self.group.size} processes ({settings.training.parallel})"
         self._say(
-            f"{parameters:,} parameters, {' + '.join(self.plan.objectives)}, on {corpus.documents:,} documents "
+            f"{parameters:,} parameters, {' + '.join(objectives)}, on {corpus.documents:,} documents "
             f"({corpus.tokens:,} tokens, {len(self.plan.tokenizer):,} pieces): {settings.training.steps:,} steps of "
             f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {place}"
         )
@@ -349,6 +350,7 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
             backbone = settings.model.build()
             heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
         learner, fresh = Learner(backbone, heads), list(heads)
+    learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
     for name in fresh:
         plan.objectives[name].begin(learner.heads[name], plan.corpus.counts)
     return learner, fresh

@@ -288,9 +288,14 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
         settings.model.empty()
     except ValueError as error:
         problems.add(str(error), code="invalid-setting")
-    for objective in plan.objectives.values():
+    for name, objective in plan.objectives.items():
         for objection in objective.objections(settings.model):
             problems.add(objection, code="invalid-setting")
+        if not objective.weight > 0:
+            problems.add(
+                f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out.",
+                code="invalid-setting",
+            )
     _check_form(plan, problems)
     try:
         choose(settings.training.device, settings.training.precision)
@@ -337,7 +342,7 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 f"Set model.segments = {second + 1}.",
                 code="invalid-setting",
             )
-        if objective.pairs and tokenizer.form.summary == "last" and model.direction == "both":
+        if objective.pairs and tokenizer.form.summary == "last" and not model.summary_is_last:
             problems.add(
                 f"{objective.name} reads the first token of a sequence, but those of the corpus's tokenizer end with "
                 "the piece that stands for them. Leave it out of objectives, or take another tokenizer.",

@@ -31,7 +31,7 @@ FURTHER = "further"
 KEEPING = 5e-5
 """The highest learning rate that is taken by default. Linear probes of all-MiniLM-L6-v2 on SST-2 after 100 steps keep
 their accuracy at it; 3e-3, the rate of the recipe cpu, leaves little of it."""
-FREE = ("vocabulary", "dropout", "attention_dropout", "deviation", "neighbours")
+FREE = ("vocabulary", "dropout", "attention_dropout", "deviation", "neighbours", "scaled_outputs")
 """Settings of an architecture that fit any weights."""
 
 

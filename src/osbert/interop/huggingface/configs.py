@@ -1,0 +1,197 @@
+"""config.json: the fields of BERT's, of its family's and of our own -> the settings of a backbone, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields as fields_of
+from functools import cache, partial
+from typing import Any, get_args, get_type_hints
+
+from osbert.errors import Problems, nearest
+from osbert.interop.huggingface import own
+from osbert.interop.huggingface.family import (
+    ACTIVATIONS,
+    Family,
+    activation_name,
+    every_family,
+    of_architecture,
+    of_type,
+)
+from osbert.interop.huggingface.names import OWN, model_type
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Sizes
+
+SIZES = {
+    "hidden_size": "width",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "intermediate_size": "feedforward",
+    "vocab_size": "vocabulary",
+    "max_position_embeddings": "length",
+}
+"""Their config fields that must be there -> our sizes."""
+
+SEGMENTS = "type_vocab_size"
+
+NUMBERS = {
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "layer_norm_eps": "epsilon",
+    "initializer_range": "deviation",
+}
+"""Their config fields that may be absent, with our defaults, which are theirs."""
+
+NEIGHBOURS = "osbert_neighbours"
+"""A config field of our own, where it is not 0: how fresh weights of this architecture start (--from-scratch)."""
+
+DECODER_FIELD = "is_decoder"
+"""Their config field that makes every token see only what is before it, in all three model types."""
+
+SCALED = "osbert_scaled_outputs"
+"""A config field of our own, where the family's value is another: how fresh weights of this architecture start."""
+
+ADAPTERS = "osbert_adapters"
+"""A config field of our own, where it is not 0: how wide the adapters in each block are."""
+
+RECURRENT = "osbert_recurrent"
+"""A config field of our own, where it is not 0: how many recurrent layers stand on top."""
+
+ANYWHERE = ("neighbours", "adapters", "recurrent", "scaled_outputs")
+"""The settings that have a field of our own in every model type."""
+
+STATED = ("positions", "normalization", "biases")
+"""The settings that a config of our own model type always has."""
+
+LARGEST = 2**31
+"""No number of a config reaches this."""
+
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "position_embedding_type": (None, "absolute", "rotary"),
+    "add_cross_attention": (None, False),
+    "is_encoder_decoder": (None, False),
+    "rotary_value": (None, False),
+    "pruned_heads": (None, {}, []),
+    "quantization_config": (None, {}),
+}
+"""Config fields that change the mathematics, with the only values that leave it as ours is."""
+
+
+def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
+    """Return the settings of the backbone that a config.json describes; `where` names the file in errors.
+
+    A config without `model_type` is taken for BERT: those of the first releases have none. Raises UserError that lists
+    every field that is missing, mistyped, or asks for mathematics other than ours.
+    """
+    if own.FAMILY in config:
+        return own.settings(config, where=where)
+    problems = Problems(heading=f"{where} does not describe a model that can be opened")
+    kind = config.get("model_type", "bert")
+    family = of_type(kind)
+    if family is None and kind != OWN:
+        known = ", ".join(one for family in every_family() for one in family.types)
+        problems.add(f"model_type is {kind!r}; only {known} and {OWN} can be read.", code="unsupported-model")
+        problems.stop_if_any()
+    theirs, config = config, family.in_bert_fields(config) if family else config
+    for message in _refusals(config, family):
+        problems.add(message, code="unsupported-model")
+    refuse = partial(problems.add, code="unsupported-model")
+    settings: dict[str, Any] = dict(_numbers(config, family, refuse))
+    settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
+    settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
+    settings |= family.settings(theirs, refuse) if family else dict(_own_settings(config, refuse))
+    if not isinstance(scaled := config.get(SCALED, False), bool):
+        refuse(f"{SCALED} is {scaled!r}; it must be true or false.")
+    settings |= {"scaled_outputs": scaled} if SCALED in config else {}
+    problems.stop_if_any()
+    architecture = Architecture(**settings)
+    for message in architecture.problems():
+        problems.add(f"{message}.", code="unsupported-model")
+    problems.stop_if_any()
+    return architecture
+
+
+def config(architecture: Sizes, heads: Mapping[str, Any] | None = None, *, closed: bool = False) -> dict[str, Any]:
+    """Return the config.json fields that describe a backbone, with those of its heads, by BERT's names.
+
+    `closed`: whether there is a head that their class for it does not hold; the model type is then ours.
+    """
+    if not isinstance(architecture, Architecture):
+        return {"model_type": OWN, **own.config(architecture), **(heads or {})}
+    family = of_architecture(architecture)
+    fields = _bert_config(architecture, OWN if closed else model_type(architecture)) | dict(heads or {})
+    if family is None or fields["model_type"] == OWN:
+        return fields
+    return dict(family.own_fields(fields, architecture))
+
+
+def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"model_type": kind, "hidden_act": activation_name(architecture.activation)}
+    names = {**SIZES, SEGMENTS: "segments", **NUMBERS}
+    fields |= {theirs: getattr(architecture, ours) for theirs, ours in names.items()}
+    fields |= {NEIGHBOURS: architecture.neighbours} if architecture.neighbours else {}
+    fields |= {RECURRENT: architecture.recurrent} if architecture.recurrent else {}
+    fields |= {ADAPTERS: architecture.adapters} if architecture.adapters else {}
+    family = of_type(kind)
+    scaled = family.values.get("scaled_outputs", False) if family else False
+    fields |= {SCALED: architecture.scaled_outputs} if architecture.scaled_outputs != scaled else {}
+    fields |= {DECODER_FIELD: True} if architecture.direction == "left_to_right" else {}
+    if kind == OWN:
+        return fields | {
+            theirs: getattr(architecture, ours)
+            for theirs, ours in own_fields().items()
+            if ours in STATED or getattr(architecture, ours) != getattr(Architecture, ours)
+        }
+    return fields | ({"position_embedding_type": "absolute"} if architecture.positions == "learned" else {})
+
+
+@cache
+def own_fields() -> dict[str, str]:
+    """Return the config fields of our own model type -> the settings of the Architecture that BERT has no field for."""
+    known = {*SIZES.values(), *NUMBERS.values(), "segments", "activation", "direction", *ANYWHERE}
+    return {f"osbert_{one.name}": one.name for one in fields_of(Architecture) if one.name not in known}
+
+
+def _known(value: object, table: Mapping[str, str]) -> str | None:
+    """Return what stands for a value in a table, None also where it is no word at all."""
+    return table.get(value) if isinstance(value, str) else None
+
+
+def _numbers(
+    config: Mapping[str, Any], family: Family | None, problem: Callable[[str], None]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that are numbers; what is none goes to `problem`."""
+    whole = {**SIZES, SEGMENTS: "segments", RECURRENT: "recurrent", ADAPTERS: "adapters"}
+    for theirs, ours in {**whole, **NUMBERS, NEIGHBOURS: "neighbours"}.items():
+        value = config.get(theirs, "missing" if theirs in SIZES else getattr(Architecture, ours))
+        field = family.fields.get(theirs, theirs) if family else theirs
+        if isinstance(value, bool) or not isinstance(value, int if theirs in whole else float | int):
+            problem(f"{field} must be a {'whole ' if theirs in whole else ''}number, but is {value!r}.")
+        elif abs(value) >= LARGEST:
+            problem(f"{field} is {value}, more than any model has.")
+        yield ours, value
+
+
+def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
+    """Yield the settings in the further fields of our own model type; what cannot be goes to `problem`."""
+    kinds = get_type_hints(Architecture)
+    for theirs, ours in own_fields().items():
+        value = config.get(theirs, "missing" if ours in STATED else getattr(Architecture, ours))
+        choices = (True, False) if kinds[ours] is bool else get_args(kinds[ours])
+        number = int if kinds[ours] is int else int | float
+        if choices and value not in choices:
+            problem(f"{theirs} is {value!r}; it must be one of {choices}.")
+        elif not choices and (isinstance(value, bool) or not isinstance(value, number) or value >= LARGEST):
+            problem(f"{theirs} must be a {'whole ' if number is int else ''}number, but is {value!r}.")
+        yield ours, value
+
+
+def _refusals(config: Mapping[str, Any], family: Family | None) -> Iterator[str]:
+    for field, accepted in REFUSED.items():
+        if config.get(field) not in accepted:
+            yield f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported."
+    activation = config.get("hidden_act", "gelu")
+    if _known(activation, ACTIVATIONS) is None:
+        field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
+        yield (f"{field} is {activation!r}; known are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}")
+    if config.get("embedding_size") not in (None, config.get("hidden_size")):
+        yield f"embedding_size {config['embedding_size']} differs from hidden_size {config.get('hidden_size')}."

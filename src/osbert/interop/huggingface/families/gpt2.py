@@ -1,0 +1,79 @@
+"""GPT-2 (Radford et al. 2019): pre-normalised blocks that look left, a norm on top, and pieces compared as they are.
+
+It has no pooler: that of a fine-tuning here stays with us, and so do its classifiers of texts, which read the last
+token. What its files call Conv1D is a linear layer whose matrix is transposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from osbert.interop.huggingface.family import CLASSES, Family, Names, Problem
+
+FIELDS = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
+    "max_position_embeddings": "n_positions",
+    "hidden_dropout_prob": "resid_pdrop",
+    "attention_probs_dropout_prob": "attn_pdrop",
+    "layer_norm_eps": "layer_norm_epsilon",
+}
+DEFAULTS = {"n_inner": 0, "resid_pdrop": 0.1, "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5}
+"""Their defaults where they are not BERT's; n_inner: four times the width."""
+WITHOUT = ("type_vocab_size", "position_embedding_type", "is_decoder")
+VALUES = {"segments": 0, "direction": "left_to_right", "embedding_norm": False, "piece_transform": False}
+BLOCK: Names = (
+    (".attn.c_proj.", ".attention.output.dense."),
+    (".mlp.c_fc.", ".intermediate.dense."),
+    (".mlp.c_proj.", ".output.dense."),
+    (".ln_1.", ".attention.output.LayerNorm."),
+    (".ln_2.", ".output.LayerNorm."),
+    ("lm_head.", "cls.predictions.decoder."),
+)
+FUSED = {".attn.c_attn.": tuple(f".attention.self.{part}." for part in ("query", "key", "value"))}
+TRANSPOSED = (".attn.c_attn.", ".attn.c_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
+BUFFERS = (".attn.bias", ".attn.masked_bias")
+"""Tables of which token sees which, in files of the first releases."""
+
+
+def one_dropout(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+    """Return no setting; it is a problem if the embeddings are dropped at another rate than all else."""
+    rate = config.get("resid_pdrop", 0.1)
+    if (given := config.get("embd_pdrop", 0.1)) != rate:
+        problem(f"embd_pdrop is {given!r}, but resid_pdrop {rate!r}: only one for both goes.")
+    return {}
+
+
+FAMILY = Family(
+    types=("gpt2",),
+    name="GPT2",
+    backbone="transformer",
+    values={**VALUES, "normalization": "pre", "scaled_outputs": True},
+    varies=("activation",),
+    fits=lambda sizes: True,
+    fields={**FIELDS, "hidden_act": "activation_function"},
+    without=WITHOUT,
+    defaults={**DEFAULTS, "activation_function": "gelu_new"},
+    only={
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "reorder_and_upcast_attn": False,
+    },
+    read=one_dropout,
+    written=lambda sizes: {"embd_pdrop": sizes.dropout},
+    tensors=(
+        *BLOCK,
+        ("wte.", "embeddings.word_embeddings."),
+        ("wpe.", "embeddings.position_embeddings."),
+        ("ln_f.", "encoder.LayerNorm."),
+        ("h.", "encoder.layer."),
+    ),
+    fused=FUSED,
+    transposed=TRANSPOSED,
+    buffers=BUFFERS,
+    classes={form: CLASSES[form] for form in ("tokens", "span")},
+    causal="LMHeadModel",
+)

@@ -1,0 +1,38 @@
+"""GTE (Zhang et al. 2024, mGTE): BERT with rotary positions and gates, whose two layers alone have no biases.
+
+The masked-LM head has GELU whatever the blocks have: no other curve is read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from osbert.interop.huggingface.families.nomicbert import read_base, write_base
+from osbert.interop.huggingface.family import CLASSES, Family
+
+FAMILY = Family(
+    types=("gte",),
+    name="Gte",
+    values={"positions": "rotary", "gated": True},
+    varies=("segments", "rotary_base"),
+    only={"is_decoder": False, "tie_word_embeddings": True, "hidden_act": "gelu"},
+    defaults={"attention_probs_dropout_prob": 0.0, "type_vocab_size": 1},
+    read=partial(read_base, default=160_000.0),
+    written=lambda sizes: {**write_base(sizes), "pad_token_id": 0},
+    tensors=(
+        (".attention.o_proj.", ".attention.output.dense."),
+        (".attn_ln.", ".attention.output.LayerNorm."),
+        (".mlp_ln.", ".output.LayerNorm."),
+        (".mlp.down_proj.", ".output.dense."),
+        ("lm_head.dense.", "cls.predictions.transform.dense."),
+        ("lm_head.norm.", "cls.predictions.transform.LayerNorm."),
+        ("lm_head.decoder.bias", "cls.predictions.bias"),
+        ("lm_head.decoder.", "cls.predictions.decoder."),
+    ),
+    fused={
+        ".attention.qkv_proj.": (".attention.self.query.", ".attention.self.key.", ".attention.self.value."),
+        ".mlp.up_gate_proj.": (".intermediate.gate.", ".intermediate.dense."),
+    },
+    halves=True,
+    classes={form: CLASSES[form] for form in ("tokens", "sequence", "mlm")},
+)

@@ -1,0 +1,31 @@
+"""RoFormer (Su et al. 2021): BERT with rotary positions. It has no pooler, and its classifiers are others."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from osbert.interop.huggingface.family import CLASSES, Family
+from osbert.models.architecture import Architecture
+from osbert.models.transformer.positions import rotation
+
+SINES = "encoder.embed_positions.weight"
+
+
+def _sines(architecture: Architecture) -> dict[str, Tensor]:
+    """Return its table of angles (length, K): the sines of each pair's angle, then the cosines."""
+    turns = rotation(torch.arange(architecture.length), architecture.width // architecture.heads)  # (length, K/2, 2)
+    return {SINES: torch.cat([turns[..., 1], turns[..., 0]], dim=1)}
+
+
+FAMILY = Family(
+    types=("roformer",),
+    name="RoFormer",
+    values={"positions": "rotary"},
+    varies=("activation", "segments", "direction"),
+    written=lambda sizes: {"embedding_size": sizes.width, "rotary_value": False},
+    tables=_sines,
+    buffers=(SINES,),
+    classes={form: CLASSES[form] for form in ("tokens", "span", "mlm")},
+    causal="ForCausalLM",
+)
