@@ -18,7 +18,8 @@ from osbert.inference.engine import load
 from osbert.models import Padded, families
 from osbert.models.adapting.layer_choice import Features
 from osbert.models.architecture import Architecture
-from osbert.models.contract import Backbone, Head, Learner, find_family
+from osbert.models.contract import Backbone, Head, Learner, States, find_family
+from osbert.models.forms import Form
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.tasks.kinds.classify import Classify
@@ -139,6 +140,24 @@ def test_a_head_on_features_reads_the_layers_that_it_was_trained_on(
     mask = columns["attention_mask"].bool()
     for place, scores in enumerate(flat):
         torch.testing.assert_close(padded[place, mask[place]], scores, atol=1e-4, rtol=0)
+    one = Padded(model, head)(torch.tensor([[3], [4]])).scores
+    assert one is not None
+    assert one.ndim == 3
+
+
+@pytest.mark.parametrize(("form", "shape"), [("tokens", (3, 1, 16)), ("sequence", (3, 16))])
+def test_a_head_of_one_s_own_is_per_token_by_its_form(
+    form: Form, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OwnHead(Head):
+        def outputs(self, states: States, batch: Batch) -> Tensor:
+            return states.hidden if form == "tokens" else states.pooled
+
+    head = OwnHead()
+    head.form = form
+    scores = Padded(backbone("bert", monkeypatch), head)(torch.tensor([[3], [4], [5]])).scores
+    assert scores is not None
+    assert scores.shape == shape  # with one token a row there are as many tokens as rows
 
 
 def test_mask_and_segments_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from osbert import components
 from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.models.forms import Form, Values
+from osbert.models.forms import PER_TOKEN, Form, Values
 from osbert.models.pooling import Pooling
 
 Direction = Literal["both", "left_to_right"]
@@ -277,6 +277,11 @@ class Head(nn.Module):
     """Whether the loss reads no states but those of the labelled tokens and the summaries; training is then faster."""
     frozen: FrozenStates | None = None
     """What gives it states of a frozen encoder, in place of the backbone's; it is then the learner's only head."""
+
+    @property
+    def per_token(self) -> bool:
+        """Return whether the scores are per token (N, K). By default the form says so."""
+        return self.form in PER_TOKEN
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores that decoding reads."""

@@ -16,5 +16,8 @@ Form = Literal["", "sequence", "tokens", "span", "choice", "vectors", "mlm", "ns
 - "": none of these. Such a head is kept, but it has no class of others' and no ONNX file.
 """
 
+PER_TOKEN: tuple[Form, ...] = ("tokens", "span", "mlm")
+"""The forms whose outputs are per token (N, K)."""
+
 Values = Literal["classes", "labels", "numbers"]
 """What the K outputs are: scores of classes, of which one is right; of labels, each right or not; or numbers."""

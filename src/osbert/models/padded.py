@@ -10,9 +10,6 @@ from torch import Tensor, nn
 
 from osbert.data.batch import Batch
 from osbert.models.contract import Backbone, Head
-from osbert.models.heads.grouped import SpanHead
-from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.heads.tagging import TagHead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +89,7 @@ class Padded(nn.Module):
         batch = self._batch(input_ids[rows], segments[rows], mask, [lengths[row] for row in order])
         states = self.backbone(batch)
         back = torch.argsort(rows)
-        scores = None if self.head is None else self._scores(self.head.every(states, batch), mask)
+        scores = None if self.head is None else _scores(self.head, self.head.every(states, batch), mask)
         return PaddedStates(
             states=_spread(states.hidden, mask)[back],
             summary=states.summary[back],
@@ -123,10 +120,13 @@ class Padded(nn.Module):
             targets={},
         )
 
-    def _scores(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Return a head's scores (N, K) as (B, T, K), and those of whole sequences as they are."""
-        per_token = isinstance(self.head, MaskedLanguageHead | SpanHead | TagHead)
-        return _spread(scores, mask) if per_token or len(scores) != len(mask) else scores
+
+def _scores(head: Head, scores: Tensor, mask: Tensor) -> Tensor:
+    """Return a head's scores (N, K) as (B, T, K), and those of whole sequences as they are.
+
+    A head without a form may be one of tokens: its number of scores says so, unless every row has one token.
+    """
+    return _spread(scores, mask) if head.per_token or len(scores) != len(mask) else scores
 
 
 def _spread(rows: Tensor, mask: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from osbert.models.forms import Form, Values
+from osbert.models.forms import PER_TOKEN, Form, Values
 
 if TYPE_CHECKING:
     from osbert.tasks.contract import Prediction, Record
@@ -80,7 +80,7 @@ class Edges:
     @property
     def per_token(self) -> bool:
         """Return whether the head's outputs are per token (N, K) instead of per sequence (B, K)."""
-        return self.form in ("tokens", "span")
+        return self.form in PER_TOKEN
 
     @property
     def request_fields(self) -> tuple[str, ...]:

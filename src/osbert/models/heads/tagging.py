@@ -60,6 +60,11 @@ class TagHead(Head):
         initialise_scores(self.linear, sizes.deviation)
         self.crf = None if chain is None else ChainField(chain)
 
+    @property
+    def per_token(self) -> bool:
+        """Return True: on features too, where it has no form."""
+        return True
+
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (N, K) of every token."""
         return self.linear(self.dropout(self.transform(self._hidden(states, batch))))
