@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,8 +16,9 @@ import pytest
 
 from osbert import lock
 from osbert.errors import UserError
-from osbert.lock import claim, locked
+from osbert.lock import LockWarning, claim, locked
 from refusals import refusal
+from terminal import told
 
 HOLD = """
 import sys
@@ -85,14 +87,33 @@ def test_a_holder_that_could_not_write_its_name_still_holds(tmp_path, monkeypatc
             pass
 
 
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, capsys) -> None:
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(handle: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(lock.fcntl, "flock", refuse)
-    with locked(tmp_path):
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_file_system_without_locks_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(LockWarning) as warned, locked(tmp_path):
         pass
-    assert "has no locks" in capsys.readouterr().out
+    assert str(tmp_path) in str(warned[0].message)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_the_command_line_prints_a_line_on_a_file_system_without_locks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.txt").write_text("The cat sat on the mat.\n" * 10)
+    command = ["tokenizer", "train", tmp_path / "text.txt", "--out", tmp_path / "vocabulary", "--vocabulary", 60]
+    for _ in range(2):  # every command says so
+        found = told(capsys, *command)
+        assert (found.status, found.error.count("\n")) == (0, 1)
+        assert found.error.startswith(f"note: the file system of {tmp_path / 'vocabulary'} has no locks")
+        shutil.rmtree(tmp_path / "vocabulary")
 
 
 def test_a_long_command_is_cut(tmp_path, monkeypatch) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import osbert
 from osbert.errors import UnknownSetting, UserError
+from osbert.lock import LockWarning
 from osbert.terminal import guard_streams
 
 if TYPE_CHECKING:
@@ -96,7 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Processes that are started from here on import no module of the current directory: it may be a stranger's.
         os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
-        app(words, exit_on_error=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", LockWarning)  # once for an output
+            warnings.showwarning = _plain(warnings.showwarning)
+            app(words, exit_on_error=False)
     except cyclopts.CycloptsError as error:  # which it has told
         if advice := _misspelt(error, words):
             print(advice, file=sys.stderr)
@@ -120,6 +125,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {told}", file=sys.stderr)
         return 1
     return 0
+
+
+def _plain(show: Callable[..., None]) -> Callable[..., None]:
+    """Return `warnings.showwarning` that prints a LockWarning as a line, and leaves other warnings to `show`."""
+
+    def shown(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, LockWarning):
+            print(f"note: {message}", file=sys.stderr, flush=True)
+        else:
+            show(message, category, *place, **more)
+
+    return shown
 
 
 def _told(error: BaseException) -> str:

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,13 +27,18 @@ PATIENCE = 0.5
 """Seconds to wait for a holder to write its description after it has taken the lock."""
 
 
+class LockWarning(UserWarning):
+    """The file system of an output has no locks. The command line prints its text as a line."""
+
+
 @contextlib.contextmanager
 def claim(out: Path) -> Iterator[Path]:
     """Lock an output file or folder until the block ends; yield its path, with symbolic links resolved.
 
     A second command with the same output is refused, however it spells the path. The lock is a hidden file beside the
     output, or inside it if its parent is not writable. Missing parent folders are created, and removed again if they
-    stay empty. Pipes and devices are not locked. Raises UserError that names the process which holds the lock.
+    stay empty. Pipes and devices are not locked. Warns (LockWarning) where the file system has no locks. Raises
+    UserError that names the process which holds the lock.
     """
     if is_stream(out):
         yield out
@@ -116,8 +122,10 @@ def _take(handle: int, output: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
             raise
-        print(
-            f"note: the file system of {output} has no locks; make sure that only one process writes there", flush=True
+        warnings.warn(
+            f"the file system of {output} has no locks; make sure that only one process writes there",
+            LockWarning,
+            stacklevel=2,
         )
 
 
