@@ -31,14 +31,15 @@ __all__ = [
 ]
 
 
-def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Engine:
+def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
     """Load a run folder, a Hugging Face folder or, by its name, a model of the Hugging Face hub, and return an Engine
     with `.embed(texts)`, `.predict(texts)`, `.fill(text)` and `.states(text)`.
 
     A name is OWNER/NAME, with @REVISION or without; a Path is never a name. `trust`: import the code that the folder's
-    recipe.toml names. `verify`: compare a run's files with their hashes in run.json. Raises osbert.errors.UserError
-    when the folder is not a model, when a name leads to none, when a file is damaged, and when it names code without
-    `trust`.
+    recipe.toml names. `verify`: compare a run's files with their hashes in run.json. `watch` is called with each event:
+    a DownloadProgress (osbert.interop.hub) now and then while a model of the hub is fetched. Raises
+    osbert.errors.UserError when the folder is not a model, when a name leads to none, when a file is damaged, and when
+    it names code without `trust`.
 
     >>> import osbert
     >>> model = osbert.load("run")
@@ -50,9 +51,10 @@ def load(folder: str | Path, *, trust: bool = False, verify: bool = True) -> Eng
     from osbert.inference.engine import (
         load as load_engine,  # torch takes seconds to import: only when a model is wanted
     )
+    from osbert.interop.folder import open_folder
     from osbert.interop.opening import Opening
 
-    return load_engine(folder, opening=Opening(trust=trust, verify=verify))
+    return load_engine(open_folder(folder, Opening(trust=trust, verify=verify), watch=watch))
 
 
 def train_tokenizer(

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import osbert
 from osbert.errors import UserError
+from osbert.runs.contract import Watch, ignore
 
 try:
     from sklearn.base import (
@@ -130,12 +131,13 @@ class FinetuneEstimator(ModelEstimator):
         self.random_state = random_state
         self.out = out
 
-    def _finetune(self, task: str, rows: list[tuple[Any, ...]]) -> None:
+    def _finetune(self, task: str, rows: list[tuple[Any, ...]], watch: Watch) -> None:
         seed = self.random_state
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         named = {"epochs": self.epochs, "learning_rate": self.learning_rate, "training.seed": seed}
-        given = {name: value for name, value in named.items() if value is not None} | dict(self.settings or {})
+        given = {name: value for name, value in named.items() if value is not None}
+        given |= {"watch": watch} | dict(self.settings or {})
         if any(name.endswith("tuning") and value != "full" for name, value in given.items()):
             given = {"training.merge": True} | given  # a whole model: the base is not in the pickle
         files = ModelFiles(None if self.out is None else Path(self.out).absolute())
@@ -162,8 +164,8 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Fine-tune on n texts, or pairs, and their n labels.
+    def fit(self, X: Any, y: ArrayLike, *, watch: Watch = ignore) -> Self:
+        """Fine-tune on n texts, or pairs, and their n labels. `watch` is called with each event.
 
         >>> from osbert.sklearn import TextClassifier
         >>> TextClassifier("encoder", epochs=1).fit(["good film", "bad film"] * 10, [1, 0] * 10).classes_.tolist()
@@ -177,7 +179,7 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
             raise ValueError(f"the labels have one class, {classes.tolist()}: a classifier needs two or more")
         if any(label != label.strip() or not label for label in map(str, classes)):
             raise ValueError(f"a label is empty or has spaces around it: {classes.tolist()}")
-        self._finetune("classify", [(*text, str(label)) for text, label in zip(texts, labels)])
+        self._finetune("classify", [(*text, str(label)) for text, label in zip(texts, labels)], watch)
         self.classes_ = classes
         return self
 
@@ -207,13 +209,13 @@ class TextRegressor(RegressorMixin, FinetuneEstimator):
     (2,)
     """
 
-    def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Fine-tune on n texts, or pairs, and their n numbers."""
+    def fit(self, X: Any, y: ArrayLike, *, watch: Watch = ignore) -> Self:
+        """Fine-tune on n texts, or pairs, and their n numbers. `watch` is called with each event."""
         texts, numbers = _texts(X), column_or_1d(np.asarray(y, dtype=np.float64), warn=True)
         check_consistent_length(texts, numbers)
         if not np.isfinite(numbers).all():
             raise ValueError("y has NaN or infinite numbers")
-        self._finetune("regress", [(*text, float(number)) for text, number in zip(texts, numbers)])
+        self._finetune("regress", [(*text, float(number)) for text, number in zip(texts, numbers)], watch)
         return self
 
     def predict(self, X: Any) -> NDArray[np.floating]:
@@ -245,13 +247,13 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstim
         self.normalize = normalize
         self.length = length
 
-    def fit(self, X: Any = None, y: object = None) -> Self:
-        """Find the model; nothing is learnt."""
+    def fit(self, X: Any = None, y: object = None, *, watch: Watch = ignore) -> Self:
+        """Find the model; nothing is learnt. `watch` is called while a model of the hub is fetched."""
         from osbert.interop.hub import locate
 
         if self.pooling == "tokens":
             raise ValueError('pooling="tokens" gives no vector of a text: take model.embed for it')
-        self.files_ = ModelFiles(locate(self.model).path.absolute())
+        self.files_ = ModelFiles(locate(self.model, watch=watch).path.absolute())
         return self
 
     def transform(self, X: Any) -> NDArray[np.floating]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ import osbert
 from hub_server import Hub, commit_of, contents, hub_on_localhost
 from osbert.errors import UserError
 from osbert.interop.hub import DownloadProgress, locate, origin
+from osbert.sklearn import TextClassifier, TextEmbedder
 from refusals import refusal
 from tiny_runs import TASKS, write_run, write_sentences
 
@@ -51,6 +52,34 @@ def test_a_model_is_fetched_without_code_and_without_other_formats(hub: Hub) -> 
     size = len(hub.repositories[NAME]["model.safetensors"])
     assert events[-1] == DownloadProgress(NAME, "model.safetensors", size, size)
     assert osbert.load(NAME).embed(["a good film"]).shape == (1, 16)
+
+
+def open_from_python(watch: Callable[[Any], None]) -> None:
+    osbert.load(NAME, watch=watch)
+
+
+def fit_from_python(watch: Callable[[Any], None]) -> None:
+    TextEmbedder(NAME).fit(watch=watch)
+
+
+@pytest.mark.parametrize("use", [open_from_python, fit_from_python])
+def test_python_reports_downloads_and_prints_nothing(
+    use: Callable[[Callable[[Any], None]], None], hub: Hub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    events: list[DownloadProgress] = []
+    use(events.append)
+    assert {event.file for event in events} >= {"config.json", "model.safetensors"}
+    assert events[-1].done == events[-1].total == len(hub.repositories[NAME]["model.safetensors"])
+    assert {event.model for event in events} == {NAME}
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_classifier_reports_the_download_and_the_training(hub: Hub) -> None:
+    events: list[Any] = []
+    texts, labels = ["a good film", "a bad film"] * 10, ["pos", "neg"] * 10
+    TextClassifier(NAME, epochs=1).fit(texts, labels, watch=events.append)
+    kinds = {type(event).__name__ for event in events}
+    assert kinds >= {"DownloadProgress", "Progress", "Epoch"}
 
 
 def test_a_sentence_model_comes_with_what_makes_its_vectors(hub: Hub, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ model. Everything that opens a model opens it here, so that a model gives the sa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -43,8 +43,10 @@ from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 FolderForm = Literal["osbert", "huggingface", "google"]
 
 
-def open_folder(name: str | Path, opening: Opening = CAREFUL) -> Folder:
-    """Return the folder of a model, by its path or its name (`hub.locate`).
+def open_folder(
+    name: str | Path, opening: Opening = CAREFUL, *, watch: Callable[[Any], None] = lambda event: None
+) -> Folder:
+    """Return the folder of a model, by its path or its name (`hub.locate`, which calls `watch` as it downloads).
 
     Nothing is read yet: a property raises UserError once its files cannot be used.
 
@@ -52,7 +54,7 @@ def open_folder(name: str | Path, opening: Opening = CAREFUL) -> Folder:
     >>> folder.path.name, folder.commit
     ('encoder', '')
     """
-    return Folder(locate(name), opening)
+    return Folder(locate(name, watch=watch), opening)
 
 
 class Folder:
