@@ -27,7 +27,7 @@ from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
 from osbert.models.contract import Loss
 from osbert.training import distributed, parallel
-from osbert.training.distributed import ALONE, ROOM, Group, joined
+from osbert.training.distributed import ALONE, ROOM, Group, PeerFailure, joined
 from osbert.training.gradients import Gradients
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.parallel import Spread, spread
@@ -121,9 +121,9 @@ def failures_end_all(group: Group) -> None:
         ended: list[str] = []
         try:
             group.each(partial(operator.truediv, 1, int(group.rank != failing)))
-        except (ZeroDivisionError, SystemExit) as error:
+        except (ZeroDivisionError, PeerFailure) as error:
             ended = [type(error).__name__]
-        assert ended == ["ZeroDivisionError" if group.rank == failing else "SystemExit"]
+        assert ended == ["ZeroDivisionError" if group.rank == failing else "PeerFailure"]
 
 
 def words_are_not_taken_for_others(group: Group) -> None:
@@ -139,7 +139,7 @@ def words_are_not_taken_for_others(group: Group) -> None:
                 group.each(partial(operator.truediv, 1, 0))
             else:
                 group.gathered(1, "something")
-        except (ZeroDivisionError, SystemExit) as error:
+        except (ZeroDivisionError, PeerFailure) as error:
             assert isinstance(error, ZeroDivisionError) == (group.rank == failing)
         else:
             raise AssertionError("nobody was told")
@@ -190,7 +190,7 @@ def memory_that_runs_out_in_one_halves_the_passes_of_all(group: Group, folder: P
     shorten(trainer, 1, backward=False)
     try:
         trainer.evaluate([make_batch(3, sequences=4)])
-    except (UserError, SystemExit) as error:
+    except (UserError, PeerFailure) as error:
         assert isinstance(error, UserError) == (group.rank == 0)
     assert group.first(trainer.checkpoints.steps) == [4]
 

@@ -47,19 +47,20 @@ def pretrain(
     """
     from osbert.runs.pretrain import pretraining
     from osbert.runs.pretrain.budget import since_start
-    from osbert.training.distributed import joined
+    from osbert.training.distributed import PeerFailure, joined
     from osbert.training.interruption import Interruption, StopRequest
 
     begun, status = time.monotonic() - since_start(), 0
     with joined() as group, Interruption() as wish, TrainingConsole() as watch:
-        # Of several processes one says what is wrong.
-        name, chosen = group.each(partial(recipe_and_settings, (recipe, *settings), origin=origin, opening=opening))
-        request = pretraining.PretrainRequest(
-            recipe=name, settings=chosen, corpus=corpus, out=out, origin=origin, opening=opening, begun=begun
-        )
         try:
+            name, chosen = group.each(partial(recipe_and_settings, (recipe, *settings), origin=origin, opening=opening))
+            request = pretraining.PretrainRequest(
+                recipe=name, settings=chosen, corpus=corpus, out=out, origin=origin, opening=opening, begun=begun
+            )
             pretraining.pretrain(request, watch=watch, wish=wish)
         except StopRequest:
             status = wish.status
+        except PeerFailure:  # of several processes one says what is wrong
+            raise SystemExit(1) from None
     if status:
         raise SystemExit(status)

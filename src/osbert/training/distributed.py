@@ -33,6 +33,14 @@ SIGNS = ("gloo", "NCCL", "c10d", "Connection closed by peer", "Connection reset 
 """Words in those errors of torch, of no type of their own, that mean that another process has gone."""
 
 
+class PeerFailure(Exception):
+    """Another process of the group has failed and says why; this one ends without a message of its own."""
+
+    def __init__(self) -> None:
+        """Say so."""
+        super().__init__("another process of this run has failed, and says why")
+
+
 @dataclass(frozen=True)
 class Group:
     """The processes that train together, this one being process `rank` of `size`."""
@@ -48,7 +56,7 @@ class Group:
     def gathered(self, value: T, about: str) -> list[T]:
         """Return each process's value, in the order of ranks. All must call; nothing waits for a GPU.
 
-        `about` says what the value is, so that it cannot be taken for another. Raises SystemExit when a process says
+        `about` says what the value is, so that it cannot be taken for another. Raises PeerFailure when a process says
         instead that it has failed (see `each`), and UserError when one speaks of something else.
         """
         if self.size == 1:
@@ -56,7 +64,7 @@ class Group:
         words = self._words(about, value)
         subjects = [subject for subject, _ in words]
         if FAILED in subjects:
-            raise SystemExit(1)
+            raise PeerFailure
         if len({*subjects}) > 1:
             told = ", ".join(f"process {rank} {subject}" for rank, subject in enumerate(subjects))
             raise UserError(
@@ -84,7 +92,7 @@ class Group:
         """Let every process do something and return its own result.
 
         What an action raises is raised in its process, the first of them if it fails in several; the others then leave
-        without a word, by SystemExit. In an action no words are exchanged: a process that has failed would not answer.
+        without a word, by PeerFailure. In an action no words are exchanged: a process that has failed would not answer.
         """
         if self.size == 1:
             return action()
@@ -94,7 +102,7 @@ class Group:
             with contextlib.suppress(UserError):  # if the others have gone, what happened here is what there is to say
                 first = [about for about, _ in self._words(FAILED, None)].index(FAILED)
                 if first != self.rank:
-                    raise SystemExit(1) from None
+                    raise PeerFailure from None
             raise
         self.gathered(None, "whether all could go on")
         return result
@@ -107,10 +115,10 @@ class Group:
     def end(self, message: str, *, code: str) -> NoReturn:
         """End all processes, which all call this, with an error that the first alone tells.
 
-        Raises UserError in the first and SystemExit in the others.
+        Raises UserError in the first and PeerFailure in the others.
         """
         if self.rank:
-            raise SystemExit(1)
+            raise PeerFailure
         raise UserError(message, code=code)
 
     def _exchanged(self, data: bytes, room: int) -> list[bytes]:

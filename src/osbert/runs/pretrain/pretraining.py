@@ -66,9 +66,9 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     """Pretrain to the end, from where the folder's run stands; the same request goes on with a run that was stopped.
 
     `watch` gets Notice, TrainingStart, Progress after each step, and Measurement; in a group that torchrun started, in
-    the first process alone. Raises UserError for what the user can mend, and StopRequest when a `wish`, entered by the
-    caller, has ended the run in good order. KeyboardInterrupt passes through: the last step is saved before, if it had
-    come to its end.
+    the first process alone. Raises UserError for what the user can mend (in a group in one process, and PeerFailure in
+    the others), and StopRequest when a `wish`, entered by the caller, has ended the run in good order.
+    KeyboardInterrupt passes through: the last step is saved before, if it had come to its end.
     """
     wish = wish or Interruption()  # one that was not entered catches no signal
     with joined() as group, ExitStack() as held:

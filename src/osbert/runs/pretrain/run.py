@@ -29,7 +29,7 @@ from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
 from osbert.training.checkpoint import disk_needed
-from osbert.training.distributed import ALONE, Group
+from osbert.training.distributed import ALONE, Group, PeerFailure
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone
 from osbert.training.processor import choose
@@ -285,7 +285,7 @@ class PretrainingRun:
     def _finish(self, trainer: Trainer, metrics: Metrics | SilentMetrics) -> None:
         if not trainer.sound:
             if self.group.rank:
-                raise SystemExit(1)
+                raise PeerFailure
             raise self._failed(trainer, "The weights have become infinite or undefined, so no model was written.")
         weights = tensors.weights(self.learner, trainer.parallel)
         self.group.first(lambda: self._write(trainer, metrics, weights))
