@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import osbert
+from osbert.errors import UserError
 from osbert.files import (
     disk_full,
     hidden,
@@ -19,6 +21,8 @@ from osbert.files import (
     replace_file,
     replacing,
     require_file,
+    require_folder,
+    require_path,
     system_error,
     whole_folder,
     write_json,
@@ -27,6 +31,7 @@ from osbert.files import (
     writing_output,
 )
 from osbert.interop.weight_files import read_file, write_tensors
+from osbert.lock import claim
 from refusals import refusal
 
 DIE = """
@@ -197,3 +202,34 @@ def test_a_sealed_file_gives_what_was_written_or_an_error(tmp_path: Path) -> Non
             assert read_sealed(path) == {**value, "steps": [1, 2]}  # 1e-3 may have become 1E-3
         except ValueError:
             continue
+
+
+def test_an_output_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "more.csv").touch()
+    for out, code in {
+        Path("/"): "invalid-value",
+        tmp_path / "x\0y": "invalid-value",
+        tmp_path / ("y" * 300): "invalid-value",
+        tmp_path / ("y" * 300) / "z": "invalid-value",
+        tmp_path / "more.csv" / "x": "output-is-file",
+        tmp_path / "more.csv" / "x" / "y": "output-is-file",
+    }.items():
+        for require in (require_path, require_file, require_folder):
+            with refusal(code):
+                require(out)
+        with refusal(code), claim(out):
+            pass
+    for out in (tmp_path, tmp_path / "new", tmp_path / "new" / "deep", Path("."), tmp_path / "more.csv"):
+        require_path(out)
+
+
+@pytest.mark.parametrize("out", ["/", "x\0y", "more.csv/x", "y" * 300])
+def test_an_output_of_python_s_that_cannot_be_is_refused(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("more.csv").touch()
+    with pytest.raises(UserError):
+        osbert.train_tokenizer(["a good film"] * 5, out=out, vocabulary=40)
+    with pytest.raises(UserError):
+        osbert.finetune("classify", model="encoder", data=[("good", "pos"), ("bad", "neg")], out=out)

@@ -155,8 +155,30 @@ def hidden(path: Path, ending: str) -> Path:
     return path.with_name(f".{name}.{ending}")
 
 
+def require_path(out: Path) -> None:
+    """Raise UserError if nothing can be written at an output's path: the root, below a file, or no name of a file."""
+    try:
+        root = os.path.realpath(out) == os.path.realpath(out.absolute().anchor)
+        os.lstat(out)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError as error:
+        file = next(parent for parent in out.parents if parent.exists())
+        raise UserError(f"{out}: {file} is a file, not a folder. Give another --out.", code="output-is-file") from error
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
+            return  # such as a folder that cannot be read: who writes there learns it
+        reason = "its name is too long" if isinstance(error, OSError) else error
+        raise UserError(
+            f"{str(out)!r:.200}: no file can have this name ({reason}). Give another --out.", code="invalid-value"
+        ) from error
+    if root:
+        raise UserError(f"{out} is the root of the file system. Give a folder in it as --out.", code="invalid-value")
+
+
 def require_file(out: Path, inputs: Iterable[Path] = ()) -> None:
-    """Raise UserError if an output file is a folder, or one of the files that the command reads."""
+    """Raise UserError if an output file is a folder, or one of the files that the command reads; see `require_path`."""
+    require_path(out)
     if out.is_dir():
         raise UserError(f"{out} is a folder, but the output is a file. Give another --out.", code="output-is-folder")
     for path in inputs:
@@ -167,7 +189,8 @@ def require_file(out: Path, inputs: Iterable[Path] = ()) -> None:
 
 
 def require_folder(out: Path) -> None:
-    """Raise UserError if an output folder is a file."""
+    """Raise UserError if an output folder is a file; see `require_path`."""
+    require_path(out)
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file, but the output is a folder. Give another --out.", code="output-is-file")
 

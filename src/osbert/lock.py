@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from osbert.errors import UserError
-from osbert.files import hidden, is_stream
+from osbert.files import hidden, is_stream, require_path
 
 try:
     import fcntl
@@ -38,8 +38,9 @@ def claim(out: Path) -> Iterator[Path]:
     A second command with the same output is refused, however it spells the path. The lock is a hidden file beside the
     output, or inside it if its parent is not writable. Missing parent folders are created, and removed again if they
     stay empty. Pipes and devices are not locked. Warns (LockWarning) where the file system has no locks. Raises
-    UserError that names the process which holds the lock.
+    UserError that names the process which holds the lock, and where nothing can be written at the path.
     """
+    require_path(out)
     if is_stream(out):
         yield out
         return

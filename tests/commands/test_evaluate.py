@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import osbert
 from osbert.commands.evaluate import evaluate, print_scores
 from osbert.commands.finetune import finetune
 from osbert.errors import UserError
@@ -51,6 +52,13 @@ def test_unknown_and_missing_labels(run: Path, tmp_path: Path) -> None:
         evaluate(run, data=path)
     path.write_text("a,b\ngood,pos\n")
     evaluate(run, data=path, file=LabelledOptions(text="a", label="b"))
+
+
+def test_a_split_that_there_is_not_is_refused_on_a_table_too(run: Path) -> None:
+    rows = [("good", "pos"), ("bad", "neg")]
+    with refusal("missing-split", "banana"):
+        osbert.evaluate(run, data=rows, split="banana")
+    assert osbert.evaluate(run, data=rows, split="test") == osbert.evaluate(run, data=rows)
 
 
 def test_a_folder_and_its_splits(run: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -327,3 +327,16 @@ def test_the_environment_is_obeyed_and_nothing_is_printed(hub: Hub, tmp_path: Pa
     offline = {**environment, "HF_HUB_OFFLINE": "1"}
     assert subprocess.run(fetch, env=offline, check=False).returncode == 0
     assert not hub.requests
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("HF_HUB_ETAG_TIMEOUT", "abc"), ("HF_HUB_DOWNLOAD_TIMEOUT", "x"), ("HF_ENDPOINT", "http://[bad")],
+)
+def test_a_variable_that_the_hub_s_library_cannot_read_is_named(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with refusal("invalid-value", name, value):
+        locate(NAME)
+    assert locate("/").path == Path("/")  # a folder needs no hub

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from osbert.errors import UserError, nearest
 from osbert.files import write_text
@@ -71,9 +72,12 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a model on a hub, with @REVISION or without.
 
+    Raises UserError at a variable of the environment with which huggingface_hub cannot be imported.
+
     >>> [is_name(text) for text in ("google-bert/bert-base-uncased@main", "./encoder", "runs/mine/encoder")]
     [True, False, False]
     """
+    _require_environment()
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -115,6 +119,24 @@ def default_out(model: Path, ending: str) -> Path:
 def hub_facts(path: Path) -> dict[str, dict[str, str]]:
     """Return what run.json keeps of a model that was trained further: "hub", its name and commit, if it has them."""
     return {"hub": found} if (found := origin(path)) else {}
+
+
+def _require_environment() -> None:
+    """Raise UserError at a variable of the environment with which huggingface_hub cannot be imported."""
+    seconds = (int, "a whole number of seconds")
+    checks: dict[str, tuple[Callable[[str], object], str]] = {
+        "HF_HUB_ETAG_TIMEOUT": seconds,
+        "HF_HUB_DOWNLOAD_TIMEOUT": seconds,
+        "HF_ENDPOINT": (urlsplit, "the address of a hub, such as https://huggingface.co"),
+    }
+    for name, (check, form) in checks.items():
+        try:
+            check(os.environ.get(name, "0"))
+        except ValueError as error:
+            raise UserError(
+                f"The environment variable {name} is '{os.environ[name]}', but must be {form}. Correct or unset it.",
+                code="invalid-value",
+            ) from error
 
 
 def _is_local(path: Path) -> bool:

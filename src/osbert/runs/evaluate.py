@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from osbert.errors import UserError, nearest
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.memory import Data, tables
+from osbert.reading.splits import USUAL
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Prediction, Record, Task, load
@@ -46,7 +48,8 @@ def evaluate(
 ) -> Evaluation:
     """Score the fine-tuned run in the folder `run` on all rows of a file, or on a split of a folder, or rows in memory.
 
-    Raises UserError before any computation at labels that the run does not know, with the file, line and nearest one.
+    Raises UserError before any computation at a split that there is not, and at labels that the run does not know, with
+    the file, line and nearest one.
     """
     from osbert.inference.engine import load as load_engine  # torch takes seconds to import
 
@@ -55,6 +58,11 @@ def evaluate(
     place = Path(data) if isinstance(data, str | Path) else None
     given = place or tables(data)
     alone = given.is_file() if isinstance(given, Path) else "all" in given
+    if alone and split not in USUAL:
+        raise UserError(
+            f"There is no split '{split}': it is {', '.join(USUAL)}.{nearest(split, USUAL)} All rows of a table count.",
+            code="missing-split",
+        )
     task = task.source.moved(given, (options or LabelledOptions()).given(task))
     report_remarks(engine, watch)
     task, by_split = load(task, ("all" if alone else split,), fit=False)
