@@ -206,3 +206,11 @@ def test_a_file_name_that_is_not_utf_8_leaves_a_recipe_that_is_read_again(tmp_pa
     path = tmp_path / "recipe.toml"
     write_text(path, recipe.dump({"task": "classify", "classify": {"data": "caf\udce9/\udcff.csv"}}))
     assert recipe.read(path)["classify"] == {"data": "caf\ufffd/\ufffd.csv"}
+
+
+@pytest.mark.parametrize("settings", [{"power": 1.0, "engine.power": 2.0}, {"engine_power": 1.0, "engine.power": 1.0}])
+def test_a_setting_under_two_names_is_refused(settings: dict[str, float]) -> None:
+    with refusal("duplicate-name", *settings):
+        recipe.override(GOOD, settings, schema=Car)
+    with refusal("duplicate-name"):
+        recipe.given(settings, schema=Car)

@@ -87,6 +87,7 @@ def override(table: Table, settings: Mapping[str, Any], *, schema: type) -> Tabl
     """Return the table with settings laid over it, by name.
 
     A name is the whole one (`model.layers`, `model_layers`), or its last part where only one table has that (`layers`).
+    Raises UserError at a name that is none, that fits several settings, or whose setting has another name there too.
     """
     result = _copy(table)
     for key, value in _resolved(settings, schema):
@@ -239,10 +240,16 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
 
 
 def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the TOML value of each setting; `build` then checks the value."""
+    """Yield the dotted name and the TOML value of each setting; `build` then checks the value.
+
+    Raises UserError at a setting that is there under two of its names.
+    """
     known = {path: kind for path, kind, _ in fields(schema)}
+    names: dict[str, str] = {}
     for name, value in settings.items():
         key = _resolve(name, known)
+        if (other := names.setdefault(key, name)) != name:
+            raise UserError(f"{other} and {name} are one setting, {key}: give it once.", code="duplicate-name")
         yield key, _parse(value, known[key]) if isinstance(value, Word) else value
 
 
