@@ -271,7 +271,7 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
         ("albert", {"num_hidden_groups": 2}, "num_hidden_groups is 2, which num_hidden_layers 3"),
         ("albert", {"num_hidden_groups": 0}, "num_hidden_groups must be a whole number of at least 1"),
         ("albert", {"inner_group_num": 2}, "inner_group_num is 2"),
-        ("albert", {"hidden_act": "swish"}, "hidden_act is 'swish'"),
+        ("albert", {"hidden_act": "mish"}, "hidden_act is 'mish'"),
         ("electra", {"summary_type": "last"}, "summary_type is 'last'"),
     ],
 )
