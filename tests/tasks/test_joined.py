@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from osbert.errors import UserError
-from osbert.runs.finetune.records import SPLITS, findings
+from osbert.runs.finetune.records import SPLITS, data_notices
 from osbert.tasks import load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.joined import joined_labels
@@ -47,7 +47,7 @@ def test_classify_says_what_its_labels_look_like(tmp_path: Path) -> None:
     for labels, said in ((("neg", "pos", "neg,long", "pos,long"), True), (("neg", "pos", "New York, NY"), False)):
         rows = [f'text {number},"{label}"' for number in range(10) for label in labels]
         (tmp_path / "data.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-        first, *_ = " ".join(findings(*load(Classify(data=str(tmp_path / "data.csv")), SPLITS))).partition("train:")
+        first, *_ = " ".join(data_notices(*load(Classify(data=str(tmp_path / "data.csv")), SPLITS))).partition("train:")
         assert ("'neg,long'" in first) is said
 
 

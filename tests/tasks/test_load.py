@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from osbert.errors import Problems, UserError
-from osbert.runs.finetune.records import findings
+from osbert.runs.finetune.records import data_notices
 from osbert.tasks import Record, Task, load, passed_over
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
@@ -38,7 +38,7 @@ def test_development_rows_without_a_label_are_all_named_before_training(tmp_path
     assert "(id q0): there is no label to compare a prediction with. Write it, or leave the record out." in said[1]
     assert "(id q2)" in said[2]
     questions(tmp_path / "dev.json", ANSWER)
-    told = "\n".join(findings(*load(Squad(data=str(tmp_path)).source.resolved(), ("train", "dev"))))
+    told = "\n".join(data_notices(*load(Squad(data=str(tmp_path)).source.resolved(), ("train", "dev"))))
     assert "train: 2 of 3 have no answer that stands in the paragraph (first: " in told and "(id q1)) and are" in told
     records = [Record(number=0, texts=("x",)), Record(number=1, texts=("x",), label="a")]
     assert passed_over(Classify(), records).startswith("1 of 2 have no label that can be learnt from (first: record 0)")
@@ -104,5 +104,5 @@ def test_rows_without_a_label_are_refused_or_left_out_and_counted(
     )
     found = sorted(record.line for split in records.values() for record in split)
     assert found == [line for line in range(2, 20) if line not in unlabelled]
-    out = "\n".join(findings(fitted, records))
+    out = "\n".join(data_notices(fitted, records))
     assert f"rows left out: 6, the first being {path}, line 3: " in out and "--skip" not in out

@@ -58,7 +58,7 @@ class Architecture(Sizes):
     """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
     embedding_norm: bool = True
     """Whether the sum of the embeddings is normalised, as BERT; GPT's is not."""
-    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu"] = "tanh"
+    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
     """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's."""
     epsilon: float = 1e-12
     """Added to the variance in every normalisation."""

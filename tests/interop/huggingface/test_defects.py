@@ -50,7 +50,7 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
         ({"hidden_size": None}, "hidden_size must be a whole number, but is None"),
         ({"layer_norm_eps": "small"}, "layer_norm_eps must be a number"),
         ({"num_attention_heads": 3}, "width 16 cannot be shared evenly by 3 heads"),
-        ({"add_cross_attention": True, "hidden_act": "swish"}, "(?s)add_cross_attention.*hidden_act"),
+        ({"add_cross_attention": True, "hidden_act": "mish"}, "(?s)add_cross_attention.*hidden_act"),
         ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
         ({"model_type": ["bert"]}, r"model_type is \['bert'\]; only"),
         ({"model_type": None}, "model_type is None; only"),

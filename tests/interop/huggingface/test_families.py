@@ -60,7 +60,12 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "nomic_bert": ("NomicBert", BERT | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
     "gte": ("Gte", BERT | {"pad_token_id": 0}),
     "modernbert": ("ModernBert", MODERN),
-    "modernbert-mean": ("ModernBert", MODERN | {"classifier_pooling": "mean", "global_attn_every_n_layers": 2}),
+    "modernbert-mean": (
+        "ModernBert",
+        MODERN
+        | {"classifier_pooling": "mean", "global_attn_every_n_layers": 2}
+        | {"hidden_activation": "silu", "classifier_activation": "silu"},
+    ),
 }
 WRITTEN = {"xlm-roberta": "Roberta", "camembert": "Roberta"}
 HEADS = {

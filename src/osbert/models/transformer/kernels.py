@@ -1,7 +1,7 @@
 """Kernels: functions of one signature that mix values by the rule in layout.py.
 
 `reference` spells it out and defines what is right; `sdpa` does the same with torch's fused attention, one call for
-each run of sequences of equal length, so nothing is ever padded; `fastest` takes what suits the processor.
+each run of sequences of equal length or band of a local layer; `fastest` takes what suits the processor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from osbert.models.transformer.runs import sight
 Kernel = Callable[..., Tensor]
 """(query, key, value: each (N, H, K), layout, *, dropout: a share) -> (N, H, K).
 
-Where the layout says what is read there are R queries, and the result is (R, H, K).
+Where some tokens alone have queries, or those of another layout (`Layout.across`), there are R queries, and the result
+is (R, H, K). A query that sees nothing is given 0, and passes no gradient on.
 """
 
 
@@ -60,7 +61,7 @@ def reference(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, drop
 
 
 def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
-    """Attend with torch's fused attention, one call for each run of equal lengths.
+    """Attend with torch's fused attention, one call for each of the layout's runs.
 
     The fused attention of the CPU knows no dropout, and no gradient of a bias: there the CPU takes the products one by
     one.

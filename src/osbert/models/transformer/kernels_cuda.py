@@ -22,11 +22,11 @@ WIDEST = 256
 
 
 def fits(query: Tensor, layout: Layout) -> bool:
-    """Return whether `varlen` can attend with these queries (N, H, K): bf16 or fp16, an order of 0s or 0, 1, 2...;
-    every token seen, and no bias.
+    """Return whether `varlen` can attend with these queries (N, H, K).
 
-    Flash attention sets few queries beside the last keys, whichever they belong to: so neither an order nor a window
-    goes with them.
+    They must be bf16 or fp16, the order 0 everywhere or 0, 1, 2, ..., all tokens seen, and no bias added. Where some
+    tokens alone have queries there must be neither an order nor a window, since flash attention takes the queries for
+    the last tokens of their sequence.
     """
     halves = query.dtype in (torch.bfloat16, torch.float16)
     width = query.shape[-1]
