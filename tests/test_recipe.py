@@ -6,6 +6,7 @@ import dataclasses
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +61,13 @@ def test_a_value_refused_by_the_settings_themselves_is_told_beside_the_rest() ->
     text = problems({"engine": {"cylinders": 0}, "body": {"doors": "two"}})
     assert "engine: cylinders must be at least 1, not 0" in text
     assert "'body.doors' must be integer" in text
+
+
+def test_a_number_of_numpy_is_a_number() -> None:
+    car = build({"body": {"doors": np.int64(3)}, "engine": {"power": np.float32(0.5), "fuel": np.str_("diesel")}})
+    assert car == build({"body": {"doors": 3}, "engine": {"power": 0.5, "fuel": "diesel"}})
+    assert type(car.body.doors) is int
+    assert "'body.doors' must be integer" in problems({"body": {"doors": np.float64(3)}})
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None, [1]])

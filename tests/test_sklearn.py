@@ -355,9 +355,10 @@ def test_what_cannot_be_learnt_from_is_an_error(classifier: TextClassifier, regr
         (["good", float("nan")], r"X\[1\] is nan"),
         ([("a", "b", "c")], r"X\[0\] is \('a', 'b', 'c'\)"),
         (np.zeros((2, 3)), r"X\[0\]"),
+        ([("good", float("nan"))], r"X\[0\] is \('good', nan\)"),
         (["good", ("good", "film")], "texts and pairs"),
     ],
-    ids=["text", "numbers", "none", "nan", "three", "array", "mixed"],
+    ids=["text", "numbers", "none", "nan", "three", "array", "half", "mixed"],
 )
 def test_a_sample_that_is_no_text_is_an_error(fitted: TextClassifier, X: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):

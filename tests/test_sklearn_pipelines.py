@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,25 @@ def test_a_run_folder_of_ones_own_stays(encoder: Path, tmp_path: Path) -> None:
     gc.collect()
     names = osbert.load(tmp_path / "run").predict(QUESTIONS)
     np.testing.assert_allclose([[one.probabilities[name] for name in ("neg", "pos")] for one in names], expected)
+
+
+def test_a_relative_folder_stays_the_same_one(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts, labels = ["good film", "bad film"] * 10, [1, 0] * 10
+    classifier = TextClassifier(encoder, epochs=1, out="run").fit(texts, labels)
+    embedder = TextEmbedder("run").fit(texts)
+    monkeypatch.chdir(encoder)
+    assert len(classifier.predict(texts)) == len(embedder.transform(texts)) == 20
+
+
+def test_a_pickle_holds_what_an_adapted_model_needs(encoder: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(encoder, base)
+    texts, labels = ["good film", "bad film"] * 10, [1, 0] * 10
+    classifier = TextClassifier(base, epochs=1, settings={"tuning": "lora"}).fit(texts, labels)
+    said, pickled = classifier.predict_proba(texts), pickle.dumps(classifier)
+    shutil.rmtree(base)
+    np.testing.assert_array_equal(pickle.loads(pickled).predict_proba(texts), said)
 
 
 def test_the_model_by_default_is_minilm() -> None:

@@ -174,7 +174,7 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
         if key not in known:
             problems.add(f"unknown setting '{prefix}{key}'.{nearest(key, known)}", code="unknown-setting")
         else:
-            values[key] = _coerce(value, hints[key], f"{prefix}{key}", problems)
+            values[key] = _coerce(_python(value), hints[key], f"{prefix}{key}", problems)
     for name, field in known.items():
         if name not in table and _default(field) is dataclasses.MISSING:
             if dataclasses.is_dataclass(hints[name]):
@@ -188,6 +188,11 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
     except ValueError as error:
         problems.add(f"{prefix.rstrip('.') or 'the recipe'}: {error}", code="invalid-setting")
         return None
+
+
+def _python(value: Any) -> Any:
+    """Return a number of numpy, as searches over settings give them, as Python's; other values as they are."""
+    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _nested(value: Any, kind: Any, name: str, problems: Problems) -> Any:

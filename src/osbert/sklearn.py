@@ -136,7 +136,9 @@ class FinetuneEstimator(ModelEstimator):
             seed = check_random_state(seed).randint(2**31)
         named = {"epochs": self.epochs, "learning_rate": self.learning_rate, "training.seed": seed}
         given = {name: value for name, value in named.items() if value is not None} | dict(self.settings or {})
-        files = ModelFiles(None if self.out is None else Path(self.out))
+        if any(name.endswith("tuning") and value != "full" for name, value in given.items()):
+            given = {"training.merge": True} | given  # a whole model: the base is not in the pickle
+        files = ModelFiles(None if self.out is None else Path(self.out).absolute())
         osbert.finetune(task, model=self.model, data=rows, out=files.folder, **given)
         self.files_ = files
 
@@ -249,7 +251,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstim
 
         if self.pooling == "tokens":
             raise ValueError('pooling="tokens" gives no vector of a text: take model.embed for it')
-        self.files_ = ModelFiles(locate(self.model).path)
+        self.files_ = ModelFiles(locate(self.model).path.absolute())
         return self
 
     def transform(self, X: Any) -> NDArray[np.floating]:
@@ -269,10 +271,13 @@ def _texts(X: Any) -> list[tuple[str, ...]]:
     if isinstance(X, str):
         raise ValueError("X is one text: give a list of texts")
     rows = X.to_numpy() if hasattr(X, "to_numpy") else X
-    samples = [(sample,) if isinstance(sample, str) else tuple(np.ravel(sample)) for sample in rows]
-    for number, sample in enumerate(samples):
+    samples = []
+    for number, row in enumerate(rows):
+        # As objects: numpy would make texts of the other values in a row, such as NaN.
+        sample = (row,) if isinstance(row, str) else tuple(np.ravel(np.asarray(row, dtype=object)))
         if len(sample) not in (1, 2) or not all(isinstance(text, str) for text in sample):
-            raise ValueError(f"X[{number}] is {rows[number]!r}: a sample is a text, or a pair of texts")
+            raise ValueError(f"X[{number}] is {row!r}: a sample is a text, or a pair of texts")
+        samples.append(sample)
     if len({len(sample) for sample in samples}) > 1:
         raise ValueError("X has texts and pairs of texts: all samples must be of one kind")
     return [tuple(str(text) for text in sample) for sample in samples]

@@ -39,12 +39,11 @@ from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.models import ModelFolder, kinds
-from osbert.server.wire import Dispatch, Orders
+from osbert.server.wire import Dispatch, Orders, WorkerLoadError
 from osbert.server.worker import Worker
 from osbert.tasks import Task
 from osbert.tasks import kinds as folder_of_kinds
 from osbert.tasks.edges import Edge, Field
-from refusals import refusal
 
 TOY = "toy_longer"
 PAIRS = [("a good film .", "bad"), ("the actor", "a bad play the film plays ."), ("fine", "the good play .")]
@@ -210,8 +209,9 @@ def test_a_dotted_name_is_served_only_where_it_is_trusted(
     table = recipe.read(folder / "recipe.toml")
     (folder / "recipe.toml").write_text(recipe.dump({**table, "task": f"kinds.{TOY}"}))
     runs = [ModelFolder("toy", folder)]
-    with refusal("refused"):
+    with pytest.raises(WorkerLoadError) as stopped:
         Worker(Orders(runs=runs, device="cpu", opening=Opening(verify=False)))
+    assert stopped.value.failed.code == "untrusted-code"
     worker = Worker(Orders(runs=runs, device="cpu", opening=Opening(trust=True, verify=False)))
     assert "compare-lengths" in worker.calls
     sys.modules.pop(f"kinds.{TOY}", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,13 @@ def test_what_cannot_be_is_said_plainly(engine: Engine, folder: Path, tmp_path: 
         engine.embed("one text")
     with pytest.raises(TypeError, match="a list of texts"):
         engine.predict("one text")
+    names = ({"text": ["good"]}, SimpleNamespace(columns=["text"]), b"good")  # what they hold besides is no text
+    for texts in names:
+        for call in (engine.embed, engine.predict):
+            with pytest.raises(TypeError, match="a list of texts"):
+                call(texts)
+    with refusal("invalid-value", "texts[1]", "texts[2]", "texts[3]", "texts[4]", "texts[5]"):
+        engine.embed(["good", None, float("nan"), {"text": "good"}, ("good", None), ()])
     with refusal("not-a-model"):
         engine.predict(["one text"])
     with refusal("invalid-value", "7", "0"):

@@ -71,6 +71,13 @@ def test_a_model_without_that_head_fills_no_mask(tmp_path: Path, name: str) -> N
         model.fill(f"a {MASK} film")
 
 
+def test_what_is_no_text_and_no_number_of_pieces_is_refused(tmp_path: Path) -> None:
+    model = load(write_run(tmp_path / "encoder", None, masks=True))
+    for text, top in ((["a [MASK]"], 5), (None, 5), ("a [MASK]", 0), ("a [MASK]", -1), ("a [MASK]", "5")):
+        with refusal("invalid-value", repr(top)):
+            model.fill(text, top=top)
+
+
 def test_the_states_of_a_text_are_its_vectors_without_pooling(tmp_path: Path) -> None:
     model = load(write_run(tmp_path / "encoder", None), device="cpu")
     for text in ("a good film", ("a good film", "the bad play")):

@@ -210,7 +210,9 @@ def test_a_gated_model_needs_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) 
     assert locate(NAME).commit == COMMIT
 
 
-@pytest.mark.parametrize("name", ["./missing", "/missing/model", "a/b/c", "a b", "~/x", "-x", "x..y", "a\\b", "x@"])
+@pytest.mark.parametrize(
+    "name", ["./missing", "/missing/model", "a/b/c", "a b", "~/x", "-x", "x..y", "a\\b", "x@", "n" * 300]
+)
 def test_what_cannot_be_a_name_is_not_looked_up(hub: Hub, name: str) -> None:
     with pytest.raises(UserError, match=r"is not there, and cannot be the name|is no revision|cannot be a revision"):
         locate(name)

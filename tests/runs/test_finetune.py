@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import osbert
 from osbert.errors import UnknownSetting, UserError
 from osbert.inference.engine import Engine
+from osbert.interop.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.finetune.events import Epoch
@@ -97,6 +99,16 @@ def test_nothing_is_printed_and_no_signal_is_caught(
 
     finetune("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, **QUICK | {"epochs": 1})
     assert not any(capsys.readouterr())
+
+
+def test_runs_in_several_threads_give_what_each_gives_alone(encoder: Path, table: Path, tmp_path: Path) -> None:
+    def tuned(out: str, seed: int) -> str:
+        run = osbert.finetune("classify", model=encoder, data=table, out=tmp_path / out, seed=seed, **QUICK)
+        return fingerprint(read_file(run.folder / "model.safetensors"))
+
+    alone = [tuned(f"alone-{seed}", seed) for seed in (1, 2)]
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(tuned, ("one", "two"), (1, 2))) == alone
 
 
 def test_the_run_has_scores_a_model_and_answers(run: FinetuneRun) -> None:

@@ -55,6 +55,12 @@ def test_mistakes_are_user_errors(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_what_is_no_text_is_not_learnt_as_a_word(tmp_path: Path) -> None:
+    for texts in (["the cat", float("nan")], ["the cat", tmp_path], {"the cat": ["the dog"]}):
+        with refusal("invalid-value"):
+            osbert.train_tokenizer(texts, out=tmp_path / "out", vocabulary=60)
+
+
 def test_ctrl_c_leaves_no_folder(tmp_path: Path) -> None:
     def interrupt(event: Any) -> None:
         raise KeyboardInterrupt

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +163,31 @@ def test_classes_of_a_data_set_go_by_their_names() -> None:
     nothing = Dataset([*rows, {"text": "x", "label": -1}], {"label": Classes()})
     with refusal("missing-label", "21"):
         read(Classify(), nothing)
+
+
+def test_classes_go_by_their_names_where_cells_are_arrays() -> None:
+    rows = [{"text": row["text"], "label": np.array(("neg", "pos").index(row["label"]))} for row in TEXTS]
+    assert read(Classify(), Dataset(rows, {"label": Classes()})) == read(Classify(), TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels"),
+    [
+        ((Decimal("1.5"), Decimal(2)), {"1.5", "2"}),
+        ((date(2020, 1, 2), date(2021, 1, 2)), {"2020-01-02", "2021-01-02"}),
+        ((b"neg", "fein \xe4".encode()), {"neg", "fein \xe4"}),
+    ],
+)
+def test_a_cell_that_json_does_not_have_is_read_as_its_text(cells: tuple[Any, Any], labels: set[str]) -> None:
+    rows = [{"text": f"film {n}", "label": cells[n % 2]} for n in range(20)]
+    assert {label for _, label in read(Classify(), rows)["train"]} == labels
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    frame = Frame(TEXTS)
+    frame.columns = ["text", "label", "label"]
+    with refusal("duplicate-name", "label"):
+        read(Classify(), frame)
 
 
 def told(task: Task, data: Any) -> str:

@@ -308,7 +308,15 @@ def test_bf16_trains_and_its_weights_stay_float32(toys, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("steps", 0), ("seed", -1), ("log_every", 0), ("keep", 0), ("checkpoint_every", -1), ("evaluate_every", -1)],
+    [
+        ("steps", 0),
+        ("seed", -1),
+        ("seed", 2**63),
+        ("log_every", 0),
+        ("keep", 0),
+        ("checkpoint_every", -1),
+        ("evaluate_every", -1),
+    ],
 )
 def test_impossible_settings_are_refused(name, value) -> None:
     with pytest.raises(ValueError, match=name):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from osbert import recipe
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
@@ -86,11 +88,8 @@ class Engine:
         >>> prediction.value, prediction.probabilities["pos"] > 0.5
         ('pos', True)
         """
-        if isinstance(texts, str):
-            raise TypeError("predict takes a list of texts: predict([text])")
-        task = self.fine_tuned
-        records = [task.record_of((text,) if isinstance(text, str) else tuple(text)) for text in texts]
-        return self.predict_records(records, tokens=tokens)
+        samples = _samples(texts, "predict")
+        return self.predict_records([self.fine_tuned.record_of(sample) for sample in samples], tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each record; labels are not looked at."""
@@ -141,14 +140,12 @@ class Engine:
         >>> model.embed([("a good film", "a bad film")], pooling="cls", layers=[0, -1]).shape
         (1, 2, 16)
         """
-        if isinstance(texts, str):
-            raise TypeError("embed takes a list of texts: embed([text])")
+        samples = _samples(texts, "embed")
         for remark in self.not_applied:
             warnings.warn(remark, stacklevel=2)
-        embedder = self.embedder(EmbeddingOptions(layers=_spell(layers), **options), tokens=tokens)
-        groups = [
-            embedder.sequences((text,) if isinstance(text, str) else text, place) for place, text in enumerate(texts)
-        ]
+        said = {"layers": _spell(layers)} | {name: value for name, value in options.items() if value is not None}
+        embedder = self.embedder(recipe.settings(EmbeddingOptions, said), tokens=tokens)
+        groups = [embedder.sequences(sample, place) for place, sample in enumerate(samples)]
         if embedder.settings.long == "error":
             _refuse_cut(groups, embedder.settings.length)
         return embedder.vectors(groups)
@@ -193,6 +190,11 @@ class Engine:
                 "masked pieces, with the head that it learnt there, and no exported or fine-tuned model has it.",
                 code="unsupported-model",
             )
+        if not isinstance(text, str) or not isinstance(top, int) or top < 1:
+            raise UserError(
+                f"fill takes one text and the number of pieces to show, not {text!r:.60} and top={top!r}.",
+                code="invalid-value",
+            )
         if MASK not in text:
             raise UserError(
                 f"There is no {MASK} in the text '{one_line(text)}': write one where a piece is missing.",
@@ -220,7 +222,8 @@ class Engine:
         (5, 2, 16)
         """
         embedder = self.embedder(EmbeddingOptions(layers=_spell(layers), pooling="tokens"))
-        [states] = embedder.vectors([embedder.sequences((text,) if isinstance(text, str) else text, 0)])
+        [sample] = _samples([text], "states")
+        [states] = embedder.vectors([embedder.sequences(sample, 0)])
         return states
 
     def states_of(self, examples: Sequence[Example]) -> list[Vectors]:
@@ -255,9 +258,29 @@ def _read_sentences(source: Folder) -> SentenceModel | UserError | None:
         return error
 
 
+def _samples(texts: Iterable[Text], call: str) -> list[tuple[str, ...]]:
+    """Return the texts of each sample. Raises TypeError at what is no list of them, UserError at all that are no text.
+
+    >>> _samples(["a", ("b", "c")], "predict")
+    [('a',), ('b', 'c')]
+    """
+    if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns"):
+        what = "[text]" if isinstance(texts, str) else "of one column, table['text']"
+        raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}({what})")
+    samples, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")
+    for place, given in enumerate(texts):
+        group = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+        sample: tuple[Any, ...] = tuple(given) if group else (given,)
+        if not sample or not all(isinstance(text, str) for text in sample):
+            problems.add(f"texts[{place}] is {given!r:.60}, no text.", code="invalid-value")
+        samples.append(sample)
+    problems.stop_if_any()
+    return samples
+
+
 def _spell(layers: LayerChoice) -> str:
     """Return numbers of layers as the command line has them; a list of one keeps its comma, and so its axis."""
-    if isinstance(layers, str | int):
+    if isinstance(layers, str | int | Integral):  # Integral: numpy's
         return str(layers)
     return ",".join(map(str, layers)) + ("," if len(layers) == 1 else "")
 

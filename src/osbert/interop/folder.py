@@ -34,6 +34,7 @@ from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.random_numbers import DRAWING
 from osbert.objectives import Objective
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -174,11 +175,12 @@ class Folder:
         Raises UserError when a weight of the task's head, or of the pooler that it reads, is missing.
         """
         if self.task:
-            heads: dict[str, Head] = {self.task.name: self.task.head(self.backbone)}
+            with DRAWING:
+                heads: dict[str, Head] = {self.task.name: self.task.head(self.backbone)}
             self.report.require_complete(str(self), but="pooler." if self.task.per_token else "")
             self._filled(heads).require_complete(str(self))
             return heads
-        with torch.random.fork_rng(devices=[]):
+        with DRAWING, torch.random.fork_rng(devices=[]):
             heads = pretraining_heads(self.backbone, self.tensors)
         reports = {name: self._filled({name: head}) for name, head in heads.items()}
         return {name: heads[name] for name, report in reports.items() if not (report.problems or report.named("new"))}
@@ -237,7 +239,8 @@ class Folder:
 
     @cached_property
     def _assembled(self) -> tuple[Backbone, Report]:
-        return assemble(self.architecture, self.tensors, where=self.path)
+        with DRAWING:
+            return assemble(self.architecture, self.tensors, where=self.path)
 
     def _filled(self, heads: Mapping[str, Head]) -> Report:
         return Report(rows=tuple(fill_heads(self.tensors, Learner(self.backbone, heads))))

@@ -6,6 +6,7 @@ repository only the config, the tokenizer and the weights are fetched (`hub_file
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -118,7 +119,8 @@ def hub_facts(path: Path) -> dict[str, dict[str, str]]:
 
 def _is_local(path: Path) -> bool:
     """Return whether a text is the path of a folder or a file, or the prefix of a TensorFlow checkpoint's files."""
-    return path.exists() or bool(path.name and path.with_name(f"{path.name}.index").exists())
+    # os.path.exists: a name may be longer than a file's.
+    return os.path.exists(path) or bool(path.name and os.path.exists(path.with_name(f"{path.name}.index")))
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,11 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
     if hasattr(data, "iter_rows"):  # polars
         rows: Any = data.iter_rows(named=True)
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
+        _refuse_repeated([str(name) for name in data.columns], split)
         rows = data.to_dict("records")
+    elif hasattr(data, "to_pylist"):  # pyarrow
+        _refuse_repeated(data.column_names, split)
+        rows = data.to_pylist()
     elif hasattr(data, "column_names"):  # datasets
         rows = _with_names(data)
     else:
@@ -95,6 +99,16 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
             found.append(row)
     problems.stop_if_any()
     return found
+
+
+def _refuse_repeated(columns: Sequence[str], split: str) -> None:
+    """Raise UserError at two columns of one name: a row would hold the last of them alone."""
+    if repeated := [name for place, name in enumerate(columns) if name in columns[:place]]:
+        raise UserError(
+            f"The {split}{' ' if split else ''}data has several columns called '{repeated[0]}': {', '.join(columns)}. "
+            "Rename or drop all but one.",
+            code="duplicate-name",
+        )
 
 
 def _object(value: Any) -> dict[str, Any] | None:
@@ -133,9 +147,9 @@ def _with_names(data: Any) -> Iterable[dict[str, Any]]:
     none.
     """
     features = getattr(data, "features", None) or {}
-    classes = {name: _classes(features[name]) for name in data.column_names if name in features}
-    for row in data:
-        yield {name: _named(cell, classes[name]) if classes.get(name) else cell for name, cell in row.items()}
+    classes = {name: found for name in features if (found := _classes(features[name]))}
+    for row in data:  # whose cells are tensors or arrays where with_format says so
+        yield {name: _named(_plain(cell), classes[name]) if name in classes else cell for name, cell in row.items()}
 
 
 def _classes(feature: Any) -> Sequence[str]:

@@ -209,7 +209,11 @@ def _text(value: Any) -> str:
     """Return a JSON or Parquet value as the text a CSV cell would hold; null is an empty cell."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, bytes):  # a binary column of Parquet, numpy's text of one byte a character
+        return value.decode("utf-8", "replace")
+    if isinstance(value, bool | int | float | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else str(value)  # a date or a decimal, which JSON would put in quotes
 
 
 def _remedy(form: Format, cells: int) -> str:

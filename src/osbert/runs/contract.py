@@ -53,6 +53,10 @@ class Run:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        """Keep the path whole: the current folder may be another one when the model is loaded."""
+        object.__setattr__(self, "folder", self.folder.absolute())
+
     @property
     def facts(self) -> dict[str, Any]:
         """Return what run.json says of the end of the run."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from osbert.errors import UserError
 from osbert.files import refuse_foreign
@@ -222,6 +222,11 @@ def _told_apart(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
     """Return files, or texts, whichever the first of them is."""
     if isinstance(texts, str | Path):
         return [texts], ()
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        raise UserError(
+            f"A {type(texts).__name__} is no list of texts: give one of its columns, table['text'].",
+            code="invalid-value",
+        )
     rest = iter(texts)
     first = next(rest, None)
     if first is None:
@@ -229,7 +234,16 @@ def _told_apart(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
     everything = itertools.chain([first], rest)
     if isinstance(first, Path) or _is_file(first):
         return list(everything), ()
-    return [], (str(text) for text in everything)
+    return [], map(_text, everything)
+
+
+def _text(value: Any) -> str:
+    """Return a text as it is. Raises UserError at what is none, such as NaN, whose name would be learnt as a word."""
+    if not isinstance(value, str):
+        raise UserError(
+            f"{value!r:.60} among the texts is no text. Give texts alone, or files alone.", code="invalid-value"
+        )
+    return value
 
 
 def _is_file(text: str) -> bool:

@@ -15,6 +15,7 @@ from torch import nn
 
 from osbert.data.batch import Batch, BatchTarget
 from osbert.models.fast.threads import threads_for_batch
+from osbert.models.random_numbers import restored
 from osbert.training.distributed import Group
 from osbert.training.parallel import Parallel
 from osbert.training.processor import Processor
@@ -43,18 +44,14 @@ class Gradients:
         them; the caller's own random numbers are left where they were.
         """
         sums = Sums(census=self.census(batches))
-        generator = self.processor.generator
-        before = generator.get_state()
         self.owing = True
-        try:
+        with restored(self.processor.generator) as generator:
             for place, batch in enumerate(self._passes(batches, sums.census)):
                 generator.manual_seed(_seed(self.seed, number, place * self.group.size + self.group.rank))
                 with threads_for_batch(batch.tokens):
                     outcomes = self.outcomes(batch)
                     sums.add(outcomes)
                     self._descend(outcomes, sums.census, last=place + 1 == sums.census.passes)
-        finally:
-            generator.set_state(before)
         self.owing = False
         return sums
 

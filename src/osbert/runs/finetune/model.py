@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
 
 from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.added_layers import add_adapters, add_recurrent, tuned_sizes
 from osbert.models.contract import Backbone
+from osbert.models.random_numbers import seeded
 from osbert.runs.finetune.settings import FinetuneSettings
 
 
@@ -58,11 +55,3 @@ def read_model(
             remarks += filter(None, [add(own, sizes)])
     backbone.load_state_dict(own.state_dict(), assign=True)
     return StartingModel(source=source, backbone=backbone, remarks=tuple(remarks))
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's random numbers inside the block, and restore the caller's state afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

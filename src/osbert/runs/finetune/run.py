@@ -16,8 +16,9 @@ from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import fingerprint, read_file, write_tensors
 from osbert.models.adapting.features import VECTORS
 from osbert.models.contract import Head, Learner
+from osbert.models.random_numbers import seeded
 from osbert.runs.finetune.events import Epoch
-from osbert.runs.finetune.model import StartingModel, seeded
+from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.finetune.tuning import RANKS, changes, prepare

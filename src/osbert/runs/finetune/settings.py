@@ -65,6 +65,8 @@ class FinetuneSettings:
         for name, least in (*((count, 1) for count in counts), *((count, 0) for count in none)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if self.seed >= 2**63:  # torch's own limit is 2**64, and parts of a model are drawn from the seeds after it
+            raise ValueError(f"seed must be below {2**63}, not {self.seed}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         idle = ("rank", "merge") if self.tuning == "full" else ("frozen",)

@@ -21,6 +21,7 @@ from osbert.errors import UserError
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.models.contract import Learner
+from osbert.models.random_numbers import seeded
 from osbert.reports.page import pretraining_report
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement, TrainingStart
@@ -345,8 +346,7 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
             plan.objectives, settings.model, plan.tokenizer, seed=settings.training.seed
         )
     else:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(settings.training.seed)
+        with seeded(settings.training.seed):
             backbone = settings.model.build()
             heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
         learner, fresh = Learner(backbone, heads), list(heads)

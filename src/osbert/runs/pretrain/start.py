@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from osbert import recipe
 from osbert.data.batch import Batch
 from osbert.data.batch_files import read_batches
@@ -20,6 +18,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.new_pieces import add_pieces
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Learner, Sizes
+from osbert.models.random_numbers import seeded
 from osbert.objectives import Objective
 from osbert.text.extend import extends, spellings
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -128,8 +127,7 @@ class Origin:
         self, objectives: Mapping[str, Objective], model: Sizes, tokenizer: AnyTokenizer, *, seed: int
     ) -> tuple[Learner, list[str]]:
         """Return the learner, and the names of its heads that are not in the folder and so start afresh."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             backbone = model.changed(vocabulary=self.architecture.vocabulary).build()
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
         self.source.fill(Learner(backbone, {}))
