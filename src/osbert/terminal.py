@@ -119,10 +119,10 @@ def open_console(**settings: Any) -> Console:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-    class Guarded(Console):
+    class GuardedConsole(Console):
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
             for segment in super().render(renderable, options):
                 plain = segment.control or not self.is_terminal
                 yield segment if plain else segment._replace(text=printable(segment.text))
 
-    return Guarded(**settings)
+    return GuardedConsole(**settings)

@@ -145,7 +145,7 @@ def test_marks_and_rates_of_a_sequence_are_those_counted_by_hand(tokenizer: Toke
         "[CLS] a ##b ##c d f ##f [SEP] g ##h [SEP]",
         [2, 4, 5, 8, 9],
     )
-    text = marked(sequence, "mlm", tokenizer)
+    text = marked(sequence, "mlm", tokenizer, {})
     assert text.plain == "[CLS] a·[MASK]←##b·c d←d e←f·f [SEP] g←g·##h←##h [SEP]"
     with_colours = Console(force_terminal=True, width=200, color_system="standard")
     with with_colours.capture() as capture:
@@ -154,5 +154,5 @@ def test_marks_and_rates_of_a_sequence_are_those_counted_by_hand(tokenizer: Toke
     rates = count_rates([sequence], "mlm", tokenizer)
     assert (rates.length, rates.chosen, rates.mask, rates.random, rates.same) == (11, 5 / 11, 0.2, 0.2, 0.6)
     # Chosen of "abc" one piece of three, of "ff" one of two, of "gh" both; "d" has one piece only.
-    assert rates.cut == 2 / 3 and rates.elsewhere is None
+    assert rates.cut == 2 / 3
     assert len(word_bounds(sequence.words, sequence.special)[0]) == 4

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from osbert import recipe
-from osbert.commands.event_consoles import ProgressLine
 from osbert.commands.finetune import finetune
+from osbert.commands.training_consoles import ProgressLine
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model

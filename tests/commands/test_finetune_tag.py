@@ -19,7 +19,7 @@ from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.errors import UserError
 from osbert.inference.engine import load
-from osbert.models.adapting.features import Frozen
+from osbert.models.adapting.features import FrozenEncoder
 from osbert.reading.tagged.schemes import EntitySpan, write_tags
 from osbert.runs.file_options import LabelledOptions
 from refusals import refusal
@@ -112,13 +112,13 @@ def test_features_are_worked_out_once_and_a_crf_learns_on_them(
     encoder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     encoded: list[int] = []
-    genuine = Frozen._encoded
+    genuine = FrozenEncoder._encoded
 
-    def counted(self: Frozen, batch: object) -> torch.Tensor:
+    def counted(self: FrozenEncoder, batch: object) -> torch.Tensor:
         encoded.append(batch.tokens)
         return genuine(self, batch)
 
-    monkeypatch.setattr(Frozen, "_encoded", counted)
+    monkeypatch.setattr(FrozenEncoder, "_encoded", counted)
     out = tmp_path / "run"
     settings = ("--epochs", "2", "--learning-rate", "3e-3", "--features", "sum-all", "--decoder", "crf", "--legal")
     finetune("tag", *QUICK, *settings, model=encoder, data=data, out=out)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from osbert import recipe
-from osbert.commands.event_consoles import ProgressLine
 from osbert.commands.finetune import finetune
+from osbert.commands.training_consoles import ProgressLine
 from osbert.errors import UserError
 from osbert.evaluation.score import collapsed
 from osbert.files import read_sealed, write_sealed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from osbert import recipe
+from osbert.models.contract import Sizes
 from osbert.runs.bench_corpus import synthetic_corpus
 from osbert.runs.pretrain import plan_sizes, sizing, speed_test
 from osbert.runs.pretrain.plan_sizes import (
@@ -152,6 +153,21 @@ def test_a_size_keeps_the_rest_of_the_plan(corpus, tmp_path) -> None:
     assert sized(base, 2, 128) is base
     assert sized(base, 2, 256).settings.model.heads == 4
     assert replace(found, model=base.settings.model, optimizer=base.settings.optimizer) == base.settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnSizes(Sizes):
+    """Settings of a family that has nothing but what the contract says."""
+
+    layers: int = 2
+    width: int = 32
+
+
+def test_the_settings_of_another_family_have_sizes_too(corpus, tmp_path) -> None:
+    base = read_plan("cpu", {}, corpus=corpus, out=tmp_path / "run")
+    own = replace(base, settings=replace(base.settings, model=OwnSizes()))
+    assert sized(own, 4, 128).settings.model == OwnSizes(layers=4, width=128)
+    assert OwnSizes().activations(length=128) == 17 * 32
 
 
 def test_figures_follow_from_the_samples(corpus, tmp_path) -> None:

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from osbert.objectives.mlm import MaskedLanguage
+from osbert.objectives.nsp import NextSentence
 from osbert.reports.page import Section, code, paragraph, pretraining_report, table, verdict, write_report
 from osbert.reports.plot import Series, line_plot
 
 FACTS = {"vocabulary": 1000, "unigram_entropy": 5.0, "recipe": "tiny", "documents": 12, "tokens": 3456, "osbert": "1"}
+
+OBJECTIVES = {"mlm": MaskedLanguage(), "nsp": NextSentence()}
 
 
 def run_folder(folder: Path, lines: list[dict], **finished: object) -> Path:
@@ -47,7 +51,7 @@ class Strict(HTMLParser):
 
 
 def test_the_report_of_a_pretraining(tmp_path) -> None:
-    path = pretraining_report(run_folder(tmp_path, LINES, processor="cpu fp32", parameters=12_345))
+    path = pretraining_report(run_folder(tmp_path, LINES, processor="cpu fp32", parameters=12_345), OBJECTIVES)
     text = path.read_text()
     parser = Strict()
     parser.feed(text)
@@ -63,7 +67,7 @@ def test_the_report_of_a_pretraining(tmp_path) -> None:
 
 
 def test_a_run_without_metrics_still_has_a_report(tmp_path) -> None:
-    text = pretraining_report(run_folder(tmp_path, [])).read_text()
+    text = pretraining_report(run_folder(tmp_path, []), OBJECTIVES).read_text()
     assert "Nothing was measured." in text
     assert "nothing was measured" in text
 
@@ -85,7 +89,7 @@ def test_a_run_without_metrics_still_has_a_report(tmp_path) -> None:
     ],
 )
 def test_verdicts(lines, words) -> None:
-    assert words in " ".join(verdict(lines, FACTS))
+    assert words in " ".join(verdict(lines, FACTS, OBJECTIVES))
 
 
 def test_a_report_put_together_by_hand(tmp_path) -> None:

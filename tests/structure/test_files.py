@@ -16,6 +16,8 @@ CODE = ("src", "tests", "benchmarks", "examples", "tools")
 LINES = 400
 EXAMPLE_LINES = 60
 FUNCTION_LINES = 60
+VERB_LINES = 120
+COMMAND_LINES = 2_000
 NAMELESS = {
     "utils",
     "util",
@@ -60,6 +62,12 @@ def test_files_are_under_400_lines() -> None:
         str(path.relative_to(ROOT)): n for path in [*code(), *shown()] if (n := path.read_text().count("\n")) >= LINES
     }
     assert not long
+
+
+def test_verbs_are_options_a_call_and_prints() -> None:
+    lines = {path: path.read_text().count("\n") for path in (ROOT / "src/osbert/commands").rglob("*.py")}
+    assert not {str(path.relative_to(ROOT)): n for path, n in lines.items() if n > VERB_LINES}
+    assert sum(lines.values()) <= COMMAND_LINES
 
 
 def test_functions_are_at_most_60_lines() -> None:

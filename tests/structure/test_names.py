@@ -9,28 +9,48 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "osbert"
 IRREGULAR = {
     "Begun",
+    "Bound",
+    "Broken",
+    "Built",
     "Chosen",
     "Cut",
     "Drawn",
+    "Driven",
+    "Forgotten",
     "Found",
+    "Frozen",
     "Given",
+    "Grown",
     "Held",
+    "Hidden",
     "Kept",
+    "Known",
     "Laid",
+    "Learnt",
+    "Made",
+    "Meant",
     "Read",
     "Said",
+    "Seen",
     "Shown",
+    "Sought",
+    "Taken",
+    "Taught",
+    "Thrown",
     "Told",
+    "Torn",
+    "Worn",
+    "Written",
 }
 NOUNS = {"Padded": "a module for padded batches: osbert.models.Padded is part of the public API"}
 """Names that end as participles do, with the reason for each."""
 
 
 def classes() -> dict[str, list[str]]:
-    """Return the public classes of all modules, with the files that define them."""
+    """Return the public classes of all modules, nested ones too, with the files that define them."""
     found = defaultdict(list)
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(str(path.relative_to(SOURCE)))
     return found

@@ -9,9 +9,9 @@ import math
 import pytest
 from rich.console import Console
 
-from osbert.commands import event_consoles
-from osbert.commands.event_consoles import ProgressLine
+from osbert.commands import training_consoles
 from osbert.commands.printing import say
+from osbert.commands.training_consoles import ProgressLine
 from osbert.data.step import Cursor
 from osbert.training.progress import Mean, Progress
 from osbert.training.tracking import Metrics, duration, read_lines, summary
@@ -136,7 +136,7 @@ def shown(*, terminal: bool) -> str:
 
 def test_plain_lines_where_there_is_no_terminal(monkeypatch) -> None:
     times = iter([100.0, 110.0])
-    monkeypatch.setattr(event_consoles.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(training_consoles.time, "monotonic", lambda: next(times))
     assert shown(terminal=False).splitlines() == [
         "step 5/10  loss 5.500  mlm 2.000 (25.0%)  1,234 tokens/s  10 s left  cpu fp32",
         "step 5/10  held out: loss 1.000  mlm 1.000",

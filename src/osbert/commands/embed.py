@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.event_consoles import showing_progress
+from osbert.commands.file_consoles import showing_progress
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 from osbert.inference.vectors.settings import Pooling  # noqa: F401

@@ -84,7 +84,7 @@ def finetune(
 
 def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
     """Fine-tune one run, and print what it reports; a signal ends it after a checkpoint."""
-    from osbert.commands.event_consoles import TrainingConsole
+    from osbert.commands.training_consoles import TrainingConsole
     from osbert.runs.finetune.finetune import finetune as run
     from osbert.training.interruption import Interruption, StopRequest
 
@@ -98,7 +98,7 @@ def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: 
 
 def finetune_glue(words: Sequence[str], call: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
     """Fine-tune a run for each of GLUE's sets; all sets are checked before the first."""
-    from osbert.commands.event_consoles import TrainingConsole
+    from osbert.commands.training_consoles import TrainingConsole
     from osbert.runs.finetune.long import ModelReader
     from osbert.runs.study.glue import Glue
 

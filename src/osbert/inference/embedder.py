@@ -8,26 +8,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.long_texts import lay_out
+from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
+from osbert.inference.backend import Backend
 from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings
 from osbert.interop.sentence_files import SentenceModel
-
-if TYPE_CHECKING:
-    from osbert.inference.engine import Engine
 
 SHORTEST = 5
 """The least tokens into which a pair fits."""
 
 
-def vector_settings(options: EmbeddingOptions, engine: Engine) -> VectorSettings:
+class VectorSource(Protocol):
+    """What vectors are made of: an `inference.engine.Engine`, or another object with these four."""
+
+    folder: Path
+    backend: Backend
+    packer: Packer
+
+    def sentence_model(self, pooling: str | None) -> SentenceModel | None:
+        """Return the settings for sentence vectors that the model was trained with, if they have this pooling."""
+
+
+def vector_settings(options: EmbeddingOptions, engine: VectorSource) -> VectorSettings:
     """Return the settings for vectors. Options that are None take the model's own pooling, length or normalisation.
 
     Raises UserError that lists every setting which the model does not support.
@@ -54,13 +64,13 @@ def vector_settings(options: EmbeddingOptions, engine: Engine) -> VectorSettings
     return settings
 
 
-def remarks(options: EmbeddingOptions, engine: Engine) -> list[str]:
+def remarks(options: EmbeddingOptions, engine: VectorSource) -> list[str]:
     """Return remarks for the user: the source of the settings, and uses that the model was not trained for."""
     settings, model = vector_settings(options, engine), _own(engine, options)
     return [*_told(engine.folder, settings, model), *_fewer(settings, engine)]
 
 
-def _own(engine: Engine, options: EmbeddingOptions) -> SentenceModel | None:
+def _own(engine: VectorSource, options: EmbeddingOptions) -> SentenceModel | None:
     return None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
 
 
@@ -75,7 +85,7 @@ def _told(folder: Path, settings: VectorSettings, model: SentenceModel | None) -
         )
 
 
-def _fewer(settings: VectorSettings, engine: Engine) -> Iterator[str]:
+def _fewer(settings: VectorSettings, engine: VectorSource) -> Iterator[str]:
     blocks = engine.backend.architecture.layers
     if settings.layers.endswith("-last-four") and blocks < 4:
         yield f"{engine.folder} has only {blocks} of the four layers that --layers {settings.layers} takes"
@@ -90,7 +100,7 @@ def describe(settings: VectorSettings) -> str:
 class Embedder:
     """Makes vectors; `tokens`: most tokens in a batch. The library, the commands and the server all make them here."""
 
-    def __init__(self, engine: Engine, settings: VectorSettings, *, tokens: int = TOKENS) -> None:
+    def __init__(self, engine: VectorSource, settings: VectorSettings, *, tokens: int = TOKENS) -> None:
         """Prepare; raises UserError at layers that the model does not have, and at a pooler that it lacks."""
         self.engine = engine
         self.settings = settings

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from osbert.models.contract import Direction, Sizes
 
 MOST = {"layers": 1000, "recurrent": 100, "length": 1 << 17}
 """Sizes that cost memory before there are weights: modules are made of layers, tables of angles for the length."""
+HEAD = 64
+"""Width of a head in the published sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,22 @@ class Architecture(Sizes):
     def dropouts(self) -> tuple[float, ...]:
         """Return the dropout rates of layers and of attention weights."""
         return (self.dropout, self.attention_dropout)
+
+    def resized(self, layers: int, width: int) -> Self:
+        """Return these settings with other `layers` and `width`, and heads to suit, of the published width.
+
+        Where heads start at their neighbours, there are four at least.
+        """
+        heads = max(width // HEAD, 4 if self.neighbours else 1)
+        return self.changed(layers=layers, width=width, heads=heads, feedforward=0)
+
+    def activations(self, length: int) -> float:
+        """Return about how many numbers a block keeps of a token: of both halves, and each head's weights if dropped.
+
+        `length`: tokens of the sequence.
+        """
+        within = 9 * self.width + 2 * (self.feedforward or 4 * self.width)
+        return within + (3 * self.heads * length if self.attention_dropout else 0)
 
     def is_local(self, layer: int) -> bool:
         """Return whether a block, counted from 0, is local."""

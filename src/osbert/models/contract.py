@@ -19,6 +19,8 @@ from osbert.models.forms import PER_TOKEN, Form, Values
 from osbert.models.pooling import Pooling
 
 Direction = Literal["both", "left_to_right"]
+DEFAULT_FAMILY = "transformer"
+"""The family of settings that name none."""
 
 
 class Sizes:
@@ -82,6 +84,14 @@ class Sizes:
     def changed(self, **fields: Any) -> Self:
         """Return these settings with other values of some fields."""
         return dataclasses.replace(self, **fields)  # type: ignore[type-var]
+
+    def resized(self, layers: int, width: int) -> Self:
+        """Return these settings with other `layers` and `width`, and what depends on them changed to suit."""
+        return self.changed(layers=layers, width=width)
+
+    def activations(self, length: int) -> float:
+        """Return about how many numbers a block keeps of a token for the backward pass; `length`: tokens a sequence."""
+        return 17 * self.width
 
     def problems(self) -> tuple[str, ...]:
         """Return every setting that no backbone can be built with, each with its value and what it must be."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,12 @@ class Objective:
     before any work that it cannot."""
     before_noise: ClassVar[bool] = False
     """Whether `corrupt` must see the text as it is: the objective is then named before those that change it."""
+
+    title: ClassVar[str] = ""
+    """What the sentences of a report call it; "" for its name."""
+    answers: ClassVar[Literal["pieces", "pair", "others"]] = "others"
+    """What its labels are: pieces of the vocabulary, one of two answers for a pair of texts, or something else. By it a
+    report compares loss and accuracy with those of a guess."""
 
     weight: float = 1.0
     """Factor of its mean loss in the sum over objectives that a step minimises."""
@@ -80,6 +86,14 @@ class Objective:
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield what makes an encoder unfit for this objective, each in words that say what to do; usually nothing."""
+        yield from ()
+
+    def in_words(self, labels: NDArray[Any]) -> str:
+        """Return the labels of one sequence as a reader of the corpus sees them."""
+        return ", ".join(map(str, labels.tolist()))
+
+    def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
+        """Yield a name, the rate over some corrupted examples, and the one that is set; usually nothing."""
         yield from ()
 
     def head(self, backbone: Backbone) -> Head:

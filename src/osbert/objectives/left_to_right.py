@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ class LeftToRight(Objective):
     """
 
     before_noise: ClassVar[bool] = True
+    answers: ClassVar[Literal["pieces"]] = "pieces"
 
     unigram_start: bool = False
     """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ NGRAMS = (0.4, 0.3, 0.2, 0.1)
 @dataclass(frozen=True, kw_only=True)
 class MaskedLanguage(Objective):
     """Chooses positions, never specials; of those a share becomes [MASK], a share a random piece, the rest stays."""
+
+    answers: ClassVar[Literal["pieces"]] = "pieces"
 
     rate: float = 0.15
     """Share of a sequence's tokens that is predicted."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from osbert.data.example import Booleans
+from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.data.pairs import Elsewhere, gathered, pairs, sentences_of
 from osbert.data.ragged import Places
@@ -32,6 +33,8 @@ class NextSentence(Objective):
 
     pairs: ClassVar[bool] = True
     fewest_documents: ClassVar[int] = 2
+    title: ClassVar[str] = "Next-sentence prediction"
+    answers: ClassVar[Literal["pair"]] = "pair"
 
     random: float = 0.5
     """Share of second texts that come from a random other document."""
@@ -66,6 +69,15 @@ class NextSentence(Objective):
         second_end[~follows] = bounds[sentences.reach(partners, missing)]
         labels = np.where(follows, FOLLOWS, ELSEWHERE)
         return pairs(sentences.documents, (starts, parted, second, second_end), packer, rng, {self.name: labels})
+
+    def in_words(self, labels: NDArray[Any]) -> str:
+        """Return whether B follows A."""
+        return "B is from elsewhere" if labels[0] == ELSEWHERE else "B follows A"
+
+    def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
+        """Yield the share of second texts that come from elsewhere."""
+        elsewhere = np.mean([example.targets[self.name].labels[0] == ELSEWHERE for example in examples])
+        yield "second texts from elsewhere", f"{elsewhere:.2%}", f"{self.random:.2%}"
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer on the pooled state, two scores a sequence."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class SentenceOrder(Objective):
     """
 
     pairs: ClassVar[bool] = True
+    title: ClassVar[str] = "Sentence order"
+    answers: ClassVar[Literal["pair"]] = "pair"
 
     swapped: float = 0.5
     """Share of pairs whose texts are swapped."""

@@ -13,7 +13,6 @@ from osbert.data.corrupt import word_bounds
 from osbert.data.example import Example
 from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.objectives.nsp import ELSEWHERE, NextSentence
 from osbert.text.file_tokenizer import AnyTokenizer
 
 STYLES = {"[MASK]": "bold yellow", "random": "bold red", "same": "bold green"}
@@ -33,14 +32,13 @@ class MaskRates:
     same: float
     cut: float
     """Words of several pieces with some pieces chosen and some not, share of those with any chosen."""
-    elsewhere: float | None
-    """Second texts that come from elsewhere, share of all sequences; None without next sentences."""
 
 
-def marked(example: Example, name: str, tokenizer: AnyTokenizer) -> Text:
+def marked(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Mapping[str, Objective]) -> Text:
     """Return a sequence as the model sees it; at a chosen position an arrow leads to the true piece.
 
-    A dot joins pieces of one word. `name`: the objective whose target holds the true pieces.
+    A dot joins pieces of one word. `name`: the objective whose target holds the true pieces; the labels of
+    `objectives` for the whole sequence stand behind it.
     """
     target = example.targets[name]
     assert target.index is not None
@@ -55,8 +53,9 @@ def marked(example: Example, name: str, tokenizer: AnyTokenizer) -> Text:
             text.append(f"{shown}←{tokenizer.vocabulary[truths[place]]}", style=STYLES[kind])
         else:
             text.append(shown.removeprefix("##") if joined else shown, style="dim" if example.special[place] else "")
-    for objective, label in _labels(example):
-        text.append(f"   ({objective}: {label})", style="bold")
+    for other, target in example.targets.items():
+        if target.index is None:
+            text.append(f"   ({other}: {objectives[other].in_words(target.labels)})", style="bold")
     return text
 
 
@@ -67,7 +66,6 @@ def count_rates(examples: Sequence[Example], name: str, tokenizer: AnyTokenizer)
     labels = np.concatenate([example.targets[name].labels for example in examples])
     mask, same = shown == tokenizer.mask, shown == labels
     cut = np.concatenate([_cut(example, name) for example in examples])
-    elsewhere = [example.targets["nsp"].labels[0] == ELSEWHERE for example in examples if "nsp" in example.targets]
     return MaskRates(
         length=tokens / len(examples),
         chosen=len(labels) / tokens,
@@ -75,7 +73,6 @@ def count_rates(examples: Sequence[Example], name: str, tokenizer: AnyTokenizer)
         random=float((~mask & ~same).mean()),
         same=float((same & ~mask).mean()),
         cut=float(cut.mean()) if len(cut) else 0.0,
-        elsewhere=float(np.mean(elsewhere)) if elsewhere else None,
     )
 
 
@@ -92,8 +89,13 @@ def legend() -> Text:
     return text.append(". A dot joins the pieces of a word.")
 
 
-def rates_table(rates: MaskRates, objectives: Mapping[str, Objective], *, title: str, length: int) -> Table:
-    """Return the rates beside those that the objectives are set to. `length`: most tokens in a sequence."""
+def rates_table(
+    rates: MaskRates, examples: Sequence[Example], objectives: Mapping[str, Objective], *, title: str, length: int
+) -> Table:
+    """Return the rates beside those that the objectives are set to, with those that each counts over the examples.
+
+    `length`: most tokens in a sequence.
+    """
     table = Table(title=title, title_justify="left")
     table.caption = Text("The share of chosen positions is rounded to whole pieces in each sequence.", style="dim")
     table.caption_justify = "left"
@@ -102,6 +104,9 @@ def rates_table(rates: MaskRates, objectives: Mapping[str, Objective], *, title:
     table.add_column("wanted", justify="right")
     for row in _rows(rates, objectives, length):
         table.add_row(*row)
+    for objective in objectives.values():
+        for row in objective.rates(examples):
+            table.add_row(*row)
     return table
 
 
@@ -126,14 +131,6 @@ def _kind(shown: int, truth: int, tokenizer: AnyTokenizer) -> str:
     return "same" if shown == truth else "random"
 
 
-def _labels(example: Example) -> Iterator[tuple[str, str]]:
-    for name, target in example.targets.items():
-        if target.index is None and name == "nsp":
-            yield name, "B is from elsewhere" if target.labels[0] == ELSEWHERE else "B follows A"
-        elif target.index is None:
-            yield name, ", ".join(map(str, target.labels.tolist()))
-
-
 def _rows(rates: MaskRates, objectives: Mapping[str, Objective], length: int) -> Iterator[tuple[str, str, str]]:
     masked = next(part for part in objectives.values() if isinstance(part, MaskedLanguage))
     limit = f", at most {masked.limit} a sequence" if masked.limit else ""
@@ -143,6 +140,3 @@ def _rows(rates: MaskRates, objectives: Mapping[str, Objective], length: int) ->
     yield "  shown as a random piece", f"{rates.random:.2%}", f"{masked.random:.2%}"
     yield "  shown as it is", f"{rates.same:.2%}", f"{max(0.0, 1 - masked.mask - masked.random):.2%}"
     yield "words cut: chosen in part", f"{rates.cut:.2%}", "any" if masked.unit == "pieces" else "0.00%"
-    if rates.elsewhere is not None:
-        nsp = next(part for part in objectives.values() if isinstance(part, NextSentence))
-        yield "second texts from elsewhere", f"{rates.elsewhere:.2%}", f"{nsp.random:.2%}"

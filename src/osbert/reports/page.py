@@ -11,6 +11,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.files import write_text
+from osbert.objectives import Objective
 from osbert.reports.plot import Mark, Point, Series, line_plot, smooth
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import BEFORE, HELD_OUT, NAME, duration, read_lines
@@ -38,11 +39,6 @@ svg .median { stroke: var(--ink); stroke-width: 1.5; }
 svg .hollow { fill: none; stroke-width: 1.5; } svg .faint { stroke-width: 1; opacity: .35; }
 svg .aim { fill: transparent; } svg .aim:hover { fill: var(--soft); fill-opacity: .35; }
 """ + "".join(f"svg .c{n} {{ stroke: var(--c{n}); }} svg .dot.c{n} {{ fill: var(--c{n}); }}\n" for n in range(6))
-
-PIECES = ("mlm", "left_to_right")
-"""Objectives that choose among all pieces."""
-PAIRS = {"nsp": "Next-sentence prediction", "sentence_order": "Sentence order"}
-"""Objectives that choose between two answers for a pair of texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,18 +101,21 @@ def _cell(value: object) -> str:
     return escape(str(value))
 
 
-def pretraining_report(folder: Path) -> Path:
-    """Write report.html into the run folder of a pretraining, from its metrics.jsonl, recipe.toml and run.json."""
+def pretraining_report(folder: Path, objectives: Mapping[str, Objective]) -> Path:
+    """Write report.html into the run folder of a pretraining, from its metrics.jsonl, recipe.toml and run.json.
+
+    `objectives`: those that it trained on, by name; each declares what its figures are compared with.
+    """
     lines = read_lines(folder / NAME)
     facts = RunFolder(folder).facts
     settings = recipe.read(folder / "recipe.toml")
     sections = [
-        Section(heading="Curves", parts=list(_curves(lines, facts))),
+        Section(heading="Curves", parts=list(_curves(lines, facts, objectives))),
         Section(heading="Figures", parts=[table(_figures(lines, facts))]),
         Section(heading="Settings", parts=[code(recipe.dump(settings))]),
     ]
     title = f"Pretraining: {facts.get('recipe', folder.name)}"
-    return write_report(folder / "report.html", title, sections, lead=" ".join(verdict(lines, facts)))
+    return write_report(folder / "report.html", title, sections, lead=" ".join(verdict(lines, facts, objectives)))
 
 
 def curve(lines: Iterable[Mapping[str, Any]], name: str) -> list[Point]:
@@ -139,15 +138,17 @@ def training_curves(lines: Sequence[Mapping[str, Any]], name: str, *, label: str
     return found
 
 
-def verdict(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> list[str]:
+def verdict(
+    lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], objectives: Mapping[str, Objective]
+) -> list[str]:
     """Return in plain sentences what the final numbers say."""
     said = []
     entropy, chance = facts.get("unigram_entropy"), math.log(facts.get("vocabulary") or 1)
-    for name in PIECES:
+    for name in _answering("pieces", objectives):
         loss, where = _final(lines, f"{name}.loss")
         if loss is not None and entropy:
             said.append(_piece_verdict(f"The {where} {_title(name)} loss is {loss:.2f} nats", loss, entropy, chance))
-    for name, kind in PAIRS.items():
+    for name in _answering("pair", objectives):
         accuracy, where = _final(lines, f"{name}.accuracy")
         if accuracy is None:
             continue
@@ -158,8 +159,15 @@ def verdict(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> lis
             if accuracy < 0.9
             else "well learnt"
         )
-        said.append(f"{kind} is right in {accuracy:.1%} of the {where} pairs: {skill}.")
-    for name in PIECES:
+        title = objectives[name].title or _title(name)
+        said.append(f"{title} is right in {accuracy:.1%} of the {where} pairs: {skill}.")
+    for name in _answering("others", objectives):
+        loss, where = _final(lines, f"{name}.loss")
+        accuracy, _ = _final(lines, f"{name}.accuracy")
+        if loss is not None:
+            right = "" if accuracy is None else f", and {accuracy:.1%} of its answers are right"
+            said.append(f"The {where} loss of {objectives[name].title or _title(name)} is {loss:.2f}{right}.")
+    for name in _answering("pieces", objectives):
         training, held_out = _last(lines, f"{name}.loss"), _last(lines, f"held_out.{name}.loss")
         if training is not None and held_out is not None and held_out - training > 0.3:
             said.append(f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits.")
@@ -167,6 +175,11 @@ def verdict(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> lis
     if skipped := _last(lines, "skipped_steps"):
         said.append(f"{skipped:,} steps were skipped because a loss or gradient was not finite.")
     return said or ["Nothing was measured."]
+
+
+def _answering(kind: str, objectives: Mapping[str, Objective]) -> list[str]:
+    """Return the names of the objectives whose labels are of a kind (`Objective.answers`)."""
+    return [name for name, objective in objectives.items() if objective.answers == kind]
 
 
 def _moved(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -203,11 +216,14 @@ def _piece_verdict(figure: str, loss: float, entropy: float, chance: float) -> s
     return f"{figure}, no better than guessing (ln V = {chance:.2f}): the training has not begun to work, or diverged."
 
 
-def _curves(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Iterable[str]:
+def _curves(
+    lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], objectives: Mapping[str, Objective]
+) -> Iterable[str]:
+    pieces, pairs = _answering("pieces", objectives), _answering("pair", objectives)
     names = list(dict.fromkeys(key.rpartition(".")[0] for line in lines for key in line if _is_loss(key)))
     for name in names:
-        coin = [Mark(value=math.log(2), label="a coin = ln 2")] if name in PAIRS else []
-        marks = _lines_of_ignorance(facts) if name in PIECES else coin
+        coin = [Mark(value=math.log(2), label="a coin = ln 2")] if name in pairs else []
+        marks = _lines_of_ignorance(facts) if name in pieces else coin
         curves = training_curves(lines, f"{name}.loss", label=_title(name))
         yield line_plot(curves, marks=marks, title=f"{_title(name)} loss (nats)")
     accuracies = []

@@ -97,7 +97,7 @@ def _check(embedder: Embedder, weights: str, settings: Mapping[str, Any], vector
     if made.pooling == "tokens" or len(embedder.shape) > 1:
         what = "a vector for each token" if made.pooling == "tokens" else f"the layers {made.layers} side by side"
         raise UserError(f"{vectors} holds {what}: make one with a single vector a text.", code="wrong-format")
-    tokenizer = embedder.engine.tokenizer.fingerprint
+    tokenizer = embedder.packer.tokenizer.fingerprint
     if (weights, tokenizer) != (settings["weights"], settings["tokenizer"]):
         raise UserError(
             f"{vectors} was made with another model than the one that is now in {folder}.", code="mismatched-base"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from osbert.models.forms import PER_TOKEN, Form, Values
 
 if TYPE_CHECKING:
-    from osbert.tasks.contract import Prediction, Record
+    from osbert.tasks.record import Prediction, Record
 
 FieldType = Literal["text", "texts", "flag", "integer", "number", "numbers", "probabilities"]
 """text: a string; texts: a list of strings; flag: true or false; numbers: a list; probabilities: numbers by name."""

@@ -12,7 +12,7 @@ import torch
 
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
-from osbert.models.adapting.features import WIDTH, FeatureLSTM, Frozen
+from osbert.models.adapting.features import WIDTH, FeatureLSTM, FrozenEncoder
 from osbert.models.adapting.layer_choice import Features, chosen_layers
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
@@ -67,7 +67,7 @@ def test_features_are_the_layers_combined(choice: Features) -> None:
     batch = collate(examples())
     with torch.no_grad():
         layers = [state for number, state in enumerate(backbone.layers(batch)) if number in numbers]
-    states = Frozen(backbone.train(), numbers)(batch)
+    states = FrozenEncoder(backbone.train(), numbers)(batch)
     assert backbone.training and not any(weight.requires_grad for weight in backbone.parameters())
     torch.testing.assert_close(states.hidden, torch.cat(layers, dim=1), rtol=1e-3, atol=1e-3)  # in half precision
     above = FeatureLSTM(backbone.architecture, choice).eval()
@@ -89,7 +89,7 @@ def test_what_is_kept_is_the_same_to_the_last_bit_and_costs_no_encoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = encoder()
-    fresh, kept = Frozen(backbone, range(2, 5)), Frozen(backbone, range(2, 5))
+    fresh, kept = FrozenEncoder(backbone, range(2, 5)), FrozenEncoder(backbone, range(2, 5))
     path = kept.keep(tmp_path, [*examples(), *examples()])
     assert path.stat().st_size == (5 + 9 + 3 + 9) * 3 * 8 * 2 + 64  # each sequence once, and a hash
     batch = collate(examples())
@@ -97,31 +97,31 @@ def test_what_is_kept_is_the_same_to_the_last_bit_and_costs_no_encoder(
     calls = []
     monkeypatch.setattr(Transformer, "layers", lambda self, batch: calls.append(batch) or iter(()))
     assert torch.equal(kept(batch).hidden, expected) and not calls
-    again = Frozen(backbone, range(2, 5))
+    again = FrozenEncoder(backbone, range(2, 5))
     assert again.keep(tmp_path, examples()) == path  # nothing is worked out anew
     assert torch.equal(again(collate(examples()[1:3])).hidden[:9], expected[:9]) and not calls
     monkeypatch.undo()
-    other = Frozen(backbone, range(1, 4)).keep(tmp_path, examples())
+    other = FrozenEncoder(backbone, range(1, 4)).keep(tmp_path, examples())
     with torch.no_grad():
         backbone.embeddings.pieces.weight.add_(1)
-    assert len({path, other, Frozen(backbone, range(2, 5)).keep(tmp_path, examples())}) == 3
+    assert len({path, other, FrozenEncoder(backbone, range(2, 5)).keep(tmp_path, examples())}) == 3
 
 
 def test_damaged_vectors_are_worked_out_anew(tmp_path: Path) -> None:
     backbone = encoder()
-    content = (path := Frozen(backbone, range(2, 5)).keep(tmp_path, examples())).read_bytes()
+    content = (path := FrozenEncoder(backbone, range(2, 5)).keep(tmp_path, examples())).read_bytes()
     for damaged in (content[:100] + bytes([content[100] ^ 1]) + content[101:], content[:50], b""):
         path.write_bytes(damaged)
-        assert Frozen(backbone, range(2, 5)).keep(tmp_path, examples()) == path
+        assert FrozenEncoder(backbone, range(2, 5)).keep(tmp_path, examples()) == path
         assert path.read_bytes() == content
 
 
 def test_what_is_not_kept_is_encoded(tmp_path: Path) -> None:
     backbone = encoder()
-    frozen = Frozen(backbone, range(6, 7))
+    frozen = FrozenEncoder(backbone, range(6, 7))
     frozen.keep(tmp_path, examples()[:2])
     batch = collate(examples())
-    assert torch.equal(frozen(batch).hidden, Frozen(backbone, range(6, 7))(batch).hidden)
+    assert torch.equal(frozen(batch).hidden, FrozenEncoder(backbone, range(6, 7))(batch).hidden)
 
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("osbert.files.os.fsync", full)
-    frozen = Frozen(encoder(), range(6, 7))
+    frozen = FrozenEncoder(encoder(), range(6, 7))
     with pytest.raises(OSError, match="No space left"):
         frozen.keep(tmp_path, examples())
     assert not list(tmp_path.iterdir()) and frozen.vectors is None

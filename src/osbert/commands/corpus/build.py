@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.event_consoles import CorpusConsole
+from osbert.commands.file_consoles import CorpusConsole
 from osbert.commands.opening_options import OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.reports.corpus_text import report_text

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.event_consoles import VocabularyConsole
+from osbert.commands.file_consoles import VocabularyConsole
 from osbert.commands.opening_options import OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.runs import tokenizer as vocabularies

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.commands.event_consoles import VocabularyConsole
+from osbert.commands.file_consoles import VocabularyConsole
 from osbert.runs import tokenizer as vocabularies
 from osbert.runs.tokenizer import VocabularySettings
 

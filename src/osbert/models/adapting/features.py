@@ -32,7 +32,7 @@ VECTORS = "features-*.f16"
 """The names of the files that vectors are kept in."""
 
 
-class Frozen:
+class FrozenEncoder:
     """States of some layers of an encoder that does not learn, side by side: `hidden` is (N, layers * D).
 
     They have half precision, on disk or not, so that training and prediction see the same numbers.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
-from osbert.models.adapting.features import WIDTH, FeatureLSTM, Frozen
+from osbert.models.adapting.features import WIDTH, FeatureLSTM, FrozenEncoder
 from osbert.models.adapting.layer_choice import Features, chosen_layers
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.dropout import Dropout
@@ -52,7 +52,7 @@ class TagHead(Head):
         self.features: FeatureLSTM | None = None
         if features != "none":
             self.form, self.sparse = "", False
-            self.frozen = Frozen(backbone, chosen_layers(features, sizes.layers))
+            self.frozen = FrozenEncoder(backbone, chosen_layers(features, sizes.layers))
             self.features = FeatureLSTM(sizes, features)
         self.transform = transform(sizes) if features == "none" else nn.Identity()
         self.dropout = Dropout(sizes.dropout if features == "none" else 0.0)  # the LSTM has its own

@@ -215,7 +215,7 @@ def _facts(embedder: Embedder, rows: TextRows, weights: str) -> dict[str, Any]:
         "columns": list(rows.columns.texts),
         "form": rows.table.format.describe(),
         "weights": weights,
-        "tokenizer": embedder.engine.tokenizer.fingerprint,
+        "tokenizer": embedder.packer.tokenizer.fingerprint,
         "vectors": asdict(embedder.settings),
         "tokens": embedder.tokens,
     }

@@ -77,7 +77,7 @@ class RowBatches:
 
     def _lines(self, rows: Sequence[Row], groups: Sequence[Sequence[Example]], values: Any, before: int) -> bytes:
         """Return JSON lines; the place of a text is its line's in a file of lines, else its row's, from 0."""
-        layers, tokenizer = self.embedder.layers.numbers, self.embedder.engine.tokenizer
+        layers, tokenizer = self.embedder.layers.numbers, self.embedder.packer.tokenizer
         lines = []
         for place, (row, (example,), states) in enumerate(zip(rows, groups, values, strict=True)):
             tokens = [tokenizer.vocabulary[piece] for piece in example.ids.tolist()]

@@ -37,11 +37,11 @@ class MaskSample:
         yield legend()
         for example in self.examples[:count]:
             yield Text()
-            yield marked(example, self.objective, tokenizer)
+            yield marked(example, self.objective, tokenizer, plan.objectives)
         yield Text()
         rates = count_rates(self.examples, self.objective, tokenizer)
         title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
-        yield rates_table(rates, plan.objectives, title=title, length=plan.settings.data.length)
+        yield rates_table(rates, self.examples, plan.objectives, title=title, length=plan.settings.data.length)
 
 
 def sample_masks(

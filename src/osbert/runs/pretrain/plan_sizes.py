@@ -18,8 +18,7 @@ from osbert.data.batch import Batch
 from osbert.data.step import Cursor
 from osbert.evaluation.expected import LossRange, expected_loss
 from osbert.evaluation.speed import training_flops
-from osbert.models.architecture import Architecture
-from osbert.models.contract import Learner, StepSize, matrix_weights
+from osbert.models.contract import Learner, Sizes, StepSize, matrix_weights
 from osbert.runs.pretrain.run import disk_bytes
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import SpeedTest, phases
@@ -32,8 +31,6 @@ SIZES: dict[str, Shapes] = {
 """Layers and width of the sizes that are compared, by kind of device: the published ones (Turc et al. 2019)."""
 MEASURED: dict[str, Shapes] = {"cpu": ((2, 128), (4, 256), (4, 512)), "cuda": ((4, 256), (12, 768), (24, 1024))}
 """Those that are trained for some seconds."""
-HEAD = 64
-"""Width of a head in the published sizes."""
 USABLE, BEGINNING = 0.9, 10.0
 """Share of the time that goes into steps, after so many seconds of beginning."""
 BYTES = 16
@@ -57,8 +54,8 @@ class Size:
     activations: float
 
     @property
-    def sizes(self) -> Architecture:
-        """Return the architecture."""
+    def sizes(self) -> Sizes:
+        """Return the model's settings."""
         return self.plan.settings.model
 
     @property
@@ -109,16 +106,15 @@ class SizeEstimate:
 def sized(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:
     """Return a plan with another size of the model and a learning rate to suit it.
 
-    A head is 64 wide, as published; where heads start at their neighbours, there are four at least. The learning rate
-    goes down with the root of the width.
+    The learning rate goes down with the root of the width.
     """
     model, optimizer = plan.settings.model, plan.settings.optimizer
     if (layers, width) == (model.layers, model.width):
         return plan
-    heads = max(width // HEAD, 4 if model.neighbours else 1)
     rate = float(f"{optimizer.learning_rate * math.sqrt(model.width / width):.2g}")
-    model = replace(model, layers=layers, width=width, heads=heads, feedforward=0)
-    settings = replace(plan.settings, model=model, optimizer=replace(optimizer, learning_rate=rate))
+    settings = replace(
+        plan.settings, model=model.resized(layers, width), optimizer=replace(optimizer, learning_rate=rate)
+    )
     return replace(plan, settings=settings)
 
 
@@ -197,13 +193,10 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -
     samples = [(StepSize.of(learner, batches), share) for batches, share in steps]
     flops = sum(share * training_flops(learner, size) / size.tokens for size, share in samples)
     masked = statistics.fmean(size.labels.get("mlm", 0) / size.tokens for size, _ in samples)
-    within = 9 * model.width + 2 * (model.feedforward or 4 * model.width)
-    if model.attention_dropout:
-        within += 3 * model.heads * plan.settings.data.length
     return Size(
         plan=plan,
         parameters=sum(weight.numel() for weight in learner.parameters()),
         weights=sum(matrix_weights(block) for block in {*backbone.stack[1:]}),
         flops=flops,
-        activations=model.layers * within + 3 * masked * model.vocabulary,
+        activations=model.layers * model.activations(plan.settings.data.length) + 3 * masked * model.vocabulary,
     )

@@ -112,7 +112,7 @@ class PretrainingRun:
         self.changes = self.folder.begin(recipe.as_table(self.plan.settings), self.plan.facts(), inputs=INPUTS)
         if self.folder.finished:
             if not self._report().exists():
-                pretraining_report(self.out)
+                pretraining_report(self.out, self.plan.objectives)
             self._say(f"The run in {self.out} is finished; nothing is left to do. Its report is {self._report()}.")
             return True
         sizes = self.plan.settings.model
@@ -303,7 +303,7 @@ class PretrainingRun:
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())
         self.folder.finish({"processor": str(trainer.processor), "parameters": parameters})
-        pretraining_report(self.out)
+        pretraining_report(self.out, self.plan.objectives)
         for notice in self.notices:
             self._say(f"Remember: {notice}")
         if isinstance(metrics, Metrics) and metrics.unwritten:

@@ -18,7 +18,7 @@ from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.contract import find_family
+from osbert.models.contract import DEFAULT_FAMILY, find_family
 from osbert.objectives import Objective
 from osbert.runs.pretrain.start import Origin
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -57,8 +57,6 @@ class DataSettings(LoaderSettings):
 
 BASIC = ("objectives", "family")
 """The settings that decide what further settings there are."""
-TRANSFORMER = "transformer"
-"""The family of recipes that name none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +83,7 @@ def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool 
     Raises UserError when there is no such objective or family, and at code outside osbert without `trust`.
     """
     parts: list[Any] = [
-        ("model", find_family(family or TRANSFORMER).settings),
+        ("model", find_family(family or DEFAULT_FAMILY).settings),
         ("data", DataSettings),
         *((table_of(name), components.find("objectives", name, base=Objective, trust=trust)) for name in objectives),
         ("optimizer", OptimizerSettings),

@@ -16,8 +16,7 @@ from osbert.interop.huggingface.folders import fill_heads
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.new_pieces import add_pieces
-from osbert.models.architecture import Architecture
-from osbert.models.contract import Head, Learner, Sizes
+from osbert.models.contract import DEFAULT_FAMILY, Head, Learner, Sizes
 from osbert.models.random_numbers import seeded
 from osbert.objectives import Objective
 from osbert.text.extend import extends, spellings
@@ -97,7 +96,7 @@ class Origin:
     def table(self) -> dict[str, Any]:
         """Return what a recipe says of the model: its family and settings; the vocabulary is left to the corpus."""
         family = self.architecture.family
-        named = None if family == Architecture.family else family
+        named = None if family == DEFAULT_FAMILY else family
         return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
 
     def check(self, model: Sizes, tokenizer: AnyTokenizer, problems: Problems) -> None:

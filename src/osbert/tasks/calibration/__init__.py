@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.tasks import Prediction, Record
+from osbert.tasks.record import Prediction, Record
 
 BINS = 15
 """Equal widths of confidence over which the calibration error is taken (Guo et al., section 2)."""

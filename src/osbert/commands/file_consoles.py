@@ -1,0 +1,102 @@
+"""What verbs pass as `watch` where files are read or written: a bar of what is done, on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from osbert.commands.printing import print_notices, say
+from osbert.corpus.build import BuildProgress
+from osbert.runs.contract import Watch
+from osbert.runs.tokenizer import VocabularyProgress
+from osbert.terminal import open_console
+
+
+class VocabularyConsole(ExitStack):
+    """Shows a vocabulary being trained: the bytes that were read, on standard error where that is a terminal."""
+
+    def __init__(self) -> None:
+        """Show the time left."""
+        super().__init__()
+        console = open_console(stderr=True)
+        left = TextColumn("left"), TimeRemainingColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn(), *left)
+        self.bar = self.enter_context(
+            Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        )
+        self.task = self.bar.add_task("", total=None)
+
+    def __call__(self, event: Any) -> None:
+        """Print one event."""
+        if isinstance(event, VocabularyProgress):
+            done, total = event.done or None, event.total or None  # None leaves it as it was
+            self.bar.update(self.task, description=event.phase, completed=done, total=total)
+        else:
+            self.close()
+            print(event)
+
+
+class CorpusConsole(ExitStack):
+    """Shows a corpus being built: a line of progress on standard error, which does not mix with the report."""
+
+    def __init__(self) -> None:
+        """Show the megabytes a second, and the time left."""
+        super().__init__()
+        left = TimeRemainingColumn(), TextColumn("left")
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Rate(), *left)
+        self.bar = Progress(*columns, console=open_console(stderr=True))
+
+    def __call__(self, event: Any) -> None:
+        """Print one event."""
+        if not isinstance(event, BuildProgress):
+            say(open_console(), event)
+            return
+        if not self.bar.tasks:
+            self.task = self.enter_context(self.bar).add_task(event.phase, total=None, text_bytes=0)
+        elif event.phase != self.bar.tasks[0].description:
+            self.bar.reset(self.task, description=event.phase, text_bytes=0)
+        self.bar.update(self.task, completed=event.done, total=event.total, text_bytes=event.text_bytes)
+
+
+class _Rate(ProgressColumn):
+    """Megabytes of text a second since the task began."""
+
+    def render(self, task: Task) -> Text:
+        """Return the rate, or nothing in the phases that read no text."""
+        if not task.fields["text_bytes"] or not task.elapsed:
+            return Text("")
+        return Text(f"{task.fields['text_bytes'] / 1e6 / task.elapsed:.1f} MB/s")
+
+
+@contextmanager
+def showing_progress(what: str) -> Iterator[Watch]:
+    """Give a `watch` that prints notices and, on a terminal, shows a bar of events that are `done` of a `count`."""
+    console = open_console(stderr=True)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(what, total=None)
+    notices = print_notices()
+
+    def watch(event: Any) -> None:
+        notices(event)
+        if hasattr(event, "done"):
+            bar.start()
+            bar.update(task, total=event.count, completed=event.done)
+
+    try:
+        yield watch
+    finally:
+        bar.stop()

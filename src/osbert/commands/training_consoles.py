@@ -1,0 +1,92 @@
+"""What verbs pass as `watch` while models are trained: a bar on a terminal, elsewhere a line for each measurement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, Progress, TextColumn
+
+from osbert.commands.printing import say
+from osbert.runs.events import Measurement, TrainingStart
+from osbert.runs.study.runner import TrialEnd
+from osbert.terminal import open_console
+from osbert.training.tracking import BEFORE, HELD_OUT, duration, summary, values
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from osbert.training.progress import Progress as StepProgress
+
+
+class ProgressLine(ExitStack):
+    """Shows a run on a console: a bar that moves on a terminal, else a line of text for each line of metrics."""
+
+    def __init__(self, console: Console, *, processor: str, done: int, steps: int) -> None:
+        """Show `steps` steps, of which `done` were done before; `processor` is shown as it is."""
+        super().__init__()
+        self.console = console
+        self.processor = processor
+        self.done = done
+        self.steps = steps
+        self.started = time.monotonic()
+        self.text = ""
+        columns = (BarColumn(bar_width=20), TextColumn("{task.description}"))
+        shown = Progress(
+            *columns, console=console, refresh_per_second=2, transient=True, disable=not console.is_terminal
+        )
+        self.task = shown.add_task("", total=steps, completed=done)
+        self.bar = self.enter_context(shown)
+
+    def step(self, progress: StepProgress, line: Mapping[str, Any] | None) -> None:
+        """Show a step, and the line of metrics that it ended, if any."""
+        if line is not None:
+            self.text = summary(line)
+        if not self.bar.disable:
+            text = self.text or summary(values(progress))
+            self.bar.update(self.task, completed=progress.step, description=self._full(progress.step, text))
+        elif line is not None:
+            say(self.console, self._full(progress.step, self.text))
+
+    def held_out(self, line: Mapping[str, Any], *, of: str = HELD_OUT) -> None:
+        """Show a look at held-out batches."""
+        step = f"step {line['step']:,}/{self.steps:,}"
+        which = "held out of the corpus before" if of == BEFORE else "held out"
+        say(self.console, f"{step}  {which}: {summary(line, prefix=f'{of}.')}")
+
+    def _full(self, step: int, text: str) -> str:
+        pace = (time.monotonic() - self.started) / max(1, step - self.done)
+        return f"step {step:,}/{self.steps:,}  {text}  {duration(pace * (self.steps - step))} left  {self.processor}"
+
+
+class TrainingConsole(ExitStack):
+    """Shows runs that train, one after the other: a bar on a terminal, elsewhere a line for each line of metrics."""
+
+    def __init__(self) -> None:
+        """Print to standard output."""
+        super().__init__()
+        self.line: ProgressLine | None = None
+
+    def __call__(self, event: Any) -> None:
+        """Print one event."""
+        from osbert.training.progress import Progress as StepProgress  # late: it loads torch
+
+        if isinstance(event, TrainingStart):
+            self.close()
+            line = ProgressLine(open_console(), processor=event.processor, done=event.done, steps=event.steps)
+            self.line = self.enter_context(line)
+        elif isinstance(event, TrialEnd):
+            pass  # each trial has printed how it ended
+        elif self.line is None:
+            print(event, flush=True)
+        elif isinstance(event, StepProgress):
+            self.progress = event
+            self.line.step(event, None)
+        elif not isinstance(event, Measurement):
+            say(self.line.console, event)
+        elif event.of == "training":
+            self.line.step(self.progress, event.values)
+        else:
+            self.line.held_out(event.values, of=event.of)
