@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
@@ -23,7 +23,7 @@ def reproduce(
     data: Path,
     out: Path,
     corpus: Path | None = None,
-    model: Path | None = None,
+    model: ModelFolder | None = None,
     recipe: str = "cpu",
     scale: Annotated[TableScale | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
@@ -51,7 +51,8 @@ def reproduce(
     corpus
         A folder that `osbert corpus build` made, to pretrain on.
     model
-        For table1 to 4 and 7: the model to fine-tune, be it fine-tuned before; without it one is pretrained.
+        For table1 to 4 and 7: the model to fine-tune, be it fine-tuned before, as a folder or a name
+        (docs/models-by-name.md); without it one is pretrained.
     recipe
         The recipe that all rows share.
     """
