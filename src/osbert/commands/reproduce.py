@@ -14,6 +14,7 @@ from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
 from osbert.options import among, takes_settings
 from osbert.runs.reproduce.scale import TableScale
+from osbert.training.interruption import sigterm_as_exit
 
 RECIPE = "cpu"
 """The recipe of the rows where none is named."""
@@ -55,9 +56,8 @@ def reproduce(
         with and without NSP, left to right, and a BiLSTM on that. table6: six sizes of the encoder. table7: CoNLL-2003,
         fine-tuned and on features. table8: six mixes of masking.
     settings
-        Settings for every row: --pretraining.steps 2000 (or --steps 2000), --finetuning.epochs 3. A model of yours is
-        fine-tuned as the paper did for this table (table1 and table7: three epochs at 3e-5), one that is pretrained
-        here for three epochs at 5e-4.
+        Settings for every row: --pretraining.steps 2000 (or --steps 2000), --finetuning.epochs 3. By default a model
+        that is given is fine-tuned as in the paper, one that is pretrained here for three epochs at 5e-4.
     data
         A folder with the official files: of GLUE in MNLI, QNLI, MRPC, SST-2, ..., of NER in conll2003 (eng.train,
         eng.testa), of SQuAD in squad (train-v1.1.json, dev-v1.1.json, or of 2.0), of SWAG in swag (train.csv, val.csv).
@@ -75,7 +75,6 @@ def reproduce(
     from osbert.runs.reproduce.report import write_table_report
     from osbert.runs.reproduce.settings import split_settings, table_schemas
     from osbert.runs.reproduce.tables import read_table
-    from osbert.training.interruption import sigterm_as_exit
 
     (scale := scale or TableScale()).check()
     wanted = read_table(table).shrunk(scale.shrink)
