@@ -116,7 +116,8 @@ def _documented(schemas: Sequence[type], taken: set[str]) -> Iterator[inspect.Pa
     for path, kind, default, document in rows.values():
         if _spelt(path) in taken:  # as the minutes of `osbert plan`
             continue
-        table, _, leaf = path.rpartition(".")
+        table, _, _ = path.rpartition(".")
+        leaf = recipe.short_names(path)[-1] if table else path
         short = meant[leaf] == [path] and _spelt(leaf) not in taken
         yield _option(
             path,
@@ -144,13 +145,11 @@ def _option(path: str, names: Iterable[str], kind: Any, **shown: Any) -> inspect
 
 
 def _meanings(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Return the settings that each name may mean: the whole name, and what is behind each of its dots."""
+    """Return the settings that each name, whole or short, may mean."""
     meant: dict[str, list[str]] = {}
     for path in paths:
-        name = path
-        while name:
+        for name in (path, *recipe.short_names(path)):
             meant.setdefault(name, []).append(path)
-            name = name.partition(".")[2]
     return meant
 
 
@@ -182,7 +181,8 @@ def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meant: Mappi
     """Raise UserError at a --no- form with a value, or of a setting that is neither true nor false."""
     for word in words:
         name = _unspelt(word)
-        paths = [] if name in meant else meant.get(name.removeprefix("no_"), [])
+        table, dot, leaf = name.rpartition(".")
+        paths = [] if name in meant else meant.get(f"{table}{dot}{leaf.removeprefix('no_')}", [])
         if paths and ("=" in word or kinds[paths[0]] is not bool):
             raise UserError(
                 f"{word.partition('=')[0]} cannot be: only settings that are true or false have a --no- form, without "

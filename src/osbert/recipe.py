@@ -86,7 +86,7 @@ class Word(str):
 def override(table: Table, settings: Mapping[str, Any], *, schema: type) -> Table:
     """Return the table with settings laid over it, by name.
 
-    A name is the whole one (`model.layers`, `model_layers`), or its last part where only one table has that (`layers`).
+    A name is the whole one (`model.layers`, `model_layers`), or one of `short_names` where only one setting has that.
     Raises UserError at a name that is none, that fits several settings, or whose setting has another name there too.
     """
     result = _copy(table)
@@ -126,6 +126,17 @@ def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
             yield from fields(typing.cast(type, kind), f"{prefix}{field.name}.")
         else:
             yield f"{prefix}{field.name}", kind, _default(field)
+
+
+def short_names(path: str) -> list[str]:
+    """Return the names of a setting besides its whole one: what follows each dot, and its outer table's with its last.
+
+    >>> short_names("finetuning.training.epochs")
+    ['training.epochs', 'epochs', 'finetuning.epochs']
+    """
+    parts = path.split(".")
+    names = [".".join(parts[start:]) for start in range(1, len(parts))]
+    return names + ([f"{parts[0]}.{parts[-1]}"] if len(parts) > 2 else [])
 
 
 def described(schema: type) -> Iterator[tuple[str, str, str, str]]:
@@ -255,7 +266,7 @@ def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, 
 
 def _resolve(name: str, known: Mapping[str, Any]) -> str:
     """Return the dotted setting that a name means."""
-    matches = [key for key in known if name in (key, key.replace(".", "_")) or key.endswith(f".{name}")]
+    matches = [key for key in known if name in (key, key.replace(".", "_"), *short_names(key))]
     if name in matches:
         return name
     if len(matches) == 1:

@@ -18,6 +18,7 @@ from osbert.errors import UserError
 from osbert.evaluation.glue import COLUMNS, SETS, SUBMISSION, average
 from osbert.evaluation.paper import TABLE_1
 from osbert.inference.engine import load
+from osbert.runs.study.glue import finetune_glue
 from osbert.runs.submit import find_runs
 from osbert.runs.submit import test_rows as _test_rows
 from osbert.training.trainer import Trainer
@@ -269,3 +270,18 @@ def test_of_several_runs_the_table_says_that_it_has_the_best(
     assert runs == {"seed-0", "seed-1"}  # by the majority rule all answers are alike: nothing has collapsed
     submit(out, out=tmp_path / "glue.zip", partial=True)
     assert "2 of 11 files" in capsys.readouterr().out
+
+
+def test_glue_is_a_function_that_returns_the_scores(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, events = write(tmp_path / "data"), []
+    for name in ("MNLI", "QQP", "QNLI", "STS-B", "MRPC", "CoLA", "SST-2"):
+        shutil.rmtree(data / name)
+    settings = {"epochs": 1, "precision": "fp32", "learning_rate": 1e-3, "length": 16}
+    scores = finetune_glue(model=encoder, data=data, out=tmp_path / "runs", watch=events.append, **settings)
+    assert scores == json.loads((tmp_path / "runs" / "glue.json").read_text()) and list(scores) == ["RTE", "WNLI"]
+    assert str(events[-1]).strip() == (tmp_path / "runs" / "glue.txt").read_text().strip()
+    assert capsys.readouterr().out == ""
+    with refusal("unknown-setting", "epocs", "epochs"):
+        finetune_glue(model=encoder, data=data, out=tmp_path / "more", epocs=1)

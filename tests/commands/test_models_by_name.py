@@ -16,6 +16,7 @@ from hub_server import Hub, commit_of, contents, hub_on_localhost
 from osbert.commands.opening_options import served
 from osbert.interop.hub import default_out
 from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.runs.reproduce.children import ChildCommands
 from tiny_runs import TASKS, write_run
 
 NAME = "someone/tiny"
@@ -65,6 +66,18 @@ def test_pretraining_goes_on_from_a_name_and_keeps_it(hub: Hub, tmp_path: Path) 
     words = ["pretrain", "--from", NAME, "--corpus", str(corpus), "--out", "more", "--steps", "2"]
     assert terminal.run(*words, "--batch", "4", "--data.length", "16") == 0
     assert json.loads(Path("more/run.json").read_text())["hub"] == {"name": NAME, "commit": commit_of(NAME)}
+
+
+def test_a_table_is_reproduced_with_a_model_by_its_name(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChildCommands, "work", lambda self, trial: terminal.run(*trial.settings))
+    Path("glue/CoLA").mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        rows = "".join(f"x\t{number % 2}\t\ta {('bad', 'good')[number % 2]} film\n" for number in range(12))
+        Path("glue/CoLA", name).write_text(rows)
+    words = ["reproduce", "table1", "--model", NAME, "--data", "glue", "--out", "out", "--seeds", "1"]
+    assert terminal.run(*words, "--finetuning.epochs", "1", "--finetuning.length", "16") == 0
+    facts = json.loads(Path("out/runs/ours/seed-0/CoLA/run.json").read_text())
+    assert facts["hub"] == {"name": NAME, "commit": commit_of(NAME)}
 
 
 def test_an_export_of_a_name_lies_in_the_current_folder(hub: Hub, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from osbert.commands.reproduce import split_settings
 from osbert.errors import Problems
 from osbert.evaluation.paper import TABLES as PUBLISHED
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -20,7 +19,8 @@ from osbert.runs.reproduce.encoders import GivenEncoder, PretrainedEncoders, run
 from osbert.runs.reproduce.plan import TablePlan
 from osbert.runs.reproduce.report import cells, mean_line, perplexity, row_scores, write_table_report
 from osbert.runs.reproduce.scale import TableScale
-from osbert.runs.reproduce.tables import PaperTable, TableRow, read_table, words
+from osbert.runs.reproduce.settings import same_finetuning, split_settings, table_schemas
+from osbert.runs.reproduce.tables import PaperTable, TableRow, read_table
 from osbert.runs.study.runner import Study, StudyTrial, TrialEnd, read_results
 from refusals import refusal
 from terminal import run
@@ -150,6 +150,16 @@ def test_a_table_from_end_to_end(inputs: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (out / "table.txt").read_text("utf-8") in printed and "4 steps" in printed
     assert run(*words) == 0 and "[1/" not in capsys.readouterr().out  # nothing is run again
     assert "No data for MNLI-m" in printed and "split off" not in printed
+    protocol = json.loads((out / "protocol.json").read_text("utf-8"))
+    assert protocol["finetuning"] == "--epochs 1 --learning-rate 5e-4 --length 24 --precision fp32"
+    for earlier in (
+        "--epochs 1 --learning-rate 5e-4 --length 24 --precision fp32",
+        "--epochs 3 --learning-rate 5e-4 --length 24 --training.epochs 1 --training.precision fp32",
+    ):  # as the names were given once
+        (out / "protocol.json").write_text(json.dumps(protocol | {"finetuning": earlier}), "utf-8")
+        assert run(*words) == 0 and "[1/" not in capsys.readouterr().out
+    assert run(*words, "--finetuning.epochs", "2") == 1
+    assert "another protocol (finetuning: " in capsys.readouterr().err
 
     table, edited = (out / "table.txt").read_bytes(), inputs / "glue" / "SST-2" / "dev.tsv"
     assert run(*words, "--steps", "5") == 1
@@ -178,7 +188,9 @@ def test_settings_of_finetuning_are_checked_before_any_run(inputs: Path, capsys)
     words = ["reproduce", "table8", "--recipe", str(inputs / "tiny.toml"), "--corpus", str(inputs / "corpus")]
     words += ["--data", str(inputs / "glue"), "--out", str(inputs / "out"), "--finetuning.epoch", "1"]
     assert run(*words) == 1
-    assert "(--finetuning): Unknown setting --epoch. Did you mean 'epochs'?" in capsys.readouterr().err
+    assert "--finetuning.epoch. Did you mean 'finetuning.epochs'?" in capsys.readouterr().err
+    words[-2:] = ["--finetuning.epochs", "none"]
+    assert run(*words) == 1 and "Fine-tuning on MNLI-m cannot be done" in capsys.readouterr().err
     assert not (inputs / "out" / "runs").exists()
 
 
@@ -320,18 +332,43 @@ def test_a_collapsed_run_is_named_and_another_one_counts_in_its_place(tmp_path: 
 
 
 def test_settings_are_given_one_by_one_to_either_part() -> None:
-    given = [
-        "--steps",
-        "9",
-        "--pretraining.mlm.mask=0.7",
-        "--no-bf16",
-        "--finetuning.learning-rate",
-        "-1",
-        "--finetuning.merge",
-    ]
-    pretraining, finetuning = split_settings(given)
-    assert words(pretraining) == ("--steps", "9", "--mlm.mask", "0.7", "--no-bf16")
-    assert words(finetuning) == ("--learning-rate", "-1", "--merge")
-    for old in (["--finetuning", "--epochs 1 --length 24"], ["--finetuning=--epochs 1 --length 24"]):
-        with refusal("replaced-option", "--finetuning.epochs", "1", "--finetuning.length", "24"):
-            split_settings(["--steps", "9", *old])
+    given = ["--steps", "9", "--pretraining.mlm.mask=0.7", "--no-cross-documents", "--batch", "8"]
+    given += ["--finetuning.learning-rate", "-1", "--finetuning.merge", "--finetuning.length=24", "--epochs", "2"]
+    for name in ("table5", "table2"):
+        pretraining, finetuning = split_settings(given, table_schemas(TABLES[name], "cpu", given))
+        assert pretraining == {"training.steps": "9", "mlm.mask": "0.7", "data.cross_documents": False, "batch": "8"}
+        assert finetuning == {"learning_rate": "-1", "merge": True, "length": "24", "epochs": "2"}
+    schemas = table_schemas(TABLES["table5"], "cpu", ["--pretraining.objectives", "mlm"])
+    with refusal("unknown-setting", "--finetuning.epoch", "finetuning.epochs"):
+        split_settings(["--finetuning.epoch", "1"], schemas)
+    with refusal("unknown-setting", "--nsp.weight"):
+        split_settings(["--nsp.weight", "2"], schemas)
+    with refusal("invalid-value", "--finetuning.no-merge"):
+        split_settings(["--finetuning.no-merge=3"], schemas)
+
+
+@pytest.mark.parametrize("old", [["--finetuning", "--epochs 1 --length 24"], ["--finetuning=--epochs 1 --length 24"]])
+def test_settings_of_finetuning_in_one_string_are_refused(old: list[str]) -> None:
+    with refusal("replaced-option", "--finetuning.epochs 1 --finetuning.length 24"):
+        split_settings(["--steps", "9", *old], [])
+
+
+def test_a_quotation_mark_that_is_not_closed_is_refused_as_well() -> None:
+    for old in (["--finetuning", "--epochs '3"], ["--finetuning"]):
+        with refusal("replaced-option", "--finetuning.epochs"):
+            split_settings(old, [])
+
+
+def test_settings_are_the_same_by_whichever_name() -> None:
+    usual = "--epochs 3 --learning-rate 5e-4 --length 128"
+    for table in (TABLES["table1"], TABLES["table7"]):
+        assert same_finetuning(f"{usual} --merge --training.epochs 2", f"--merge --epochs 2 {usual[11:]}", table)
+        assert not same_finetuning(usual, f"{usual} --training.epochs 2", table)
+        assert not same_finetuning(usual, f"{usual} --no-merge", table)
+        assert not same_finetuning("--was-once 3", usual, table) and not same_finetuning("'", usual, table)
+
+
+def test_help_lists_the_settings_of_both_parts(capsys) -> None:
+    assert run("reproduce", "table2", "--recipe", "bert-tiny", "--help") == 0
+    told = capsys.readouterr().out
+    assert "--finetuning.epochs" in told and "--pretraining.mlm.mask" in told and "--finetuning.squad" in told

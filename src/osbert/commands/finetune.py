@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +13,10 @@ from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.errors import UserError
+from osbert.evaluation.glue import SETS
 from osbert.interop.opening import CAREFUL
-from osbert.lock import claim
 from osbert.options import given, takes_settings
-from osbert.runs.finetune.plan import read_plan, schema, schemas
-from osbert.runs.finetune.records import SPLITS
-from osbert.tasks import load
+from osbert.runs.finetune.plan import schemas
 
 SEVERAL = (
     "Several tasks at once are named one after the other, and --data is the folder with the data of each, which "
@@ -74,42 +73,22 @@ def finetune(
         raise UserError(SEVERAL, code="replaced-option")
     more = tuple(itertools.takewhile(lambda word: not word.startswith("-"), settings))
     call = {"from_scratch": from_scratch, "opening.trust": opening.trust, "opening.verify": opening.verify}
-    words = settings[len(more) :]
-    if task == "glue":
-        finetune_glue(words, call, model=model, data=data, out=out)
-    else:
-        tasks = (task, *more)
-        finetune_tasks(tasks, call | given(words, *settings_of(tasks)), model=model, data=data, out=out)
+    tasks = (task, *more)
+    schemes = schemas([one.task for one in SETS]) if tasks == ("glue",) else settings_of(tasks)
+    finetune_tasks(tasks, call | given(settings[len(more) :], *schemes), model=model, data=data, out=out)
 
 
 def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
-    """Fine-tune one run, and print what it reports; a signal ends it after a checkpoint."""
+    """Fine-tune a run, or one for each set of GLUE, and print its events; a signal ends it after a checkpoint."""
     from osbert.commands.training_consoles import TrainingConsole
     from osbert.runs.finetune.finetune import finetune as run
+    from osbert.runs.study.glue import finetune_glue
     from osbert.training.interruption import Interruption, StopRequest
 
     wish = Interruption()
     try:
         with TrainingConsole() as watch:
-            run(tasks, model=model, data=data, out=out, watch=watch, wish=wish, **settings)
+            call = finetune_glue if tasks == ("glue",) else partial(run, tasks)
+            call(model=model, data=data, out=out, watch=watch, wish=wish, **settings)
     except StopRequest:
         raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None
-
-
-def finetune_glue(words: Sequence[str], call: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
-    """Fine-tune a run for each of GLUE's sets; all sets are checked before the first."""
-    from osbert.commands.training_consoles import TrainingConsole
-    from osbert.runs.finetune.long import ModelReader
-    from osbert.runs.study.glue import Glue
-
-    reader = ModelReader.of(model)
-
-    def checked(one: str, data: Path) -> None:
-        plan = read_plan(one, {**call, **given(words, schema(one))}, model=model, data=data)
-        reader.check(*load(plan.task, SPLITS))
-
-    def tuned(one: str, data: Path, out: Path) -> None:
-        finetune_tasks((one,), {**call, **given(words, schema(one))}, model=model, data=data, out=out)
-
-    with claim(out):
-        Glue(check=checked, tune=tuned, watch=TrainingConsole()).run(data, out)

@@ -20,6 +20,7 @@ from osbert.runs.reproduce.data import TableColumn
 from osbert.runs.reproduce.encoders import TableEncoders, hashes, plain, run_folder
 from osbert.runs.reproduce.ensemble import Ensemble
 from osbert.runs.reproduce.scale import TableScale
+from osbert.runs.reproduce.settings import same_finetuning
 from osbert.runs.reproduce.tables import PaperTable, TableRow, keywords, words
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, read_results
 
@@ -137,6 +138,8 @@ class TablePlan:
         before = json.loads(path.read_text("utf-8"))
         protocol["data"] = {**before.get("data", {}), **protocol["data"]}
         before["data"] = {**protocol["data"], **before.get("data", {})}
+        if same_finetuning(before.get("finetuning", ""), protocol["finetuning"], self.table):
+            before["finetuning"] = protocol["finetuning"]  # an earlier version kept the names as they were given
         if changes := difference(before, protocol):
             raise UserError(
                 f"{self.out} holds runs with another protocol ({'; '.join(changes)}). Give another --out, or the same "

@@ -63,6 +63,11 @@ class PaperTable:
         return TABLES[self.name]
 
     @property
+    def tasks(self) -> list[str]:
+        """Return the tasks that the columns are fine-tuned as, each once."""
+        return [*dict.fromkeys(column.task or column.set for column in self.columns)]
+
+    @property
     def varied(self) -> bool:
         """Return whether the rows are encoders that differ, so that no given model can stand for all."""
         return any(row.pretraining for row in self.rows)
@@ -120,30 +125,29 @@ def read_table(name: str) -> PaperTable:
 
 
 def words(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return settings as the words of a command line; one whose value is None is named alone.
+    """Return settings as the words of a command line; of a boolean the name alone.
 
-    >>> words({"mlm.mask": 0.8, "learning_rate": 5e-4, "objectives": "mlm", "merge": None})
-    ('--mlm.mask', '0.8', '--learning-rate', '5e-4', '--objectives', 'mlm', '--merge')
+    >>> words({"mlm.mask": 0.8, "learning_rate": 5e-4, "objectives": "mlm", "merge": True, "data.workers": False})
+    ('--mlm.mask', '0.8', '--learning-rate', '5e-4', '--objectives', 'mlm', '--merge', '--data.no-workers')
     """
-    named = ((f"--{name.replace('_', '-')}", value) for name, value in settings.items())
-    return tuple(word for name, value in named for word in ((name,) if value is None else (name, _word(value))))
+    said: list[str] = []
+    for name, value in settings.items():
+        table, dot, leaf = name.replace("_", "-").rpartition(".")
+        said += [f"--{table}{dot}{'no-' if value is False else ''}{leaf}"]
+        said += [] if isinstance(value, bool) else [_word(value)]
+    return tuple(said)
 
 
 def keywords(*settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as `words` gives them to a command, but by name: of several of one name the last holds.
 
-    >>> keywords({"mlm.mask": 0.8, "merge": None}, {"mlm.mask": 1.0, "training.no_fused": None})
-    {'merge': True, 'mlm.mask': '1', 'training.fused': False}
+    >>> keywords({"mlm.mask": 0.8, "merge": True}, {"mlm.mask": 1.0})
+    {'merge': True, 'mlm.mask': '1'}
     """
     named: dict[str, Any] = {}
     for name, value in (item for one in settings for item in one.items()):
-        table, dot, leaf = name.rpartition(".")
-        if value is None:
-            name, value = f"{table}{dot}{leaf.removeprefix('no_')}", not leaf.startswith("no_")
-        else:
-            value = recipe.Word(_word(value))
         named.pop(name, None)
-        named[name] = value
+        named[name] = value if isinstance(value, bool) else recipe.Word(_word(value))
     return named
 
 

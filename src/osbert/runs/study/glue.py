@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,16 @@ from osbert import components
 from osbert.errors import Problems, UserError
 from osbert.evaluation.glue import COLUMNS, SETS, GlueSet, average
 from osbert.files import refuse_foreign, write_json, write_text
+from osbert.interop.hub import locate
+from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune.finetune import finetune
+from osbert.runs.finetune.long import ModelReader
+from osbert.runs.finetune.plan import read_plan
+from osbert.runs.finetune.records import SPLITS
 from osbert.runs.study.runner import Study, StudyTrial
-from osbert.tasks import Task
+from osbert.tasks import Task, load
+from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 
 RESULTS, TABLE = "glue.json", "glue.txt"
@@ -30,16 +37,39 @@ class GlueData:
     alone: bool = False
 
 
+def finetune_glue(
+    *,
+    model: str | Path,
+    data: str | Path,
+    out: str | Path,
+    watch: Watch = ignore,
+    wish: Interruption | None = None,
+    **settings: Any,
+) -> dict[str, float]:
+    """Fine-tune a run for each of GLUE's sets; return the official scores in per cent, by column.
+
+    `data`: the folder with the sets' own (CoLA, SST-2, ...). `out`: the folder of the runs, each named for its task,
+    and of glue.json and glue.txt. `settings`, `watch` and `wish` are those of `finetune`. All sets are checked before
+    the first is trained. Raises UserError when no set is there, when data cannot be used, and when a set has failed.
+    """
+    with claim(Path(out)) as folder:
+        found = locate(model, watch=watch).path
+        glue = Glue(model=found, reader=ModelReader.of(found), settings=settings, watch=watch, wish=wish)
+        return glue.run(Path(data), folder)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Glue:
-    """How one set is checked, and fine-tuned into a folder: the command's own settings are in these two."""
+    """Fine-tunes a model on each set, with the same settings."""
 
-    check: Callable[[str, Path], object]
-    tune: Callable[[str, Path, Path], object]
+    model: Path
+    reader: ModelReader
+    settings: Mapping[str, Any]
     watch: Watch = ignore
+    wish: Interruption | None = None
 
-    def run(self, data: Path, out: Path) -> None:
-        """Fine-tune on every set whose data are there, and report the table of all that is finished.
+    def run(self, data: Path, out: Path) -> dict[str, float]:
+        """Fine-tune on every set whose data are there; report the table of all that is finished, return its scores.
 
         The data of all sets are checked first. A set that fails is named at the end; the others are kept.
 
@@ -54,17 +84,22 @@ class Glue:
         wrong = Problems(heading=WRONG)
         for one in sets:
             with _noting(wrong, one.glue):
-                self.check(one.glue.task, one.data)
+                plan = read_plan(one.glue.task, self.settings, model=self.model, data=one.data)
+                self.reader.check(*load(plan.task, SPLITS))
         wrong.stop_if_any()
         failed = Problems(heading="Some sets failed; the others are kept, and the same command tries again")
         # A set that is finished is given to its run as well, which refuses other settings.
         study = Study(work=self._tune, problems=failed, resumed=lambda trial: False, watch=self.watch)
         study.run([StudyTrial(name=one.glue.name, folder=out / one.glue.task, settings=one) for one in sets])
-        self.watch(Notice(f"\n{report(sets, out)}".removesuffix("\n")))
+        scores, text = report(sets, out)
+        self.watch(Notice(f"\n{text}".removesuffix("\n")))
         failed.stop_if_any()
+        return scores
 
     def _tune(self, trial: StudyTrial) -> None:
-        self.tune(trial.settings.glue.task, trial.settings.data, trial.folder)
+        one: GlueData = trial.settings
+        call: dict[str, Any] = {"model": self.model, "data": one.data, "out": trial.folder}
+        finetune(one.glue.task, **call, watch=self.watch, wish=self.wish, **self.settings)
 
     def find(self, data: Path) -> list[GlueData]:
         """Return the sets that are there, and report which are not.
@@ -92,8 +127,8 @@ class Glue:
         return sets
 
 
-def report(sets: Sequence[GlueData], out: Path) -> str:
-    """Write glue.json and glue.txt: the official scores of all finished runs; return the table."""
+def report(sets: Sequence[GlueData], out: Path) -> tuple[dict[str, float], str]:
+    """Write glue.json and glue.txt: the official scores of all finished runs; return them, and the table."""
     scores: dict[str, float] = {}
     compared: list[str] = []
     for one in sets:
@@ -108,7 +143,7 @@ def report(sets: Sequence[GlueData], out: Path) -> str:
         )
     write_json(out / RESULTS, scores)
     write_text(out / TABLE, text)
-    return text
+    return scores, text
 
 
 def table(scores: Mapping[str, float], starred: set[str]) -> str:

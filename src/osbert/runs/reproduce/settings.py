@@ -1,0 +1,84 @@
+"""The settings of a table's runs in two tables, `pretraining` and `finetuning`: one schema, for the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from osbert import recipe
+from osbert.errors import UserError
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.options import among, given
+from osbert.runs.finetune.plan import schema
+from osbert.runs.pretrain.settings import Recipe, recipe_schema
+from osbert.runs.reproduce.tables import PaperTable
+
+PRETRAINING, FINETUNING = "pretraining", "finetuning"
+
+
+def table_schemas(table: PaperTable, name: str, words: Sequence[str] = (), opening: Opening = CAREFUL) -> list[type]:
+    """Return a schema for each task that the table's columns have, with the settings of both parts.
+
+    `name`: the recipe of pretraining. `words`: those of the command line, which may name objectives of its own. Raises
+    UserError at a recipe, an objective or a family that there is not.
+    """
+    chosen = among(words, _tables(pretraining=Recipe))
+    basic = {path.removeprefix(f"{PRETRAINING}."): value for path, value in chosen.items()}
+    pretraining = recipe_schema(name, recipe.read(name), basic, opening)
+    return [_tables(pretraining=pretraining, finetuning=schema(task)) for task in table.tasks]
+
+
+def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of pretraining and of fine-tuning among the words of a command line, by their names.
+
+    Names that both parts have are of pretraining. Settings of fine-tuning have their shortest names, by which the
+    usual ones are overruled. Raises UserError as `given` does, and at --finetuning "...".
+    """
+    _refuse_joined(words)
+    chosen = given(words, *schemas)
+    finetuning = {name: value for name, value in chosen.items() if name.startswith(f"{FINETUNING}.")}
+    pretraining = {name.removeprefix(f"{PRETRAINING}."): chosen[name] for name in chosen if name not in finetuning}
+    paths = {path for one in schemas for path, *_ in recipe.fields(one)}
+    return pretraining, {_shortest(name, paths): value for name, value in finetuning.items()}
+
+
+def same_finetuning(one: str, other: str, table: PaperTable) -> bool:
+    """Return whether two command lines, each as `shlex.join` gives it, have the same settings of fine-tuning.
+
+    A line that cannot be read, as an edited file may have it, is like no other.
+
+    >>> from osbert.runs.reproduce.tables import read_table
+    >>> same_finetuning("--epochs 3 --length 64 --training.epochs 1", "--epochs 1 --length 64", read_table("table5"))
+    True
+    """
+    schemas = [schema(task) for task in table.tasks]
+    try:
+        return given(shlex.split(one), *schemas) == given(shlex.split(other), *schemas)
+    except (UserError, ValueError):
+        return False
+
+
+def _refuse_joined(words: Sequence[str]) -> None:
+    """Raise UserError at --finetuning "...", which was one option with all settings of fine-tuning once."""
+    for word, after in zip(words, [*words[1:], ""]):
+        name, equals, value = word.partition("=")
+        if name == "--finetuning":
+            each = re.sub(r"(?<!\S)--(?=\w)", "--finetuning.", value if equals else after)
+            raise UserError(
+                f"--finetuning takes one setting at a time: {each or '--finetuning.epochs 3'}", code="replaced-option"
+            )
+
+
+def _shortest(path: str, paths: Collection[str]) -> str:
+    """Return the name of a setting of fine-tuning without its tables; with them where others have that name too."""
+    short = f"{FINETUNING}.{path.rpartition('.')[2]}"
+    unique = sum(short in recipe.short_names(other) for other in paths) == 1
+    return (short if unique else path).removeprefix(f"{FINETUNING}.")
+
+
+def _tables(**parts: type) -> type:
+    """Return a schema with a table for each part."""
+    return dataclasses.make_dataclass("TableSettings", parts.items(), frozen=True, kw_only=True)
