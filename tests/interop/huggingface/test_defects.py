@@ -37,41 +37,53 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 
 
 @pytest.mark.parametrize(
-    ("fields", "text"),
+    ("fields", "refused"),
     [
-        ({"model_type": "llama"}, "model_type is 'llama'; only albert, bert, .*roberta, .* and osbert"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
-        ({"add_cross_attention": True}, "add_cross_attention is True"),
-        ({"hidden_act": "geluu"}, "hidden_act is 'geluu'.*Did you mean 'gelu'"),
-        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"quantization_config": {"bits": 8}}, "quantization_config"),
-        ({"model_type": "roformer", "rotary_value": True}, "rotary_value is True"),
-        ({"model_type": "roformer", "embedding_size": 8}, "embedding_size 8 differs from hidden_size 16"),
-        ({"hidden_size": None}, "hidden_size must be a whole number, but is None"),
-        ({"layer_norm_eps": "small"}, "layer_norm_eps must be a number"),
-        ({"num_attention_heads": 3}, "width 16 cannot be shared evenly by 3 heads"),
-        ({"add_cross_attention": True, "hidden_act": "mish"}, "(?s)add_cross_attention.*hidden_act"),
-        ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
-        ({"model_type": ["bert"]}, r"model_type is \['bert'\]; only"),
-        ({"model_type": None}, "model_type is None; only"),
-        ({"type_vocab_size": None}, "type_vocab_size must be a whole number, but is None"),
-        ({"type_vocab_size": "2"}, "type_vocab_size must be a whole number, but is '2'"),
-        ({"type_vocab_size": "2", "hidden_size": True}, "(?s)hidden_size must be .* True.*type_vocab_size must be"),
-        ({"osbert_adapters": 1.5}, "osbert_adapters must be a whole number, but is 1.5"),
-        ({"vocab_size": 10**30}, "vocab_size is 1000.*, more than any model has"),
-        ({"hidden_size": 2**30}, "width|overflow|elements|hold the weights"),
-        ({"layer_norm_eps": float("inf")}, "layer_norm_eps is inf"),
-        ({"model_type": "roberta", "pad_token_id": "1"}, "pad_token_id must be a whole number"),
-        ({"model_type": "osbert", "osbert_positions": []}, r"(?s)osbert_positions is \[\].*osbert_biases is 'missing'"),
-        ({"model_type": "osbert", "osbert_pooling": ["x"]}, r"osbert_pooling is \['x'\]"),
-        ({"model_type": "osbert", "osbert_embedding": "x"}, "osbert_embedding must be a whole number"),
+        ({"model_type": "llama"}, ("unsupported-model", "model_type", "llama", "albert", "roberta", "osbert")),
+        ({"position_embedding_type": "relative_key"}, ("unsupported-model", "position_embedding_type", "relative_key")),
+        ({"add_cross_attention": True}, ("unsupported-model", "add_cross_attention", "True")),
+        ({"hidden_act": "geluu"}, ("unsupported-model", "hidden_act", "geluu", "'gelu'")),
+        ({"pruned_heads": {"0": [1]}}, ("unsupported-model", "pruned_heads")),
+        ({"quantization_config": {"bits": 8}}, ("unsupported-model", "quantization_config")),
+        ({"model_type": "roformer", "rotary_value": True}, ("unsupported-model", "rotary_value", "True")),
+        (
+            {"model_type": "roformer", "embedding_size": 8},
+            ("unsupported-model", "embedding_size", "8", "hidden_size", "16"),
+        ),
+        ({"hidden_size": None}, ("unsupported-model", "hidden_size", "None")),
+        ({"layer_norm_eps": "small"}, ("unsupported-model", "layer_norm_eps", "small")),
+        ({"num_attention_heads": 3}, ("unsupported-model", "16", "3")),
+        (
+            {"add_cross_attention": True, "hidden_act": "mish"},
+            ("unsupported-model", "add_cross_attention", "hidden_act", "mish"),
+        ),
+        ({"hidden_act": ["gelu"]}, ("unsupported-model", "hidden_act", "['gelu']")),
+        ({"model_type": ["bert"]}, ("unsupported-model", "model_type", "['bert']")),
+        ({"model_type": None}, ("unsupported-model", "model_type", "None")),
+        ({"type_vocab_size": None}, ("unsupported-model", "type_vocab_size", "None")),
+        ({"type_vocab_size": "2"}, ("unsupported-model", "type_vocab_size", "'2'")),
+        (
+            {"type_vocab_size": "2", "hidden_size": True},
+            ("unsupported-model", "hidden_size", "True", "type_vocab_size", "'2'"),
+        ),
+        ({"osbert_adapters": 1.5}, ("unsupported-model", "osbert_adapters", "1.5")),
+        ({"vocab_size": 10**30}, ("unsupported-model", "vocab_size", "1000")),
+        ({"hidden_size": 2**30}, ("damaged-file",)),
+        ({"layer_norm_eps": float("inf")}, ("unsupported-model", "layer_norm_eps", "inf")),
+        ({"model_type": "roberta", "pad_token_id": "1"}, ("unsupported-model", "pad_token_id", "'1'")),
+        (
+            {"model_type": "osbert", "osbert_positions": []},
+            ("unsupported-model", "osbert_positions", "[]", "osbert_biases", "'missing'"),
+        ),
+        ({"model_type": "osbert", "osbert_pooling": ["x"]}, ("unsupported-model", "osbert_pooling", "['x']")),
+        ({"model_type": "osbert", "osbert_embedding": "x"}, ("unsupported-model", "osbert_embedding", "'x'")),
     ],
 )
 def test_a_config_that_asks_for_other_mathematics_is_refused(
-    folder: Path, fields: dict[str, object], text: str
+    folder: Path, fields: dict[str, object], refused: tuple[str, ...]
 ) -> None:
     change_config(folder, **fields)
-    with pytest.raises(UserError, match=text):
+    with refusal(*refused):
         _ = open_folder(folder).backbone
 
 
