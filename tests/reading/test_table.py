@@ -127,15 +127,8 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
     noted = problems()
     rows = list(open_table(path).rows(noted))
     assert [row.values["text"] for row in rows] == ["x\ny", "fine"]
-    with pytest.raises(UserError) as error:
+    with refusal("unusable-row", "line 4: 3", "2", "text, label", "line 5: 1", "line 6: ", "line 8: "):
         noted.stop_if_any()
-    for fragment in (
-        "line 4: 3 cells, but there are 2 columns (text, label). Does a text hold the delimiter?",
-        "line 5: 1 cells",
-        "line 6: text follows a closing quote",
-        "line 8: a quoted cell is never closed",
-    ):
-        assert fragment in str(error.value)
 
 
 def test_bad_json_lines(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.models.architecture import Architecture
@@ -102,11 +101,9 @@ def test_missing_and_misshapen_weights_are_listed_together(folder: Path) -> None
         tensors["bert.encoder.layer.0.output.dense.bias"] = torch.zeros(16, dtype=torch.int8)
 
     change_tensors(folder, spoil)
-    with pytest.raises(UserError) as caught:
+    missing, misshapen = "encoder.layer.1.attention.self.key.weight (16, 16)", "word_embeddings.weight"
+    with refusal("damaged-file", missing, misshapen, "(59, 16)", "(60, 16)", "output.dense.bias", "torch.int8"):
         _ = open_folder(folder).backbone
-    assert "encoder.layer.1.attention.self.key.weight (16, 16) is missing" in str(caught.value)
-    assert "word_embeddings.weight has shape (59, 16), wanted is (60, 16)" in str(caught.value)
-    assert "output.dense.bias holds torch.int8" in str(caught.value)
 
 
 def test_the_report_tells_the_expected_from_the_strange(folder: Path) -> None:
@@ -164,9 +161,8 @@ def test_a_second_classifier_keeps_its_own_weights(tmp_path: Path, ours: Archite
 def test_a_file_cut_short_is_called_that(folder: Path, kept: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
-    with refusal("damaged-file") as caught:
+    with refusal("damaged-file", path):
         _ = open_folder(folder).backbone
-    assert str(path) in str(caught.value)
 
 
 def test_other_damage_is_told(folder: Path) -> None:
