@@ -23,8 +23,8 @@ from osbert.commands.finetune import finetune
 from osbert.server.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
-from osbert.text.train import train
 from terminal import run
+from vocabularies import train
 
 KINDS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 WORDS = ["film", "play", "actor", "the", "a", "was", "and"]

@@ -35,6 +35,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("Roberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1}),
     "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
+    "albert": ("Albert", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
     "modernbert": ("ModernBert", SIZES | MODERNBERT),
 }
 LABELS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}

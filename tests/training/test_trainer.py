@@ -172,7 +172,8 @@ def test_three_in_a_row_stop_with_the_batch_saved(toys, tmp_path) -> None:
     trainer = toys.trainer(tmp_path, learner=learner)
     with refusal("training-diverged", "3", "8", "failed-step-8.npz"):
         finish(trainer)
-    saved = np.load(tmp_path / "failed-step-8.npz")
+    with np.load(tmp_path / "failed-step-8.npz") as file:
+        saved = dict(file)
     expected = next(toys.Loader().steps(trainer.cursor)).batches
     for number, batch in enumerate(expected):
         assert np.array_equal(saved[f"{number}.ids"], batch.ids)

@@ -32,6 +32,7 @@ SIZES = {"vocab_size": 60, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt": ("OpenAIGPT", SIZES),
     "gpt-relu": ("OpenAIGPT", SIZES | {"afn": "relu"}),
+    "gpt-silu": ("OpenAIGPT", SIZES | {"afn": "swish"}),
     "gpt2": ("GPT2", SIZES),
     "gpt2-wide": ("GPT2", SIZES | {"n_inner": 40, "activation_function": "relu", "layer_norm_epsilon": 1e-3}),
 }
@@ -168,7 +169,7 @@ def test_files_of_the_first_releases_have_tables_that_hold_nothing_learned(tmp_p
         ("gpt2", {"n_inner": "wide"}, ("n_inner", "wide")),
         ("gpt2", {"embd_pdrop": 0.3}, ("embd_pdrop", "0.3")),
         ("gpt2", {"add_cross_attention": True}, ("add_cross_attention", "True")),
-        ("gpt", {"afn": "silu"}, ("afn", "silu")),
+        ("gpt", {"afn": "mish"}, ("afn", "mish")),
         ("gpt", {"n_head": "two"}, ("n_head", "two")),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 from osbert.interop.huggingface.families import gpt2
 from osbert.interop.huggingface.family import Family, Problem
 
-CURVES = {"gelu": "gelu_tanh", "relu": "relu"}
+CURVES = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 
 def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
