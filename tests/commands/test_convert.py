@@ -81,7 +81,7 @@ def test_a_problem_stops_the_writing_unless_anyway_is_said(copied: Path, tmp_pat
     save_file({**tensors, "encoder.layer.0.adapter.weight": torch.zeros(2)}, copied / "model.safetensors")
     done = osbert("convert", copied, tmp_path / "out", "--to", "osbert")
     assert done.returncode == 1
-    assert "1 tensor is a PROBLEM above; nothing was written. --anyway writes" in done.stderr
+    assert "1 tensor" in done.stderr and "--anyway" in done.stderr
     (row,) = [line for line in done.stdout.splitlines() if "adapter" in line]
     assert row.split() == ["encoder.layer.0.adapter.weight", "2", "unused", "PROBLEM", "unknown"]
     assert not (tmp_path / "out").exists()

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from clock import CLOCK
 from osbert import recipe
 from osbert.commands.event_consoles import ProgressLine
 from osbert.commands.finetune import finetune
@@ -30,7 +31,6 @@ from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.plan import read_plan, schema
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks.kinds.classify import Classify
-from osbert.training import tracking
 from osbert.training.progress import Progress
 from osbert.training.tracking import read_lines
 from osbert.training.trainer import Trainer
@@ -40,7 +40,7 @@ from refusals import refusal
 def lines(folder: Path) -> list[dict[str, object]]:
     """Return the lines of metrics.jsonl without what depends on the clock."""
     kept = read_lines(folder / "metrics.jsonl")
-    return [{key: value for key, value in line.items() if key not in tracking.CLOCK} for line in kept]
+    return [{key: value for key, value in line.items() if key not in CLOCK} for line in kept]
 
 
 def facts(folder: Path) -> dict[str, object]:

@@ -124,7 +124,7 @@ def test_settings_that_are_not_there_or_not_known(encoder: Path, lines: Path, tm
         arrays = dict(opened)
     arrays["settings"] = np.array(arrays["settings"].item().replace('"pooling"', '"pulling"'))
     np.savez(tmp_path / "y.npz", **arrays)
-    with refusal("invalid-value"):
+    with refusal("wrong-format", "y.npz"):
         neighbours(tmp_path / "y.npz", "bad")
     np.savez(tmp_path / "x.npz", settings=np.array("{}"), lines=np.arange(2))
     with refusal("damaged-file"):
