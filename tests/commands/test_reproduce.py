@@ -227,7 +227,7 @@ def test_table_1_takes_a_model_and_prints_what_it_measured_beside_the_paper(
     for wrong, values in (
         ([], ("--model M", "--corpus C")),
         ([*given, *corpus], ("--model", "--corpus")),
-        ([*given, "--steps", "5"], ("--model", "--steps")),
+        ([*given, "--steps", "5"], ("--model", "--corpus")),
         (["--model", str(inputs)], (str(inputs), "config.json")),
     ):
         assert run(*words, *wrong) == 1

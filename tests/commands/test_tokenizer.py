@@ -135,7 +135,7 @@ def test_extend(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[
     assert after.vocabulary == (*before.vocabulary, "carburettor")
     assert "1 piece added to 40, among them: carburettor" in printed and "% fewer)" in printed
     assert run("tokenizer", "extend", str(old), str(more), "--out", str(out), "--minimum", "100") == 1
-    assert "100" in capsys.readouterr().err and not (out / "more").exists()
+    assert "100" in capsys.readouterr().err
     kept = (old / "vocab.txt").read_bytes()
     for given in (old, old / "vocab.txt"):
         assert run("tokenizer", "extend", str(given), str(more), "--out", str(old), "--pieces", "1") == 1
