@@ -51,7 +51,7 @@ def test_an_unknown_verb_exits_with_2() -> None:
 def test_a_misspelt_option_is_seen_even_where_settings_are_taken() -> None:
     result = run("pretrain", "cpu", "--corpsu", "corpus", "--out", "run")
     assert result.returncode == 2
-    assert "Did you mean --corpus by --corpsu?" in result.stderr
+    assert "--corpus" in result.stderr and "--corpsu" in result.stderr
     result = run("bench", "--json")
     assert result.returncode == 2
     assert "Did you mean" not in result.stderr
@@ -60,7 +60,7 @@ def test_a_misspelt_option_is_seen_even_where_settings_are_taken() -> None:
 def test_the_old_way_to_name_columns_says_the_new_one() -> None:
     result = run("predict", ".", "--file", "in.csv", "--columns", "question=frage,choices=b+c")
     assert result.returncode == 2
-    assert "Name each column by itself: --columns.question frage" in result.stderr
+    assert "--columns.question frage" in result.stderr
 
 
 def test_a_verbs_settings_are_options_in_its_help() -> None:

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 
 from osbert.commands.convert import convert
 from osbert.commands.export import export
-from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.tensor_report import TensorRow
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -82,7 +81,7 @@ def test_a_problem_stops_the_writing_unless_anyway_is_said(copied: Path, tmp_pat
     save_file({**tensors, "encoder.layer.0.adapter.weight": torch.zeros(2)}, copied / "model.safetensors")
     done = osbert("convert", copied, tmp_path / "out", "--to", "osbert")
     assert done.returncode == 1
-    assert "1 tensor is a PROBLEM above; nothing was written. --anyway writes" in done.stderr
+    assert "1 tensor" in done.stderr and "--anyway" in done.stderr
     (row,) = [line for line in done.stdout.splitlines() if "adapter" in line]
     assert row.split() == ["encoder.layer.0.adapter.weight", "2", "unused", "PROBLEM", "unknown"]
     assert not (tmp_path / "out").exists()
@@ -185,24 +184,26 @@ def lose_data(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("spoil", "refused"),
     [
-        (spoil_safetensors, r"model.safetensors: the file is cut short: its header promises"),
-        (spoil_pickle, r"pytorch_model.bin: cannot be read as weights alone.*holds code"),
-        (spoil_config, r"(?s)encoder.layer.1.*is missing|intermediate.dense.weight has shape"),
-        (spoil_vocabulary, r"the tokenizer has 17 pieces, but the model knows 16"),
-        (spoil_shard, r"lacks model-00001-of-00002.safetensors"),
-        (lose_data, r"bert_model.ckpt.data-00000-of-00001 is missing"),
-        (spoil_recipe, r"recipe.toml: not valid TOML"),
-        (spoil_task, r"(?s)lacks weights that a finished model has:.*classifier.weight \(2, 16\)"),
-        (unfinish, r"holds a run that has not come to its end"),
-        (empty, r"is no model: it has neither config.json.*nor a TensorFlow checkpoint"),
+        (spoil_safetensors, ("damaged-file", "model.safetensors")),
+        (spoil_pickle, ("damaged-file", "pytorch_model.bin")),
+        (spoil_config, ("damaged-file", "intermediate.dense.weight")),
+        (spoil_vocabulary, ("mismatched-tokenizer", "17", "16")),
+        (spoil_shard, ("missing-file", "model-00001-of-00002.safetensors")),
+        (lose_data, ("missing-file", "bert_model.ckpt.data-00000-of-00001")),
+        (spoil_recipe, ("invalid-recipe", "recipe.toml", "TOML")),
+        (spoil_task, ("damaged-file", "classifier.weight", "(2, 16)")),
+        (unfinish, ("unfinished-run", "copied")),
+        (empty, ("not-a-model", "copied", "config.json", "TensorFlow")),
     ],
 )
-def test_what_cannot_be_converted_is_told(copied: Path, tmp_path: Path, spoil: object, message: str) -> None:
+def test_what_cannot_be_converted_is_told(
+    copied: Path, tmp_path: Path, spoil: object, refused: tuple[str, ...]
+) -> None:
     assert callable(spoil)
     spoil(copied)
-    with pytest.raises(UserError, match=message):
+    with refusal(*refused):
         convert(copied, tmp_path / "out", to="google")
     assert [path.name for path in tmp_path.iterdir()] == ["copied"]
     assert not (copied / "ran").exists()

@@ -174,7 +174,7 @@ def test_the_command_compares_on_the_development_rows(run: Path, table: Path, tm
     assert not (out / "model.safetensors").exists()
     evaluate(out, data=table)
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert again.returncode == 1 and "is there already: name another folder" in again.stderr
+    assert again.returncode == 1 and str(out) in again.stderr
     assert cli.main(["export", str(out), "--to", "onnx"]) == 1
 
 
@@ -183,7 +183,8 @@ def test_a_metric_that_drops_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(ExportComparison, "drop", 0.02)
     assert cli.main(["export", str(run), "--to", "onnx", "--out", str(tmp_path / "out")]) == 1
-    assert "accuracy drops by 0.0200, more than --tolerance 0.01; nothing was written" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert all(value in error for value in ("accuracy", "0.0200", "--tolerance 0.01"))
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()
     nothing = Side(outputs=[], seconds=1.0, size=1, score=float("nan"))

@@ -14,7 +14,6 @@ from sklearn.metrics import matthews_corrcoef
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.submit import submit
-from osbert.errors import UserError
 from osbert.evaluation.glue import COLUMNS, SETS, SUBMISSION, average
 from osbert.evaluation.paper import TABLE_1
 from osbert.inference.engine import load
@@ -175,19 +174,18 @@ def test_what_is_missing_is_said(runs: Path, encoder: Path, tmp_path: Path, caps
         (tmp_path / "data" / name).unlink()
     shutil.copytree(runs, tmp_path / "runs")
     shutil.rmtree(tmp_path / "runs" / "qqp")
-    with pytest.raises(UserError) as refused:
+    with refusal("missing-file", "--partial") as refused:
         submit(tmp_path / "runs", out=tmp_path / "glue.zip", data=tmp_path / "data")
     lines = str(refused.value).splitlines()
     assert [line.split(":")[0].strip() for line in lines[1:]] == ["MNLI-mm.tsv", "QQP.tsv", "RTE.tsv"]
-    assert "--partial" in lines[0] and not (tmp_path / "glue.zip").exists()
+    assert not (tmp_path / "glue.zip").exists()
     submit(tmp_path / "runs", out=tmp_path / "glue.zip", data=tmp_path / "data", partial=True)
     told = capsys.readouterr().out
     assert "8 of 11 files" in told and "QQP.tsv: there is no run of qqp" in told
     assert "RTE.tsv: " in told and "MNLI-mm.tsv: " in told and "has no file for test_mismatched" in told
     (tmp_path / "data" / "CoLA" / "test.tsv").write_text("index\tsentence\n0\tgood\n1\n2\ta\tb\n")
-    with refusal("unusable-row", "CoLA/test.tsv", "3", "1") as error:
+    with refusal("unusable-row", "CoLA/test.tsv", "line 3", "1", "line 4: 3"):
         submit(tmp_path / "runs", out=tmp_path / "glue.zip", data=tmp_path / "data")
-    assert "line 4: 3 cells" in str(error.value)
     with refusal("unknown-output-format"):
         submit(runs, out=tmp_path / "glue.tsv")
     with refusal("not-a-model"):
@@ -202,17 +200,15 @@ def test_all_sets_are_checked_before_the_first_is_trained(encoder: Path, tmp_pat
     shutil.rmtree(data / "QNLI")
     (data / "CoLA" / "train.tsv").write_text("gj04\t2\t\tA film.\ngj04\t1\t\tGood.\n")
     (data / "RTE" / "dev.tsv").write_text(f"{PAIR}\n0\ta\tb\tentailmnt\n")
-    with pytest.raises(UserError) as error:
+    with refusal("unknown-label", "CoLA: ", "'2'", "'entailment'"):
         finetune("glue", *SETTINGS, model=encoder, data=data, out=tmp_path / "runs")
-    assert "CoLA: " in str(error.value) and "unknown label '2'" in str(error.value)
-    assert "Did you mean 'entailment'?" in str(error.value) and not (tmp_path / "runs").exists()
+    assert not (tmp_path / "runs").exists()
     with refusal("unknown-label", "--class_weights"):
         finetune("glue", "--class-weights", "balanced", model=encoder, data=data, out=tmp_path / "runs")
     shutil.copy(data / "SST-2" / "train.tsv", data / "SST-2" / "train.csv")
     (data / "MRPC" / "dev-00000-of-00002.parquet").touch()
-    with refusal("missing-split", "2", "train.csv") as error:
+    with refusal("missing-split", "2", "train.csv", "MRPC: ", "dev-00000-of-00002.parquet"):
         finetune("glue", *SETTINGS, model=encoder, data=data, out=tmp_path / "runs")
-    assert "MRPC: " in str(error.value) and "dev-00000-of-00002.parquet" in str(error.value)
     with refusal("missing-split"):
         finetune("glue", model=encoder, data=tmp_path, out=tmp_path / "runs")
 
@@ -227,19 +223,17 @@ def test_long_texts_are_refused_before_the_first_set_is_trained_or_predicted(enc
         (data / name).write_text(
             "\n".join([lines[0], lines[1].replace("\ta\t", f"\t{'a ' * 30}\t"), *lines[2:]]) + "\n"
         )
-    with pytest.raises(UserError) as error:
+    with refusal("text-too-long", *(f"{data / name}, line 2: 18" for name in ("RTE/train.tsv", "WNLI/dev.tsv")), "16"):
         finetune("glue", *settings, model=encoder, data=data, out=tmp_path / "runs")
-    for name in ("RTE/train.tsv", "WNLI/dev.tsv"):
-        assert f"{data / name}, line 2: 18 pieces more than fit into 16 tokens" in str(error.value)
     assert not (tmp_path / "runs").exists()
     write(data)
     shutil.rmtree(data / "MNLI")
     finetune("rte", "wnli", *settings, "--batch", "4", model=encoder, data=data, out=tmp_path / "runs")
     for name in ("RTE", "WNLI"):
         (data / name / "test.tsv").write_text(f"index\tsentence1\tsentence2\n0\t{'a ' * 30}\tb\n")
-    with refusal("unusable-row", "RTE/test.tsv", "2", "18") as error:
+    with refusal("unusable-row", "RTE/test.tsv, line 2: 18", "WNLI/test.tsv, line 2: 18"):
         submit(tmp_path / "runs", out=tmp_path / "glue.zip")
-    assert "WNLI/test.tsv, line 2: 18 pieces" in str(error.value) and not (tmp_path / "glue.zip").exists()
+    assert not (tmp_path / "glue.zip").exists()
 
 
 def test_a_set_that_fails_leaves_the_others_finished(

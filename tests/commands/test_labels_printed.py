@@ -9,7 +9,7 @@ import pytest
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
-from osbert.errors import UserError
+from refusals import refusal
 
 FORGED = "pos\nerror: x"
 
@@ -34,7 +34,7 @@ def test_a_label_forges_no_line(
     said = capsys.readouterr().out
     assert r"pos\nerror: x" in said and not own_line(said)
     table.write_text('text,label\ngood film,"good\nerror: x"\n')
-    with pytest.raises(UserError) as error:
+    with refusal("unknown-label") as error:
         evaluate(run, data=table)
     assert not own_line(str(error.value))
 

@@ -10,7 +10,6 @@ import pytest
 
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.neighbours import neighbours
-from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.inference.neighbours import nearest_rows
 from osbert.inference.vectors import files as vector_files
@@ -81,13 +80,13 @@ def test_what_cannot_be_compared_is_said(encoder: Path, run: Path, lines: Path, 
         neighbours(tmp_path / "x.npy", "bad")
     (tmp_path / "z.npz").write_bytes(b"no zip")
     np.savez(tmp_path / "w.npz", vectors=np.zeros((2, 2)))
-    for name, message in (
-        ("z.npz", "damaged"),
-        ("w.npz", "damaged"),
-        ("texts.txt", "vectors are read from"),
-        ("n.npy", "no such"),
+    for name, refused in (
+        ("z.npz", ("damaged-file", "z.npz")),
+        ("w.npz", ("damaged-file", "w.npz")),
+        ("texts.txt", ("wrong-format", "texts.txt")),
+        ("n.npy", ("missing-file", "n.npy")),
     ):
-        with pytest.raises(UserError, match=message):
+        with refusal(*refused):
             neighbours(tmp_path / name, "bad")
 
 
@@ -125,7 +124,7 @@ def test_settings_that_are_not_there_or_not_known(encoder: Path, lines: Path, tm
         arrays = dict(opened)
     arrays["settings"] = np.array(arrays["settings"].item().replace('"pooling"', '"pulling"'))
     np.savez(tmp_path / "y.npz", **arrays)
-    with refusal("invalid-value"):
+    with refusal("wrong-format", "y.npz"):
         neighbours(tmp_path / "y.npz", "bad")
     np.savez(tmp_path / "x.npz", settings=np.array("{}"), lines=np.arange(2))
     with refusal("damaged-file"):

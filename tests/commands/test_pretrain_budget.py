@@ -89,7 +89,7 @@ def test_all_of_a_run_fits_its_minutes(minutes, step, look, checkpoint, evaluate
     try:
         found = spread(wanted, costs)
     except UserError as error:
-        assert "is too short" in str(error)
+        assert error.code == "too-little-time"
         return
     looks = -(-found.steps // found.evaluate_every) if found.evaluate_every else 1
     checkpoints = -(-found.steps // found.checkpoint_every) if found.checkpoint_every else 0

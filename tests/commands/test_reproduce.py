@@ -86,9 +86,9 @@ def test_a_failed_job_is_named_with_its_output_and_what_follows_it_is_left(tmp_p
         problems=failed,
         watch=lambda event: told.append(str(event)) if isinstance(event, TrialEnd) else None,
     ).run(trials)
-    with refusal("child-failed", "1") as caught:
+    with refusal("child-failed", "1", "a-log.txt"):
         failed.stop_if_any()
-    assert "no-such-recipe" in (tmp_path / "a-log.txt").read_text("utf-8") and "a-log.txt" in str(caught.value)
+    assert "no-such-recipe" in (tmp_path / "a-log.txt").read_text("utf-8")
     assert [line.split("  (")[0] for line in told] == ["[1/2] first: not done", "[2/2] second: not done"]
     assert not (tmp_path / "b").exists()
 
@@ -97,7 +97,7 @@ def test_a_failed_job_is_named_with_its_output_and_what_follows_it_is_left(tmp_p
 def test_numbers_below_one_are_refused(option: str, tmp_path: Path, capsys) -> None:
     folder = str(tmp_path)
     words = ["reproduce", "table8", "--corpus", folder, "--data", folder, "--out", folder, option, "0"]
-    assert run(*words) == 1 and f"{option} must be 1 or more" in capsys.readouterr().err
+    assert run(*words) == 1 and option in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -163,14 +163,14 @@ def test_a_table_from_end_to_end(inputs: Path, monkeypatch: pytest.MonkeyPatch, 
 
     table, edited = (out / "table.txt").read_bytes(), inputs / "glue" / "SST-2" / "dev.tsv"
     assert run(*words, "--steps", "5") == 1
-    assert "another protocol (pretraining.80/10/10.training.steps: 4 -> 5)" in capsys.readouterr().err
+    assert "(pretraining.80/10/10.training.steps: 4 -> 5)" in capsys.readouterr().err
     edited.write_bytes(edited.read_bytes() + b"a film\t1\n")
-    assert run(*words) == 1 and "another protocol (data.SST-2.dev.tsv" in capsys.readouterr().err
+    assert run(*words) == 1 and "(data.SST-2.dev.tsv" in capsys.readouterr().err
     edited.write_bytes(edited.read_bytes().removesuffix(b"a film\t1\n"))
     other = str(rebuilt(inputs))
     assert (
         run(*[other if word == str(inputs / "corpus") else word for word in words]) == 1
-        and "another protocol (corpus" in capsys.readouterr().err
+        and "(corpus" in capsys.readouterr().err
     )
     assert (out / "table.txt").read_bytes() == table
     missing.write_bytes(content)  # a column that joins later makes the others no other ones
@@ -188,9 +188,10 @@ def test_settings_of_finetuning_are_checked_before_any_run(inputs: Path, capsys)
     words = ["reproduce", "table8", "--recipe", str(inputs / "tiny.toml"), "--corpus", str(inputs / "corpus")]
     words += ["--data", str(inputs / "glue"), "--out", str(inputs / "out"), "--finetuning.epoch", "1"]
     assert run(*words) == 1
-    assert "--finetuning.epoch. Did you mean 'finetuning.epochs'?" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert all(value in error for value in ("--finetuning.epoch", "'finetuning.epochs'"))
     words[-2:] = ["--finetuning.epochs", "none"]
-    assert run(*words) == 1 and "Fine-tuning on MNLI-m cannot be done" in capsys.readouterr().err
+    assert run(*words) == 1 and "MNLI-m" in capsys.readouterr().err
     assert not (inputs / "out" / "runs").exists()
 
 
@@ -232,18 +233,20 @@ def test_table_1_takes_a_model_and_prints_what_it_measured_beside_the_paper(
     assert f"Mean of the 1 measured: ours {100 * score:.1f}; " in printed
     assert run(*words, *given) == 0 and "[1/" not in capsys.readouterr().out
     (inputs / "model" / "config.json").write_bytes((inputs / "model" / "config.json").read_bytes() + b"\n")
-    assert run(*words, *given) == 1 and "another protocol (model.config.json" in capsys.readouterr().err
+    assert run(*words, *given) == 1 and "(model.config.json" in capsys.readouterr().err
 
     corpus = ["--corpus", str(inputs / "corpus")]
-    for wrong, message in (
-        ([], "Give --model M to fine-tune a model of yours, or --corpus C to pretrain on"),
-        ([*given, *corpus], "With --model nothing is pretrained"),
-        ([*given, "--steps", "5"], "With --model nothing is pretrained"),
-        (["--model", str(inputs)], "is no model: it has no config.json"),
+    for wrong, values in (
+        ([], ("--model M", "--corpus C")),
+        ([*given, *corpus], ("--model", "--corpus")),
+        ([*given, "--steps", "5"], ("--model", "--corpus")),
+        (["--model", str(inputs)], (str(inputs), "config.json")),
     ):
-        assert run(*words, *wrong) == 1 and message in capsys.readouterr().err
+        assert run(*words, *wrong) == 1
+        error = capsys.readouterr().err
+        assert all(value in error for value in values), error
     words[1] = "table5"
-    assert run(*words) == 1 and "Give --corpus C to pretrain on" in capsys.readouterr().err
+    assert run(*words) == 1 and "--corpus C" in capsys.readouterr().err
     assert run(*words, *given) == 1 and "are encoders that differ" in capsys.readouterr().err
 
 

@@ -160,7 +160,7 @@ def test_absent_data_are_told(
 ) -> None:
     assert terminal.run(*words(table, encoder, tmp_path, tmp_path / "out")) == 1
     told = capsys.readouterr().err
-    assert "This table cannot be run" in told and " and ".join(str(tmp_path / name) for name in files) in told
+    assert all(str(tmp_path / name) in told for name in files)
     assert not (tmp_path / "out").exists()
 
 

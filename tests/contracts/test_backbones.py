@@ -19,7 +19,6 @@ from osbert.commands.finetune import finetune
 from osbert.commands.pretrain import pretrain
 from osbert.data.batch import collate
 from osbert.data.example import Example
-from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.models import families
@@ -121,7 +120,11 @@ def test_what_a_family_cannot_is_a_message(tmp_path: Path) -> None:
     kind: type[Backbone] = components.find("models.families", TOY, base=Backbone)
     write_model(Learner(kind.settings(vocabulary=11).build(), {}), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    for fields in ({"osbert_family": "toy_mea"}, {"osbert_family": 3}, {"osbert_architecture": {"width": "wide"}}):
+    for fields, refused in (
+        ({"osbert_family": "toy_mea"}, ("unknown-component", "toy_mea")),
+        ({"osbert_family": 3}, ("damaged-file", "config.json", "osbert_family")),
+        ({"osbert_architecture": {"width": "wide"}}, ("invalid-value", "config.json", "width", "wide")),
+    ):
         (tmp_path / "config.json").write_text(json.dumps(config | fields))
-        with pytest.raises(UserError, match=r"config\.json|toy_mea"):
+        with refusal(*refused):
             _ = open_folder(tmp_path).backbone

@@ -9,7 +9,6 @@ import importlib
 import json
 import os
 import pickle
-import re
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,6 @@ from harness import LONG, Site
 
 import osbert
 from osbert import recipe
-from osbert.errors import UserError
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -35,6 +33,7 @@ from osbert.interop.weight_files import write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.tasks.kinds.classify import Classify
+from refusals import refusal
 from terminal import run
 
 START = "import sys\nfrom osbert.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
@@ -252,7 +251,7 @@ def test_vectors_and_corpora_that_are_pickles(site: Site, trap: Trap) -> None:
 def test_trust_imports_it_and_so_does_a_name_that_the_user_types(trap: Trap) -> None:
     """The baits are no blanks."""
     folder = trap.folder(task)
-    with pytest.raises(UserError, match=re.escape(str(folder / "recipe.toml")) + r".*strangers\.code.*trust=True"):
+    with refusal("untrusted-code", folder / "recipe.toml", "strangers.code", "trust=True"):
         osbert.load(folder)
     assert not trap.sprung
     assert run("predict", str(folder), "a word", "--trust") == 0 and trap.sprung

@@ -21,7 +21,6 @@ from safetensors.torch import load_file, save_file
 
 import osbert
 from hub_server import Hub, commit_of, contents, hub_on_localhost
-from osbert.errors import UserError
 from osbert.interop.hub import DownloadProgress, locate, origin
 from osbert.sklearn import TextClassifier, TextEmbedder
 from refusals import refusal
@@ -185,7 +184,7 @@ def test_without_a_hub_the_cache_answers_with_a_remark(hub: Hub, fault: str, mon
     assert (found.path, found.commit) == (online.path, COMMIT)
     assert told in found.remarks[0]
     assert f"The copy in the cache is used, commit {COMMIT}" in found.remarks[0]
-    with pytest.raises(UserError, match=told):
+    with refusal("not-downloaded", told):
         locate("someone/other")
 
 
@@ -243,7 +242,7 @@ def test_a_gated_model_needs_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) 
     "name", ["./missing", "/missing/model", "a/b/c", "a b", "~/x", "-x", "x..y", "a\\b", "x@", "n" * 300]
 )
 def test_what_cannot_be_a_name_is_not_looked_up(hub: Hub, name: str) -> None:
-    with pytest.raises(UserError, match=r"is not there, and cannot be the name|is no revision|cannot be a revision"):
+    with refusal("invalid-value" if name.endswith("@") else "missing-file", name[:80]):
         locate(name)
     assert not hub.asked()
 
@@ -265,11 +264,14 @@ def test_local_things_come_first(hub: Hub) -> None:
     assert not hub.asked()
 
 
-@pytest.mark.parametrize("lost", ["config.json", "model.safetensors", "vocab.txt"])
-def test_a_repository_that_is_no_model_is_an_error(hub: Hub, lost: str) -> None:
+@pytest.mark.parametrize(
+    ("lost", "code"),
+    [("config.json", "not-a-model"), ("model.safetensors", "not-a-model"), ("vocab.txt", "unusable-tokenizer")],
+)
+def test_a_repository_that_is_no_model_is_an_error(hub: Hub, lost: str, code: str) -> None:
     files = dict(hub.repositories[NAME])
     hub.repositories[NAME] = {name: text for name, text in files.items() if name not in (lost, "tokenizer.json")}
-    with pytest.raises(UserError, match=r"someone/tiny (is no model|has no weights .*tf_model\.h5|has no tokenizer)"):
+    with refusal(code, NAME, lost, *["tf_model.h5"] * (lost == "model.safetensors")):
         locate(NAME)
     assert not hub.fetched()
 

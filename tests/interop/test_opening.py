@@ -97,7 +97,7 @@ def test_a_flipped_bit_is_found_by_every_way_in(finished: Path, name: str) -> No
 def test_every_changed_file_is_named(finished: Path) -> None:
     for name in ("vocab.txt", "model.safetensors"):
         flip(finished / name)
-    with pytest.raises(UserError) as refused:
+    with refusal("damaged-file") as refused:
         load(finished)
     assert [line.split(":")[0].rpartition("/")[2] for line in str(refused.value).splitlines()[1:]] == [
         "model.safetensors",

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from osbert.errors import UserError
 from osbert.interop.packaged import minilm
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -144,25 +143,34 @@ def test_pieces_added_later_have_their_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "refused"),
     [
-        ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, "the model is BPE, where BERT has WordPiece"),
-        ({"model": {"type": "Unigram", "vocab": []}}, "the model is Unigram"),
-        ({"normalizer": {"type": "Lowercase"}}, "the normalizer is Lowercase"),
-        ({"normalizer": None}, "the normalizer is None"),
-        ({"pre_tokenizer": {"type": "ByteLevel"}}, "the pre-tokenizer is ByteLevel"),
-        ({"model": {"type": "WordPiece", "continuing_subword_prefix": "@@", "vocab": {}}}, "is @@"),
-        ({"model": {"type": "WordPiece"}}, "has no vocabulary"),
-        ({"model": 5}, r"tokenizer\.json: a file of the tokenizer is damaged: .*'int' object"),
-        ({"model": {"type": "WordPiece", "vocab": {"a": 0, "b": "1"}}}, r"tokenizer\.json: a file of .* is damaged"),
-        ({"added_tokens": [{"id": 3}]}, r"tokenizer\.json: a file of the tokenizer is damaged.*KeyError: 'content'"),
+        (
+            {"model": {"type": "BPE", "vocab": {}, "merges": []}},
+            ("unusable-tokenizer", "tokenizer.json", "BPE", "WordPiece"),
+        ),
+        ({"model": {"type": "Unigram", "vocab": []}}, ("unusable-tokenizer", "tokenizer.json", "Unigram")),
+        ({"normalizer": {"type": "Lowercase"}}, ("unusable-tokenizer", "tokenizer.json", "normalizer", "Lowercase")),
+        ({"normalizer": None}, ("unusable-tokenizer", "tokenizer.json", "normalizer", "None")),
+        (
+            {"pre_tokenizer": {"type": "ByteLevel"}},
+            ("unusable-tokenizer", "tokenizer.json", "pre-tokenizer", "ByteLevel"),
+        ),
+        (
+            {"model": {"type": "WordPiece", "continuing_subword_prefix": "@@", "vocab": {}}},
+            ("unusable-tokenizer", "tokenizer.json", "@@"),
+        ),
+        ({"model": {"type": "WordPiece"}}, ("unusable-tokenizer", "tokenizer.json", "vocabulary")),
+        ({"model": 5}, ("unusable-tokenizer", "tokenizer.json", "'int'")),
+        ({"model": {"type": "WordPiece", "vocab": {"a": 0, "b": "1"}}}, ("unusable-tokenizer", "tokenizer.json")),
+        ({"added_tokens": [{"id": 3}]}, ("unusable-tokenizer", "tokenizer.json", "'content'")),
     ],
 )
-def test_other_tokenizers_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_other_tokenizers_are_refused(tmp_path: Path, change: dict[str, object], refused: tuple[str, ...]) -> None:
     write_tokenizer(make(cased=False), tmp_path)
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | change), "utf-8")
-    with pytest.raises(UserError, match=message):
+    with refusal(*refused):
         read_tokenizer(tmp_path)
 
 
@@ -173,13 +181,13 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
     with refusal("unusable-tokenizer", "tokenizer.json", "vocab.txt", "model.bin"):
         read_tokenizer(tmp_path)
     file = tmp_path / "vocab.txt"
-    for content, message in (
-        (b"\n\n", "empty"),
-        (b"[PAD]\na\xff\n", "UTF-8 at byte 7"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\na\n", r"vocab.txt|\[MASK\] is missing"),
+    for content, refused in (
+        (b"\n\n", ("unusable-tokenizer", "vocab.txt")),
+        (b"[PAD]\na\xff\n", ("wrong-encoding", "vocab.txt", "byte 7")),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\na\n", ("unusable-tokenizer", "[MASK]", "'a'")),
     ):
         file.write_bytes(content)
-        with pytest.raises(UserError, match=message):
+        with refusal(*refused):
             read_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": ')
     with refusal("wrong-format", "tokenizer.json"):

@@ -127,15 +127,8 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
     noted = problems()
     rows = list(open_table(path).rows(noted))
     assert [row.values["text"] for row in rows] == ["x\ny", "fine"]
-    with pytest.raises(UserError) as error:
+    with refusal("unusable-row", "line 4: 3", "2", "text, label", "line 5: 1", "line 6: ", "line 8: "):
         noted.stop_if_any()
-    for fragment in (
-        "line 4: 3 cells, but there are 2 columns (text, label). Does a text hold the delimiter?",
-        "line 5: 1 cells",
-        "line 6: text follows a closing quote",
-        "line 8: a quoted cell is never closed",
-    ):
-        assert fragment in str(error.value)
 
 
 def test_bad_json_lines(tmp_path: Path) -> None:
@@ -151,51 +144,58 @@ def test_bad_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "refused"),
     [
-        ("a.csv", "", "is empty"),
-        ("a.csv", " \n\n", "is empty"),
-        ("a.json", '[{"text": "x"}]', "jq -c"),
-        ("a.jsonl", "plain\n", "no line of its beginning is a JSON object"),
-        ("a.csv", "text,text\nx,y\n", "a.csv: the header names the column 'text' twice"),
+        ("a.csv", "", ("no-data", "a.csv")),
+        ("a.csv", " \n\n", ("no-data", "a.csv")),
+        ("a.json", '[{"text": "x"}]', ("wrong-format", "a.json", "jq -c")),
+        ("a.jsonl", "plain\n", ("wrong-format", "a.jsonl", "JSON")),
+        ("a.csv", "text,text\nx,y\n", ("duplicate-name", "a.csv", "'text'")),
         (
             "a.csv",
             "text,label\nok,a\nstraße schön,b\nüber größe,c\n".encode("cp1252"),
-            "line 3: byte 20 (0xdf) is not utf-8. The file may be in cp1252",
+            ("wrong-encoding", "line 3", "byte 20", "0xdf", "utf-8", "cp1252"),
         ),
         (
             "a.csv",
             b"text,label\nok,a\ncaf\xe9 noir,b\n",
-            "line 3: byte 19 (0xe9) is not utf-8. The file may be in cp1252",
+            ("wrong-encoding", "line 3", "byte 19", "0xe9", "utf-8", "cp1252"),
         ),
-        ("a.csv", "text,label\n电影很好,a\n".encode("gb18030"), "--encoding gb18030"),
-        ("a.csv", "text,label\n这是我的电影，他们不在这个地方。,a\n".encode("gb18030"), "--encoding gb18030"),
-        ("a.csv", "text,label\nФильм очень хороший,a\n".encode("cp1251"), "--encoding cp1251"),
-        ("a.csv", "text,label\nfein,a\nschön und über und größe ".encode() + b"\xff,b\n", "Mend that place"),
-        ("a.csv", "text,label\rgood,a\rbad,b\r", "end in carriage returns alone"),
-        ("a.csv", "text\rgood film\rbad film\nplay\n", "end in carriage returns alone"),
-        ("a.txt", "good film\rbad film\rfine\nplay\n", "end in carriage returns alone"),
-        ("a.txt", "good\nbad\nfine film\rplay\nfilm\n", "a.txt, line 3: it holds a carriage return, at character 10"),
+        ("a.csv", "text,label\n电影很好,a\n".encode("gb18030"), ("wrong-encoding", "--encoding gb18030")),
+        (
+            "a.csv",
+            "text,label\n这是我的电影，他们不在这个地方。,a\n".encode("gb18030"),
+            ("wrong-encoding", "--encoding gb18030"),
+        ),
+        ("a.csv", "text,label\nФильм очень хороший,a\n".encode("cp1251"), ("wrong-encoding", "--encoding cp1251")),
+        (
+            "a.csv",
+            "text,label\nfein,a\nschön und über und größe ".encode() + b"\xff,b\n",
+            ("wrong-encoding", "line 3", "0xff"),
+        ),
+        ("a.csv", "text,label\rgood,a\rbad,b\r", ("wrong-format", "a.csv", "'\\r'")),
+        ("a.csv", "text\rgood film\rbad film\nplay\n", ("wrong-format", "a.csv", "'\\r'")),
+        ("a.txt", "good film\rbad film\rfine\nplay\n", ("wrong-format", "a.txt", "'\\r'")),
+        ("a.txt", "good\nbad\nfine film\rplay\nfilm\n", ("unusable-row", "a.txt, line 3", "10")),
         *(
             (
                 "a.csv",
                 "text,label\ngood,a\n电影,b\n".encode(encoding),
-                f"looks like {encoding}: give --encoding {encoding}",
+                ("wrong-encoding", f"--encoding {encoding}"),
             )
             for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
         ),
         (
             "a.jsonl",
             '{"text": "good", "n": 1}\n{"text": "a", "n": 2, "text": "b"}\n',
-            "line 2: not JSON (an object has the key 'text' twice",
+            ("wrong-format", "line 2", "'text'"),
         ),
-        ("a.csv", b"text,label\nok,caf\xc3", "ends in the middle of a character"),
+        ("a.csv", b"text,label\nok,caf\xc3", ("wrong-encoding", "a.csv", "utf-8")),
     ],
 )
-def test_files_that_are_no_tables(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
-    with pytest.raises(UserError, match=r".*") as error:
+def test_files_that_are_no_tables(tmp_path: Path, name: str, content: str | bytes, refused: tuple[str, ...]) -> None:
+    with refusal(*refused):
         read(write(tmp_path, name, content))
-    assert message in str(error.value)
 
 
 def test_bytes_beyond_the_sample_and_other_encodings(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import corpora
 import osbert
 from osbert.corpus.build import BuildProgress
 from osbert.corpus.shards import Corpus
-from osbert.errors import UserError
 from osbert.runs.contract import Notice
+from refusals import refusal
 
 
 @pytest.fixture
@@ -68,14 +68,14 @@ def test_ctrl_c_leaves_a_build_that_goes_on_in_any_thread(text: Path, monkeypatc
 
 
 def test_settings_are_keywords_that_are_checked(text: Path) -> None:
-    for settings, words in (
-        ({"deduplicat": True}, "Did you mean 'deduplicate'"),
-        ({"documents": "lines"}, "Did you mean 'line'"),
-        ({"workers": 0}, "--workers must be 1 or more"),
-        ({"language": "en"}, "need --executor"),
-        ({"encoding": "utf-99"}, "There is no text encoding"),
+    for settings, refused in (
+        ({"deduplicat": True}, ("unknown-setting", "deduplicat", "'deduplicate'")),
+        ({"documents": "lines"}, ("invalid-value", "lines", "'line'")),
+        ({"workers": 0}, ("invalid-value", "--workers", "1")),
+        ({"language": "en"}, ("options-exclude-each-other", "--executor")),
+        ({"encoding": "utf-99"}, ("invalid-value", "utf-99")),
     ):
-        with pytest.raises(UserError, match=words):
+        with refusal(*refused):
             build(text, **settings)
     assert not (text.parent / "corpus").exists()
     assert build(text, "thin", deduplicate=True).report["deduplicated"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import osbert
-from osbert.errors import UnknownSetting, UserError
+from osbert.errors import UnknownSetting
 from osbert.inference.engine import Engine
 from osbert.interop.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
@@ -218,19 +218,19 @@ def test_a_wish_stops_after_the_step(encoder: Path, table: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "refused"),
     [
-        ({"epoch": 3}, "Unknown setting --epoch.*Did you mean 'epochs'"),
-        ({"training.epoch": 3}, "Did you mean 'training.epochs'"),
-        ({"epochs": "three"}, "'training.epochs' must be integer, not 'three'"),
-        ({"text": "body"}, "there is no 'body'"),
-        ({"trust": "yes"}, "'opening.trust' must be true"),
+        ({"epoch": 3}, ("unknown-setting", "--epoch", "'epochs'")),
+        ({"training.epoch": 3}, ("unknown-setting", "training.epoch", "'training.epochs'")),
+        ({"epochs": "three"}, ("invalid-value", "'training.epochs'", "integer", "'three'")),
+        ({"text": "body"}, ("unknown-column", "'body'")),
+        ({"trust": "yes"}, ("invalid-value", "'opening.trust'", "true", "'yes'")),
     ],
 )
 def test_settings_are_checked_as_those_of_the_command_line(
-    encoder: Path, table: Path, tmp_path: Path, settings: dict[str, Any], message: str
+    encoder: Path, table: Path, tmp_path: Path, settings: dict[str, Any], refused: tuple[str, ...]
 ) -> None:
-    with pytest.raises(UserError, match=message):
+    with refusal(*refused):
         finetune("classify", model=encoder, data=table, out=tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
     with pytest.raises(UnknownSetting):

@@ -115,4 +115,4 @@ def test_the_server_refuses_them_on_every_path(start: Callable[..., Any], runs: 
 @pytest.mark.parametrize("name", ["http://a.example", "a.example:80", "a b", ""])
 def test_names_that_no_request_can_have(name: str, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", str(runs["pairs"]), "--host-names", name]) == 1
-    assert f"--host-names {name}: give a name such as" in capsys.readouterr().err
+    assert f"--host-names {name}: " in capsys.readouterr().err

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from osbert.errors import UserError
 from osbert.server.keys import Keys, read_keys
+from refusals import refusal
 
 
 def test_either_header_opens(tmp_path: Path) -> None:
@@ -43,11 +43,11 @@ def test_files_that_hold_no_good_key(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("# nothing\n")
     (tmp_path / "short").write_text("0123456789abcdef\nsecret\n")
     (tmp_path / "foreign").write_text("0123456789abcdef\nßecret key of others\n", encoding="utf-8")
-    for name, message in (
-        ("none", "cannot be read"),
-        ("empty", "holds no key"),
-        ("short", "line 2: a key has at least"),
-        ("foreign", "line 2: a key has the characters of ASCII alone"),
+    for name, refused in (
+        ("none", ("not-readable", "none")),
+        ("empty", ("no-data", "empty")),
+        ("short", ("invalid-key", "short", "line 2", "16")),
+        ("foreign", ("invalid-key", "foreign", "line 2", "ASCII")),
     ):
-        with pytest.raises(UserError, match=message):
+        with refusal(*refused):
             read_keys(tmp_path / name)

@@ -25,9 +25,10 @@ def test_a_folder_with_an_equals_sign_is_no_name(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_model_that_is_not_there_is_shortened() -> None:
-    with pytest.raises(Refusal, match=r"There is no model 'n{100}\.\.\.' here") as refused:
+    with pytest.raises(Refusal) as refused:
         find({}, "n" * 1_000_000, "embed", "embed")
-    assert len(refused.value.message) < 300
+    assert refused.value.status == 404 and refused.value.field == "model"
+    assert refused.value.message.count("n" * 100) == 1 and len(refused.value.message) < 300
 
 
 def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -35,14 +36,16 @@ def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], t
     folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
     (folder / POOLING / "config.json").write_text('{"pooling_mode": "lasttoken"}')
     model = ServerModel("sentences", load(folder))
-    with pytest.raises(Refusal, match="asks for the pooling lasttoken; here are cls, mean, max and weighted") as caught:
+    with pytest.raises(Refusal) as caught:
         model.embedder(EmbeddingOptions())
     assert caught.value.status == 422 and caught.value.field == "pooling"
+    assert all(word in caught.value.message for word in ("lasttoken", "cls", "mean", "max", "weighted"))
     assert model.embedder(EmbeddingOptions(pooling="mean")).settings.pooling == "mean"
     shutil.copytree(runs["sentences"], folder, dirs_exist_ok=True)
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": "long"}))
-    with pytest.raises(Refusal, match="max_seq_length must be a number of tokens, not 'long'"):
+    with pytest.raises(Refusal) as caught:
         ServerModel("sentences", load(folder)).embedder(EmbeddingOptions())
+    assert caught.value.status == 422 and "max_seq_length" in caught.value.message and "'long'" in caught.value.message
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": 3}))
     with refusal("invalid-value", "5", "12"):
         ServerModel("sentences", load(folder))

@@ -23,25 +23,26 @@ HEAD = "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: applicatio
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "values"),
     [
-        (["{runs}/none"], "none: there is no such folder"),
-        (["{runs}/pairs", "pairs={runs}/number"], "are both called pairs. Write NAME=PATH"),
-        (["={runs}/pairs"], "the name is empty"),
-        (["{runs}/pairs", "--queue", "0", "--wait", "-1"], "--queue 0: at least 1\n  - --wait -1: from 0"),
-        (["{runs}/pairs", "--workers", "0"], "at least 1 worker"),
-        (["{runs}/pairs", "--keys", "{runs}/nothing"], "the keys cannot be read"),
-        (["{runs}/pairs", "--port", "70000"], "--port 70000: a port is a number from 0 to 65535"),
-        (["{runs}/pairs", "--host", "no.such.host.invalid"], "cannot listen at no.such.host.invalid"),
-        (["{runs}", "--port", "0"], "is no model: it has no config.json"),
+        (["{runs}/none"], ("none",)),
+        (["{runs}/pairs", "pairs={runs}/number"], ("pairs", "NAME=PATH")),
+        (["={runs}/pairs"], ("={runs}/pairs",)),
+        (["{runs}/pairs", "--queue", "0", "--wait", "-1"], ("--queue 0: ", "--wait -1: ")),
+        (["{runs}/pairs", "--workers", "0"], ("1 worker",)),
+        (["{runs}/pairs", "--keys", "{runs}/nothing"], ("nothing",)),
+        (["{runs}/pairs", "--port", "70000"], ("--port 70000: ", "65535")),
+        (["{runs}/pairs", "--host", "no.such.host.invalid"], ("no.such.host.invalid",)),
+        (["{runs}", "--port", "0"], ("config.json",)),
     ],
 )
 def test_what_keeps_it_from_starting_is_told(
-    runs: dict[str, Path], capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str], arguments: list[str], values: tuple[str, ...]
 ) -> None:
     folder = runs["pairs"].parent
     assert main(["serve", *(one.format(runs=folder) for one in arguments)]) == 1
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert all(value.format(runs=folder) in said for value in values), said
 
 
 def test_a_port_that_is_taken_and_an_extra_that_is_missing(
@@ -52,7 +53,8 @@ def test_a_port_that_is_taken_and_an_extra_that_is_missing(
     assert "Address already in use" in capsys.readouterr().err
     monkeypatch.setattr(command, "NEEDED", ("fastapi", "no_such_library"))
     assert main(["serve", str(runs["pairs"])]) == 1
-    assert 'needs no_such_library: pip install "osbert[serve]"' in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no_such_library" in said and 'pip install "osbert[serve]"' in said
 
 
 def test_keys_origins_and_limits(start: Callable[..., Any], runs: dict[str, Path], tmp_path: Path) -> None:

@@ -43,6 +43,21 @@ def test_the_page_lists_the_codes_of_the_source() -> None:
     assert set(listed) == {code for _, node in calls() for code in codes(node)} | ELSEWHERE
 
 
+def test_no_test_matches_the_wording_of_an_error() -> None:
+    """They assert on the code and on what the user gave (refusals.py); on the status and the field of a Refusal."""
+    kinds = {"UserError", "Refusal"}
+    for path in (ROOT / "src").rglob("*.py"):
+        kinds |= set(re.findall(r"^class (\w+)\(UserError\)", path.read_text(encoding="utf-8"), re.MULTILINE))
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and any(word.arg == "match" for word in node.keywords) and node.args
+        if kinds & set(re.findall(r"\w+", ast.unparse(node.args[0])))
+    ]
+    assert "UnknownSetting" in kinds and not found
+
+
 def test_an_error_of_several_problems_names_the_kind_of_each() -> None:
     problems = Problems(heading="a.csv cannot be used", shown=1)
     problems.add("line 2: the text is empty", code="empty-text")

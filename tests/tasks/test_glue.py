@@ -165,9 +165,8 @@ def test_a_few_bad_rows_of_mnli_are_left_out_and_many_refused(tmp_path: Path) ->
     told = " ".join(findings(mnli))
     assert "rows left out: 3, the first being" in told and "line 302: the row has no label" in told
     (tmp_path / "train.tsv").write_text("\n".join([head, *good[:100], "300\ta\tb\t-", "301\ta\tb"]) + "\n")
-    with refusal("unusable-row", "102") as error:
+    with refusal("unusable-row", "102", "line 103: 3") as error:
         load(mnli, ("train", "dev"))
-    assert "line 103: 3 cells" in str(error.value)
     assert "missing-label" in error.value.codes
     (tmp_path / "test_matched.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n")
     with refusal("unusable-row", "3", "2"):  # the server wants every row
@@ -257,9 +256,8 @@ def test_scores_that_are_no_numbers_in_json_lines(cell: str, tmp_path: Path) -> 
     good = '{"sentence1": "a", "sentence2": "b", "label": 1.5}\n'
     (tmp_path / "train.jsonl").write_text(good + good.replace("1.5", cell) + good.replace("1.5", cell))
     (tmp_path / "validation.jsonl").write_text(good)
-    with refusal("nothing-to-learn", "train.jsonl", "2") as error:
+    with refusal("nothing-to-learn", "train.jsonl", "line 2", "line 3"):
         load(task("stsb", tmp_path).source.resolved(), ("train", "dev"))
-    assert "line 3" in str(error.value)
 
 
 def test_glues_own_files_of_mrpc_go_before_microsofts(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems
 from osbert.runs.finetune.records import data_notices
 from osbert.tasks import Record, Task, load, passed_over
 from osbert.tasks.kinds.choose import Choose
@@ -17,6 +17,7 @@ from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.sets.squad import Squad
 from osbert.tasks.tables import TableTask
+from refusals import refusal
 
 L1, L2 = ', "label": "pos"', ', "label": "neg"'
 ANSWER = {"answers": [{"text": "film", "answer_start": 2}]}
@@ -31,12 +32,11 @@ def questions(path: Path, *labels: dict[str, Any]) -> None:
 def test_development_rows_without_a_label_are_all_named_before_training(tmp_path: Path) -> None:
     questions(tmp_path / "train.json", ANSWER, {}, {})
     questions(tmp_path / "dev.json", {}, ANSWER, {})
-    with pytest.raises(UserError) as error:
+    with refusal("missing-label") as error:
         load(Squad(data=str(tmp_path)).source.resolved(), ("train", "dev"))
     said = str(error.value).splitlines()
     assert len(said) == 3 and all(str(tmp_path / "dev.json") in line for line in said[1:])
-    assert "(id q0): there is no label to compare a prediction with. Write it, or leave the record out." in said[1]
-    assert "(id q2)" in said[2]
+    assert "(id q0)" in said[1] and "(id q2)" in said[2]
     questions(tmp_path / "dev.json", ANSWER)
     told = "\n".join(data_notices(*load(Squad(data=str(tmp_path)).source.resolved(), ("train", "dev"))))
     assert "train: 2 of 3 have no answer that stands in the paragraph (first: " in told and "(id q1)) and are" in told
@@ -47,13 +47,13 @@ def test_development_rows_without_a_label_are_all_named_before_training(tmp_path
 def test_a_file_read_for_training_and_development_tells_its_problems_once(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     path.write_text("text,label\n" + "good,pos\nbad,neg\n" * 10 + "good,pos,film\n")
-    with pytest.raises(UserError) as error:
+    with refusal("unusable-row") as error:
         load(Classify(data=str(path)), ("train", "dev"))
     assert str(error.value).count("line 22") == 1
     path.write_bytes(b"text,label\ngood,pos\n" * 3 + b"b\xe9d,neg\n")
-    with pytest.raises(UserError) as error:
+    with refusal("wrong-encoding") as error:
         load(Classify(data=str(path)), ("train", "dev"))
-    assert str(error.value).count("is not utf-8") == 1
+    assert str(error.value).count("utf-8") == str(error.value).count("0xe9") == 1
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_rows_without_a_label_are_refused_or_left_out_and_counted(
     path = tmp_path / name
     path.write_text("\n".join([*rows[:1], *rows[1:] * 3]) + "\n")
     unlabelled = [3, 5, 9, 11, 15, 17]
-    with pytest.raises(UserError) as error:
+    with refusal("missing-label") as error:
         load(task(data=str(path)).source.resolved(), ("train", "dev"))
     told = str(error.value).splitlines()[1:]
     assert [line.partition(": ")[0] for line in told] == [f"  - {path}, line {line}" for line in unlabelled]

@@ -12,7 +12,6 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import mean_squared_error, r2_score
 
 from osbert.data.pack import Packer
-from osbert.errors import UserError
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.regress import Regress
 from refusals import refusal
@@ -63,15 +62,11 @@ def test_equal_numbers_are_no_spread_though_their_mean_is_rounded(constant: floa
 def test_what_is_no_number_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tscore\nx\ty\t4.5\nx\ty\tgood\nx\ty\tnan\nx\ty\t1_0\n")
     (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tscore\nx\ty\tinf\nx\ty\t2\n")
-    with pytest.raises(UserError) as error:
+    places = (("train.tsv, line 3", "good"), ("train.tsv, line 4", "nan"), ("train.tsv, line 5", "1_0"))
+    with refusal("unusable-row") as error:
         load(Regress(data=str(tmp_path)), ("train", "dev"))
-    for fragment in (
-        "train.tsv, line 3: the label 'good' is not a number",
-        "train.tsv, line 4: the label 'nan' is not a finite number",
-        "train.tsv, line 5: the label '1_0' is not a number. Write one, or remove the row",
-        "dev.tsv, line 2: the label 'inf' is not a finite number",
-    ):
-        assert fragment in str(error.value)
+    for place, value in (*places, ("dev.tsv, line 2", "inf")):
+        assert any(place in line and f"'{value}'" in line for line in str(error.value).splitlines())
 
 
 def test_equal_numbers_are_nothing_to_learn(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems
 from osbert.evaluation.score import collapsed
 from osbert.models.architecture import Architecture
 from osbert.reading.tagged.files import TagReading
@@ -231,19 +231,15 @@ def test_a_rare_type_stays_with_the_training_texts(tmp_path: Path) -> None:
 
 def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     data = folder(tmp_path, train=TRAIN + "word\n", dev="Ann B-PERS\nBob B-PERS\nsaw X\n\nRome B-LOK\n")
-    with pytest.raises(UserError) as error:
+    with refusal("unusable-row", "train.conll, line 13: 1", "line 3 has 2", "dev.conll, line 3: ", "'X'"):
         load(Tag(data=str(data)), ("train", "dev"))
-    said = str(error.value)
-    assert "train.conll, line 13: 1 columns, but line 3 has 2" in said
-    assert "dev.conll, line 3: unknown tag 'X'" in said
     (data / "dev.conll").write_text("Ann B-PERS\nBob B-PERS\n\nRome B-LOK\n")
     (data / "train.conll").write_text(TRAIN)
-    with pytest.raises(UserError) as error:
+    with refusal("unknown-label") as error:
         load(Tag(data=str(data)), ("train", "dev"))
-    said = str(error.value)
-    assert said.count("unknown type") == 2
-    assert "dev.conll, line 1: unknown type 'PERS' (known: LOC, PER). Did you mean 'PER'?" in said
-    assert "dev.conll, line 4: unknown type 'LOK' (known: LOC, PER). Did you mean 'LOC'? Mend it, or fine-tune" in said
+    first, second = str(error.value).splitlines()[1:]
+    assert all(value in first for value in ("dev.conll, line 1: ", "'PERS'", "LOC, PER", "'PER'"))
+    assert all(value in second for value in ("dev.conll, line 4: ", "'LOK'", "LOC, PER", "'LOC'"))
 
 
 def test_only_o_is_nothing_to_learn(tmp_path: Path) -> None:

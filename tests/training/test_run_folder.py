@@ -41,9 +41,8 @@ def test_a_death_between_the_first_writes_leaves_a_folder_that_can_begin(
 def test_other_settings_or_inputs_are_refused_with_the_difference(tmp_path: Path) -> None:
     begin(tmp_path)
     begin(tmp_path, {**SETTINGS, "training": {"log_every": 50}})
-    with refusal("begun-with-other-settings", "model.layers", "2", "4", "c0ffee", "decaf") as caught:
+    with refusal("begun-with-other-settings", "model.layers", "2", "4", "c0ffee", "decaf", tmp_path):
         begin(tmp_path, {**SETTINGS, "model": {"layers": 4}}, {"corpus": "decaf"})
-    assert str(tmp_path) in str(caught.value)
 
 
 def test_a_setting_that_the_run_did_not_know_yet_may_be_off_but_not_on(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ class Snapshot:
 
     def problems(self) -> Problems:
         """Return where a later pass notes the rows that it cannot read: the first pass could read all."""
-        return Problems(heading=f"{self.name} changed while it was read; give the command again")
+        problems = Problems(heading=f"{self.name} changed while it was read; give the command again")
+        problems.codes["file-changed"] = None  # before those of its rows
+        return problems
 
     def require_same(self, *, whole: bool = False) -> None:
         """Raise UserError if the file has changed. Its content is compared if its stamp differs, or if `whole`."""

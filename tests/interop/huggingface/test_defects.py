@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.models.architecture import Architecture
@@ -37,41 +36,53 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 
 
 @pytest.mark.parametrize(
-    ("fields", "text"),
+    ("fields", "refused"),
     [
-        ({"model_type": "llama"}, "model_type is 'llama'; only albert, bert, .*roberta, .* and osbert"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
-        ({"add_cross_attention": True}, "add_cross_attention is True"),
-        ({"hidden_act": "geluu"}, "hidden_act is 'geluu'.*Did you mean 'gelu'"),
-        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"quantization_config": {"bits": 8}}, "quantization_config"),
-        ({"model_type": "roformer", "rotary_value": True}, "rotary_value is True"),
-        ({"model_type": "roformer", "embedding_size": 8}, "embedding_size 8 differs from hidden_size 16"),
-        ({"hidden_size": None}, "hidden_size must be a whole number, but is None"),
-        ({"layer_norm_eps": "small"}, "layer_norm_eps must be a number"),
-        ({"num_attention_heads": 3}, "width 16 cannot be shared evenly by 3 heads"),
-        ({"add_cross_attention": True, "hidden_act": "mish"}, "(?s)add_cross_attention.*hidden_act"),
-        ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
-        ({"model_type": ["bert"]}, r"model_type is \['bert'\]; only"),
-        ({"model_type": None}, "model_type is None; only"),
-        ({"type_vocab_size": None}, "type_vocab_size must be a whole number, but is None"),
-        ({"type_vocab_size": "2"}, "type_vocab_size must be a whole number, but is '2'"),
-        ({"type_vocab_size": "2", "hidden_size": True}, "(?s)hidden_size must be .* True.*type_vocab_size must be"),
-        ({"osbert_adapters": 1.5}, "osbert_adapters must be a whole number, but is 1.5"),
-        ({"vocab_size": 10**30}, "vocab_size is 1000.*, more than any model has"),
-        ({"hidden_size": 2**30}, "width|overflow|elements|hold the weights"),
-        ({"layer_norm_eps": float("inf")}, "layer_norm_eps is inf"),
-        ({"model_type": "roberta", "pad_token_id": "1"}, "pad_token_id must be a whole number"),
-        ({"model_type": "osbert", "osbert_positions": []}, r"(?s)osbert_positions is \[\].*osbert_biases is 'missing'"),
-        ({"model_type": "osbert", "osbert_pooling": ["x"]}, r"osbert_pooling is \['x'\]"),
-        ({"model_type": "osbert", "osbert_embedding": "x"}, "osbert_embedding must be a whole number"),
+        ({"model_type": "llama"}, ("unsupported-model", "model_type", "llama", "albert", "roberta", "osbert")),
+        ({"position_embedding_type": "relative_key"}, ("unsupported-model", "position_embedding_type", "relative_key")),
+        ({"add_cross_attention": True}, ("unsupported-model", "add_cross_attention", "True")),
+        ({"hidden_act": "geluu"}, ("unsupported-model", "hidden_act", "geluu", "'gelu'")),
+        ({"pruned_heads": {"0": [1]}}, ("unsupported-model", "pruned_heads")),
+        ({"quantization_config": {"bits": 8}}, ("unsupported-model", "quantization_config")),
+        ({"model_type": "roformer", "rotary_value": True}, ("unsupported-model", "rotary_value", "True")),
+        (
+            {"model_type": "roformer", "embedding_size": 8},
+            ("unsupported-model", "embedding_size", "8", "hidden_size", "16"),
+        ),
+        ({"hidden_size": None}, ("unsupported-model", "hidden_size", "None")),
+        ({"layer_norm_eps": "small"}, ("unsupported-model", "layer_norm_eps", "small")),
+        ({"num_attention_heads": 3}, ("unsupported-model", "16", "3")),
+        (
+            {"add_cross_attention": True, "hidden_act": "mish"},
+            ("unsupported-model", "add_cross_attention", "hidden_act", "mish"),
+        ),
+        ({"hidden_act": ["gelu"]}, ("unsupported-model", "hidden_act", "['gelu']")),
+        ({"model_type": ["bert"]}, ("unsupported-model", "model_type", "['bert']")),
+        ({"model_type": None}, ("unsupported-model", "model_type", "None")),
+        ({"type_vocab_size": None}, ("unsupported-model", "type_vocab_size", "None")),
+        ({"type_vocab_size": "2"}, ("unsupported-model", "type_vocab_size", "'2'")),
+        (
+            {"type_vocab_size": "2", "hidden_size": True},
+            ("unsupported-model", "hidden_size", "True", "type_vocab_size", "'2'"),
+        ),
+        ({"osbert_adapters": 1.5}, ("unsupported-model", "osbert_adapters", "1.5")),
+        ({"vocab_size": 10**30}, ("unsupported-model", "vocab_size", "1000")),
+        ({"hidden_size": 2**30}, ("damaged-file",)),
+        ({"layer_norm_eps": float("inf")}, ("unsupported-model", "layer_norm_eps", "inf")),
+        ({"model_type": "roberta", "pad_token_id": "1"}, ("unsupported-model", "pad_token_id", "'1'")),
+        (
+            {"model_type": "osbert", "osbert_positions": []},
+            ("unsupported-model", "osbert_positions", "[]", "osbert_biases", "'missing'"),
+        ),
+        ({"model_type": "osbert", "osbert_pooling": ["x"]}, ("unsupported-model", "osbert_pooling", "['x']")),
+        ({"model_type": "osbert", "osbert_embedding": "x"}, ("unsupported-model", "osbert_embedding", "'x'")),
     ],
 )
 def test_a_config_that_asks_for_other_mathematics_is_refused(
-    folder: Path, fields: dict[str, object], text: str
+    folder: Path, fields: dict[str, object], refused: tuple[str, ...]
 ) -> None:
     change_config(folder, **fields)
-    with pytest.raises(UserError, match=text):
+    with refusal(*refused):
         _ = open_folder(folder).backbone
 
 
@@ -90,11 +101,9 @@ def test_missing_and_misshapen_weights_are_listed_together(folder: Path) -> None
         tensors["bert.encoder.layer.0.output.dense.bias"] = torch.zeros(16, dtype=torch.int8)
 
     change_tensors(folder, spoil)
-    with pytest.raises(UserError) as caught:
+    missing, misshapen = "encoder.layer.1.attention.self.key.weight (16, 16)", "word_embeddings.weight"
+    with refusal("damaged-file", missing, misshapen, "(59, 16)", "(60, 16)", "output.dense.bias", "torch.int8"):
         _ = open_folder(folder).backbone
-    assert "encoder.layer.1.attention.self.key.weight (16, 16) is missing" in str(caught.value)
-    assert "word_embeddings.weight has shape (59, 16), wanted is (60, 16)" in str(caught.value)
-    assert "output.dense.bias holds torch.int8" in str(caught.value)
 
 
 def test_the_report_tells_the_expected_from_the_strange(folder: Path) -> None:
@@ -152,9 +161,8 @@ def test_a_second_classifier_keeps_its_own_weights(tmp_path: Path, ours: Archite
 def test_a_file_cut_short_is_called_that(folder: Path, kept: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
-    with refusal("damaged-file") as caught:
+    with refusal("damaged-file", path):
         _ = open_folder(folder).backbone
-    assert str(path) in str(caught.value)
 
 
 def test_other_damage_is_told(folder: Path) -> None:

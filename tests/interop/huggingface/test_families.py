@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 
 from osbert.data.batch import Batch, BatchTarget, collate
 from osbert.data.example import Example
-from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.huggingface import names as huggingface_names
@@ -259,32 +258,38 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "text"),
+    ("name", "change", "refused"),
     [
-        ("roberta", {"hidden_act": "relu"}, "hidden_act is 'relu'.*only 'gelu'"),
-        ("roberta", {"is_decoder": True}, "is_decoder is True"),
-        ("roberta", {"pad_token_id": None}, "pad_token_id must be a whole number.* but is None"),
-        ("xlm-roberta", {"max_position_embeddings": 2}, "length is 0"),
-        ("distilbert", {"n_heads": "two"}, "n_heads must be a whole number"),
-        ("distilbert", {"activation": "mish"}, "activation is 'mish'"),
-        ("nomic_bert", {"head_dim": 4}, "head_dim is 4"),
-        ("nomic_bert", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_parameters.*yarn"),
-        ("gte", {"rope_scaling": {"type": "ntk", "factor": 2.0}}, "rope_scaling.*ntk"),
-        ("gte", {"hidden_act": "silu"}, "hidden_act is 'silu'.*only 'gelu'"),
-        ("electra", {"embedding_size": 6.5}, "embedding_size must be a whole number"),
-        ("albert", {"embedding_size": 16}, "embedding_size is 16, as hidden_size"),
-        ("albert", {"num_hidden_groups": 2}, "num_hidden_groups is 2, which num_hidden_layers 3"),
-        ("albert", {"num_hidden_groups": 0}, "num_hidden_groups must be a whole number of at least 1"),
-        ("albert", {"inner_group_num": 2}, "inner_group_num is 2"),
-        ("albert", {"hidden_act": "mish"}, "hidden_act is 'mish'"),
-        ("electra", {"summary_type": "last"}, "summary_type is 'last'"),
+        ("roberta", {"hidden_act": "relu"}, ("unsupported-model", "hidden_act", "'relu'", "'gelu'")),
+        ("roberta", {"is_decoder": True}, ("unsupported-model", "is_decoder", "True")),
+        ("roberta", {"pad_token_id": None}, ("unsupported-model", "pad_token_id", "None")),
+        ("xlm-roberta", {"max_position_embeddings": 2}, ("unsupported-model", "config.json", "length", "0")),
+        ("distilbert", {"n_heads": "two"}, ("unsupported-model", "n_heads", "'two'")),
+        ("distilbert", {"activation": "mish"}, ("unsupported-model", "activation", "'mish'")),
+        ("nomic_bert", {"head_dim": 4}, ("unsupported-model", "head_dim", "4")),
+        (
+            "nomic_bert",
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+            ("unsupported-model", "rope_parameters", "yarn"),
+        ),
+        ("gte", {"rope_scaling": {"type": "ntk", "factor": 2.0}}, ("unsupported-model", "rope_scaling", "ntk")),
+        ("gte", {"hidden_act": "silu"}, ("unsupported-model", "hidden_act", "'silu'", "'gelu'")),
+        ("electra", {"embedding_size": 6.5}, ("unsupported-model", "embedding_size", "6.5")),
+        ("albert", {"embedding_size": 16}, ("unsupported-model", "embedding_size", "16", "hidden_size")),
+        ("albert", {"num_hidden_groups": 2}, ("unsupported-model", "num_hidden_groups", "2", "num_hidden_layers", "3")),
+        ("albert", {"num_hidden_groups": 0}, ("unsupported-model", "num_hidden_groups", "1")),
+        ("albert", {"inner_group_num": 2}, ("unsupported-model", "inner_group_num", "2")),
+        ("albert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
+        ("electra", {"summary_type": "last"}, ("unsupported-model", "summary_type", "'last'")),
     ],
 )
-def test_other_mathematics_is_refused(name: str, change: dict[str, Any], text: str, tmp_path: Path) -> None:
+def test_other_mathematics_is_refused(
+    name: str, change: dict[str, Any], refused: tuple[str, ...], tmp_path: Path
+) -> None:
     model(name).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(UserError, match=text):
+    with refusal(*refused):
         _ = open_folder(tmp_path).backbone
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import corpora
 from clock import CLOCK
-from osbert.errors import UnknownSetting, UserError
+from osbert.errors import UserError
 from osbert.runs.contract import Notice
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain import budget
@@ -165,7 +165,7 @@ def test_an_error_of_the_callback_passes_through_and_releases_the_folder(run, wh
 
 
 def test_settings_are_keywords_that_are_checked(run, tmp_path: Path) -> None:
-    with pytest.raises(UnknownSetting, match=r"Did you mean 'steps'\?"):
+    with refusal("unknown-setting", "--stepps", "'steps'"):
         run(stepps=3)
     with refusal("invalid-value", "training.log_every", "2"):
         run(log_every="2")
