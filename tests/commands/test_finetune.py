@@ -39,8 +39,7 @@ from refusals import refusal
 
 def lines(folder: Path) -> list[dict[str, object]]:
     """Return the lines of metrics.jsonl without what depends on the clock."""
-    kept = read_lines(folder / "metrics.jsonl")
-    return [{key: value for key, value in line.items() if key not in CLOCK} for line in kept]
+    return [{k: v for k, v in line.items() if k not in CLOCK} for line in read_lines(folder / "metrics.jsonl")]
 
 
 def facts(folder: Path) -> dict[str, object]:

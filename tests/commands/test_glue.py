@@ -231,7 +231,7 @@ def test_long_texts_are_refused_before_the_first_set_is_trained_or_predicted(enc
     finetune("rte", "wnli", *settings, "--batch", "4", model=encoder, data=data, out=tmp_path / "runs")
     for name in ("RTE", "WNLI"):
         (data / name / "test.tsv").write_text(f"index\tsentence1\tsentence2\n0\t{'a ' * 30}\tb\n")
-    with refusal("unusable-row", "RTE/test.tsv, line 2: 18", "WNLI/test.tsv, line 2: 18"):
+    with refusal("text-too-long", "RTE/test.tsv, line 2: 18", "WNLI/test.tsv, line 2: 18"):
         submit(tmp_path / "runs", out=tmp_path / "glue.zip")
     assert not (tmp_path / "glue.zip").exists()
 
