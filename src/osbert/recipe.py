@@ -151,6 +151,24 @@ def as_table(settings: Any) -> Table:
     return typing.cast(Table, json.loads(json.dumps(dataclasses.asdict(settings))))
 
 
+def defaults(schema: type) -> Table:
+    """Return the defaults of a schema as a plain nested table; a setting without one is left out.
+
+    >>> from osbert.reading.documents import DocumentOptions
+    >>> defaults(DocumentOptions)["documents"]
+    'blank-line'
+    """
+    found: Table = {}
+    for path, _, default in fields(schema):
+        if default is not dataclasses.MISSING:
+            *parents, leaf = path.split(".")
+            target = found
+            for parent in parents:
+                target = target.setdefault(parent, {})
+            target[leaf] = default
+    return typing.cast(Table, json.loads(json.dumps(found)))
+
+
 def dump(table: Mapping[str, Any]) -> str:
     """Return a table as TOML: plain values first, then one section a nested table."""
     lines = [

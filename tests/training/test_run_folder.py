@@ -45,16 +45,21 @@ def test_other_settings_or_inputs_are_refused_with_the_difference(tmp_path: Path
         begin(tmp_path, {**SETTINGS, "model": {"layers": 4}}, {"corpus": "decaf"})
 
 
-def test_a_setting_that_the_run_did_not_know_yet_may_be_off_but_not_on(tmp_path: Path) -> None:
-    run = begin(tmp_path / "run")
-    later = {**SETTINGS, "model": {"layers": 2, "turbo": False, "pooling": ""}}
-    begin(tmp_path / "run", later)
-    assert run.facts["settings"] == later
-    begin(tmp_path / "other")
+def test_a_setting_that_the_run_did_not_know_yet_stays_at_its_default(tmp_path: Path) -> None:
+    run = begin(tmp_path)
+    defaults = {"model": {"turbo": 0.5, "layers": 12}, "mlm": {"weight": 1.0}}
+
+    def resume(**settings: object) -> None:
+        run.begin({**SETTINGS, **settings}, FACTS, inputs=("corpus",), defaults=defaults)
+
     with refusal("begun-with-other-settings", "model.turbo"):
-        begin(tmp_path / "other", {**SETTINGS, "model": {"layers": 2, "turbo": True}})
+        resume(model={"layers": 2, "turbo": 0.7}, mlm={"weight": 1.0})
+    with refusal("begun-with-other-settings", "mlm.weight"):
+        resume(model={"layers": 2, "turbo": 0.5}, mlm={"weight": 0.5})
     with refusal("begun-with-other-settings", "model.layers", "2"):
-        begin(tmp_path / "other", {**SETTINGS, "model": {"turbo": False}})
+        resume(model={"layers": 12, "turbo": 0.5}, mlm={"weight": 1.0})
+    resume(model={"layers": 2, "turbo": 0.5}, mlm={"weight": 1.0})
+    assert run.facts["settings"]["model"] == {"layers": 2, "turbo": 0.5}
 
 
 def test_passes_may_have_another_size(tmp_path: Path) -> None:

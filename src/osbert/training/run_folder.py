@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +107,20 @@ class RunFolder:
             "Give its command again: it goes on where it was."
         )
 
-    def begin(self, settings: recipe.Table, facts: Mapping[str, Any], *, inputs: tuple[str, ...]) -> list[str]:
+    def begin(
+        self,
+        settings: recipe.Table,
+        facts: Mapping[str, Any],
+        *,
+        inputs: tuple[str, ...],
+        defaults: Mapping[str, Any] | None = None,
+    ) -> list[str]:
         """Write settings and facts for a new run, or check that the run that is there is the same one.
 
-        `inputs` are the facts that must not differ. Returns how the settings differ from those of a run that had to end
-        (see `fail`); run.json keeps that as "changes". Raises UserError with the difference when other settings or
-        inputs differ, or when the folder holds something else.
+        `inputs` are the facts that must not differ. `defaults`: of the settings; where the version that began the run
+        had not yet a setting, it must be at its default. Returns how the settings differ from those of a run that had
+        to end (see `fail`); run.json keeps that as "changes". Raises UserError with the difference when other settings
+        or inputs differ, or when the folder holds something else.
         """
         require_utf8(self.folder)  # before the work: checkpoints could not be written
         before = dict(self.facts)
@@ -121,7 +129,8 @@ class RunFolder:
             self.refuse_foreign()
             self.folder.mkdir(parents=True, exist_ok=True)
         else:
-            changes = self._differences(before, settings, {name: facts[name] for name in inputs}, failed=bool(failed))
+            lines = _changes(before.get("settings", {}), settings, defaults or {})
+            changes = self._allowed(lines, before, {name: facts[name] for name in inputs}, failed=bool(failed))
         if changes:
             before["changes"] = [*before.get("changes", []), {**failed, "settings": changes}]
         elif failed:
@@ -147,9 +156,9 @@ class RunFolder:
         """Note that the run is not finished any more: what it has written is about to be replaced."""
         write_json(self.folder / FACTS, {name: value for name, value in self.facts.items() if name != "finished"})
 
-    def changes(self, settings: recipe.Table) -> list[str]:
+    def changes(self, settings: recipe.Table, defaults: Mapping[str, Any]) -> list[str]:
         """Return how settings differ from those that the run was begun with, but for those that change no result."""
-        return _changes(self.facts.get("settings", {}), settings)
+        return _changes(self.facts.get("settings", {}), settings, defaults)
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Note that the run is finished, with the hashes of its files; the last thing to be written."""
@@ -199,12 +208,11 @@ class RunFolder:
             settings = {key: value for key, value in settings.items() if key != "data"}
         return hashlib.sha256(json.dumps([name, settings], sort_keys=True, default=str).encode()).hexdigest()
 
-    def _differences(
-        self, before: Mapping[str, Any], settings: recipe.Table, inputs: Mapping[str, Any], *, failed: bool
+    def _allowed(
+        self, lines: Sequence[str], before: Mapping[str, Any], inputs: Mapping[str, Any], *, failed: bool
     ) -> list[str]:
-        """Return the remedies among the differences, allowed when the run has `failed`; refuse all others."""
+        """Return the remedies among changed settings, allowed when the run has `failed`; refuse all other changes."""
         remedies = tuple(f"{name}:" for name in (REMEDIES if failed else ()))
-        lines = _changes(before.get("settings", {}), settings)
         changes = [line for line in lines if line.startswith(remedies)]
         lines = [line for line in lines if line not in changes]
         lines += recipe.difference({name: before.get(name) for name in inputs}, inputs)
@@ -218,28 +226,25 @@ class RunFolder:
         return changes
 
 
-def _changes(before: Mapping[str, Any], settings: recipe.Table) -> list[str]:
+def _changes(before: Mapping[str, Any], settings: recipe.Table, defaults: Mapping[str, Any]) -> list[str]:
     """Return a line for each setting that differs from those of a run and that changes its results.
 
-    >>> _changes({"training": {"seed": 0, "keep": 1}}, {"training": {"seed": 1, "keep": 2, "merge": False}})
+    >>> _changes({"training": {"seed": 0}}, {"training": {"seed": 1, "rate": 0.5}}, {"training": {"rate": 0.5}})
     ['training.seed: 0 -> 1']
     """
     harmless = tuple(f"{name}:" for name in HARMLESS)
-    lines = recipe.difference(_extended(before, settings), settings)
+    lines = recipe.difference(_extended(before, defaults), settings)
     return [line for line in lines if not line.startswith(harmless)]
 
 
-def _extended(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a run with those that the version which began it did not have, where they are off in `new`.
+def _extended(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a run with the defaults of those that the version which began it did not have.
 
-    >>> _extended({"data": {"text": "a"}}, {"data": {"text": "b", "skip": False, "share": 0.5}})
+    >>> _extended({"data": {"text": "a"}}, {"data": {"text": "", "skip": False}})
     {'data': {'text': 'a', 'skip': False}}
     """
-    extended = {
-        **old,
-        **{key: value for key, value in new.items() if key not in old and (value is False or value == "")},
-    }
-    for key, value in old.items():
-        if isinstance(value, Mapping) and isinstance(new.get(key), Mapping):
-            extended[key] = _extended(value, new[key])
+    extended = {**defaults, **settings}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and isinstance(defaults.get(key), Mapping):
+            extended[key] = _extended(value, defaults[key])
     return extended

@@ -91,6 +91,11 @@ class FinetunePlan:
             **{task.name: recipe.as_table(task) for task in self.tasks},
         }
 
+    def defaults(self) -> dict[str, Any]:
+        """Return the defaults of the settings in `table`."""
+        parts = {"training": self.training, "optimizer": self.optimizer, **{task.name: task for task in self.tasks}}
+        return {name: recipe.defaults(type(part)) for name, part in parts.items()}
+
 
 def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, data: Any) -> FinetunePlan:
     """Return the settings of a run of one task: the defaults, under the settings that are given.

@@ -106,7 +106,7 @@ def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
         **hub_facts(plan.model),
     }
     folder = RunFolder(out)
-    folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"))
+    folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"), defaults=plan.defaults())
     return folder
 
 

@@ -109,7 +109,10 @@ class PretrainingRun:
 
     def _begin(self) -> bool:
         """Write what stands in the folder from the beginning; return whether the run there is finished already."""
-        self.changes = self.folder.begin(recipe.as_table(self.plan.settings), self.plan.facts(), inputs=INPUTS)
+        settings = self.plan.settings
+        self.changes = self.folder.begin(
+            recipe.as_table(settings), self.plan.facts(), inputs=INPUTS, defaults=recipe.defaults(type(settings))
+        )
         if self.folder.finished:
             if not self._report().exists():
                 pretraining_report(self.out, self.plan.objectives)

@@ -87,8 +87,8 @@ def run_trials(
 
         They can be others only where all runs have failed (`RunFolder.begin`): then none of them counts any more.
         """
-        folder = RunFolder(trial.folder)
-        if folder.facts and (changes := folder.changes(trial_plan(plan, trial).table())):
+        folder, own = RunFolder(trial.folder), trial_plan(plan, trial)
+        if folder.facts and (changes := folder.changes(own.table(), own.defaults())):
             watch(Notice(f"it failed before and begins anew: {'; '.join(changes)}"))
             shutil.rmtree(trial.folder)
         if folder.finished:
