@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 
 from osbert.text.tokenizer import Tokenizer
@@ -17,3 +20,17 @@ def train(
         counter.add(text)
     pieces = learn(counter.words(), vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
     return Tokenizer(pieces, lowercase=lowercase)
+
+
+def printed_by_every_process(program: str) -> str:
+    """Return what a program prints, the same in processes of other hash seeds and numbers of threads."""
+    printed = set()
+    for seed, threads in (("0", "1"), ("1", "2"), ("77", "4")):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads}
+        environment["TOKENIZERS_PARALLELISM"] = "true"
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        printed.add(done.stdout)
+    assert len(printed) == 1
+    return printed.pop()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -15,7 +12,7 @@ from osbert.text.normalize import Normalizer
 from osbert.text.tokenizer import SPECIALS
 from osbert.text.train import WordCounter, choose_characters, learn
 from refusals import refusal
-from vocabularies import train
+from vocabularies import printed_by_every_process, train
 
 TEXT = "the lower the lowest, the newer the newest: wider widest low new wide " * 3
 PROGRAM = """
@@ -54,16 +51,7 @@ def test_fewer_pieces_when_nothing_is_left_to_join() -> None:
 
 
 def test_same_vocabulary_in_every_process() -> None:
-    printed = set()
-    for seed, threads in (("0", "1"), ("1", "2"), ("77", "4")):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads}
-        environment["TOKENIZERS_PARALLELISM"] = "true"
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
-        )
-        printed.add(done.stdout)
-    assert len(printed) == 1
-    assert printed.pop().endswith(" 300\n")
+    assert printed_by_every_process(PROGRAM).endswith(" 300\n")
 
 
 def test_case_and_accents_are_kept_when_asked() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -17,6 +14,7 @@ from osbert.text.file_tokenizer import FileTokenizer
 from osbert.text.form import Form
 from osbert.text.train_file import BYTE_LEVEL, UNIGRAM, ChunkCounter, learn_bpe, learn_unigram
 from refusals import refusal
+from vocabularies import printed_by_every_process
 
 TEXT = "The lower the lowest, the newer the newest: wider widest low new wide."
 
@@ -116,16 +114,7 @@ def test_size_is_at_most_what_was_asked(learn) -> None:
 
 
 def test_same_file_in_every_process() -> None:
-    printed = set()
-    for seed, threads in (("0", "1"), ("1", "2"), ("77", "4")):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads}
-        environment["TOKENIZERS_PARALLELISM"] = "true"
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
-        )
-        printed.add(done.stdout)
-    assert len(printed) == 1
-    assert " 400\n" in printed.pop()
+    assert " 400\n" in printed_by_every_process(PROGRAM)
 
 
 def test_the_first_chunk_of_a_text_has_no_space_before_it() -> None:
