@@ -32,6 +32,7 @@ LOGS = ("log*", "*.log", "*.out", "*.err")
 """Names of log files that a user's shell may have created in an output folder: `osbert ... --out run > run/log`."""
 PART = ".part"
 """Ending of the name of a private folder, see `_private_folder`."""
+PRIVATE = re.compile(r"\.[0-9a-f]{8}" + re.escape(PART) + "$")
 SEAL = "sha256"
 """The key under which a sealed file keeps its hash."""
 LONGEST = 200
@@ -257,7 +258,7 @@ def _private_folder(path: Path) -> Iterator[Path]:
     Its name is random, so that it follows no link or pipe of another user. A lock on it shows that its process is
     alive; the folders of killed processes are removed first.
     """
-    _remove_abandoned(path)
+    remove_abandoned(path.parent, hidden(path, "").name)
     with contextlib.ExitStack() as held:
         folder = _made(path, held)
         try:
@@ -275,15 +276,14 @@ def _made(path: Path, held: contextlib.ExitStack) -> Path:
             return folder
 
 
-def _remove_abandoned(path: Path) -> None:
-    """Remove the private folders of killed processes for `path`."""
-    form = re.compile(re.escape(hidden(path, "").name) + "[0-9a-f]{8}" + re.escape(PART))
-    with os.scandir(path.parent) as entries:
-        found = [Path(entry.path) for entry in entries if form.fullmatch(entry.name)]
-    for folder in found:
+def remove_abandoned(folder: Path, beginning: str = ".") -> None:
+    """Remove the private folders that killed processes left in a folder, of those whose names begin so."""
+    with os.scandir(folder) as entries:
+        found = [Path(entry) for entry in entries if entry.name.startswith(beginning) and PRIVATE.search(entry.name)]
+    for private in found:
         with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            if _alone(folder, held, otherwise=False):
-                shutil.rmtree(folder)
+            if _alone(private, held, otherwise=False):
+                shutil.rmtree(private)
 
 
 def _alone(folder: Path, held: contextlib.ExitStack, *, otherwise: bool) -> bool:

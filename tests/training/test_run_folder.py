@@ -38,6 +38,17 @@ def test_a_death_between_the_first_writes_leaves_a_folder_that_can_begin(
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["recipe.toml", "run.json"]
 
 
+def test_what_a_killed_process_was_writing_is_removed_when_the_run_is_begun_again(tmp_path: Path) -> None:
+    """A kill between a file's new name and the end of its private folder leaves the folder, and the file is whole."""
+    run = begin(tmp_path)
+    run.finish({})
+    (tmp_path / ".report.html.0c4f1e7a.part").mkdir()
+    kept = tmp_path / ".notes.part"
+    kept.mkdir()
+    begin(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.endswith(".part")) == [kept.name]
+
+
 def test_other_settings_or_inputs_are_refused_with_the_difference(tmp_path: Path) -> None:
     begin(tmp_path)
     begin(tmp_path, {**SETTINGS, "training": {"log_every": 50}})

@@ -10,7 +10,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.files import file_sha256, file_stamp, refuse_foreign, require_utf8, write_json, write_text
+from osbert.files import file_sha256, file_stamp, refuse_foreign, remove_abandoned, require_utf8, write_json, write_text
 from osbert.guarded import read_json
 
 RECIPE = "recipe.toml"
@@ -129,6 +129,7 @@ class RunFolder:
             self.refuse_foreign()
             self.folder.mkdir(parents=True, exist_ok=True)
         else:
+            remove_abandoned(self.folder)
             lines = _changes(before.get("settings", {}), settings, defaults or {})
             changes = self._allowed(lines, before, {name: facts[name] for name in inputs}, failed=bool(failed))
         if changes:
