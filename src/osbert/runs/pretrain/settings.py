@@ -340,10 +340,11 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 f"Set model.segments = {second + 1}.",
                 code="invalid-setting",
             )
-        if objective.pairs and tokenizer.form.summary == "last" and not model.summary_is_last:
+        reads_first = not model.summary_is_last and getattr(model, "summary", "first") != "mean"
+        if objective.pairs and tokenizer.form.summary == "last" and reads_first:
             problems.add(
                 f"{objective.name} reads the first token of a sequence, but those of the corpus's tokenizer end with "
-                "the piece that stands for them. Leave it out of objectives, or take another tokenizer.",
+                'the piece that stands for them. Set model.summary = "last", or take another tokenizer.',
                 code="invalid-setting",
             )
     first = getattr(model, "first_position", 0)
