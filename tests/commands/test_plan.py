@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
 from osbert import recipe
+from osbert.models import families
 from osbert.models.contract import Sizes
 from osbert.runs.bench_corpus import synthetic_corpus
 from osbert.runs.pretrain import plan_sizes, sizing, speed_test
@@ -168,6 +170,33 @@ def test_the_settings_of_another_family_have_sizes_too(corpus, tmp_path) -> None
     own = replace(base, settings=replace(base.settings, model=OwnSizes()))
     assert sized(own, 4, 128).settings.model == OwnSizes(layers=4, width=128)
     assert OwnSizes().activations(length=128) == 17 * 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSizes(Sizes):
+    """Settings of a family whose models all have as many layers."""
+
+    layers: ClassVar[int] = 2  # type: ignore[misc]
+    width: int = 32
+
+
+def test_what_is_no_setting_of_a_family_is_not_varied(corpus, tmp_path) -> None:
+    base = read_plan("cpu", {}, corpus=corpus, out=tmp_path / "run")
+    own = replace(base, settings=replace(base.settings, model=FixedSizes()))
+    assert sized(own, 4, 32).settings == own.settings
+    wider = sized(own, 4, 128).settings
+    assert (wider.model, wider.optimizer.learning_rate) == (
+        FixedSizes(width=128),
+        base.settings.optimizer.learning_rate / 2,
+    )
+
+
+def test_sizes_without_weights_in_blocks_are_not_compared(plan, quick, monkeypatch) -> None:
+    here = Path(__file__).parents[1] / "made" / "families"
+    monkeypatch.setattr(families, "__path__", [*families.__path__, str(here)])
+    done = plan("further", "--family", "toy_mean", "--data.length", "24")
+    assert done.status == 1
+    assert "toy_mean" in done.error
 
 
 def test_figures_follow_from_the_samples(corpus, tmp_path) -> None:
