@@ -25,6 +25,7 @@ from osbert.runs.pretrain.plan_sizes import (
     sized,
 )
 from osbert.runs.pretrain.settings import read_plan, read_settings
+from own_files import beside
 from terminal import told
 
 
@@ -192,8 +193,7 @@ def test_what_is_no_setting_of_a_family_is_not_varied(corpus, tmp_path) -> None:
 
 
 def test_sizes_without_weights_in_blocks_are_not_compared(plan, quick, monkeypatch) -> None:
-    here = Path(__file__).parents[1] / "made" / "families"
-    monkeypatch.setattr(families, "__path__", [*families.__path__, str(here)])
+    beside(monkeypatch, families)
     done = plan("further", "--family", "toy_mean", "--data.length", "24")
     assert done.status == 1
     assert "toy_mean" in done.error
