@@ -59,7 +59,10 @@ def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     return {ours: theirs for ours, theirs in found.items() if not ours.endswith(("dense.bias", "norm.bias"))}
 
 
-HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
+HEAD_PREFIXES = (
+    *("cls.", "classifier.", "qa_outputs.", "heads."),
+    *("discriminator_predictions.", "mask_predictions.", "lm_predictions."),
+)
 """How the names of tensors begin that belong to heads."""
 
 BIAS = "cls.predictions.bias"
@@ -112,6 +115,11 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
+    if architecture.project_first:
+        del names["embeddings.projection.bias"]
+    if architecture.positions == "disentangled":
+        names["embeddings.distances.table.weight"] = ("encoder.rel_embeddings.weight",)
+        names |= _both("embeddings.distances.norm", ("encoder.relative_norm",))
     names |= _block_names(architecture)
     if architecture.norm_biases:
         names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
@@ -125,6 +133,9 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     for layer in range(architecture.blocks):
         for ours, theirs in {**_BLOCK, **(_GATED if architecture.gated else {})}.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+        if architecture.distance_projections:
+            own = tuple(f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key"))
+            names |= _both(f"blocks.{layer}.attention.distance_inward", own)
         if architecture.gated:
             del names[f"blocks.{layer}.up.bias"]
     if not architecture.first_norm:
@@ -200,7 +211,10 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
         return ()
-    of_some = ("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary")
+    of_some = (
+        *("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary"),
+        *("buckets", "farthest", "distance_projections", "project_first"),
+    )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
     if of_architecture(architecture.changed(**known)) is None:
