@@ -9,17 +9,23 @@ from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.added_layers import add_adapters, add_recurrent, tuned_sizes
+from osbert.models.adapting.new_pieces import draw_pieces
 from osbert.models.contract import Backbone
 from osbert.models.random_numbers import seeded
 from osbert.runs.finetune.settings import FinetuneSettings
+from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartingModel:
-    """The encoder that fine-tuning starts from, and the folder that it was read from, with remarks on its files."""
+    """The encoder that fine-tuning starts from, and the folder that it was read from, with remarks on its files.
+
+    `tokenizer`: the folder's, with the pieces that a task needs.
+    """
 
     source: Folder
     backbone: Backbone
+    tokenizer: AnyTokenizer
     remarks: tuple[str, ...] = ()
 
 
@@ -28,12 +34,18 @@ def read_model(
 ) -> StartingModel:
     """Return the encoder in a folder, with the settings' dropout; `from_scratch` keeps its sizes but draws new weights.
 
-    Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. Raises UserError
+    Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. A tokenizer that
+    puts nothing around a text, as GPT's, gets pieces for it, and the encoder rows for these. Raises UserError
     if the folder holds no encoder, its vocabulary does not fit, or its family has no such layers.
     """
     seed, source = settings.seed, open_folder(folder, opening)
     with seeded(seed + 1):  # a new pooler must not repeat the random numbers of the head, drawn from `seed`
         own = source.backbone
+    before = source.tokenizer  # read now: one that does not fit is refused before anything is laid out
+    tokenizer = for_tasks(before)
+    with seeded(seed + 4):
+        if tokenizer is not before:
+            draw_pieces(own, len(before), len(tokenizer) - len(before))
     try:
         sizes = tuned_sizes(
             own.architecture, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters
@@ -43,15 +55,17 @@ def read_model(
         raise UserError(
             f"{folder} cannot be fine-tuned with these settings: {error}.", code="unsupported-model"
         ) from error
-    _ = source.tokenizer  # read now: one that does not fit is refused before anything is laid out
     remarks = list(source.remarks)
+    if tokenizer is not before:
+        new = " ".join(tokenizer.tokens(range(len(before), len(tokenizer))))
+        remarks.append(f"the tokenizer puts nothing around a text: the pieces {new} are added, newly initialised")
     source.release()
     if from_scratch:
         with seeded(seed):
-            return StartingModel(source=source, backbone=sizes.build())
+            return StartingModel(source=source, backbone=sizes.build(), tokenizer=tokenizer)
     # Each part has its own seed: the head is drawn from `seed`, a new pooler from the next one.
     for number, add in enumerate((add_recurrent, add_adapters), start=2):
         with seeded(seed + number):
             remarks += filter(None, [add(own, sizes)])
     backbone.load_state_dict(own.state_dict(), assign=True)
-    return StartingModel(source=source, backbone=backbone, remarks=tuple(remarks))
+    return StartingModel(source=source, backbone=backbone, tokenizer=tokenizer, remarks=tuple(remarks))

@@ -59,7 +59,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))
-        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.source.tokenizer, length=length)))
+        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length)))
     rows = FinetuneRows.of(laid_out)
     wanted = plan.training
     if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):
