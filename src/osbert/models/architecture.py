@@ -72,8 +72,9 @@ class Architecture(Sizes):
     """Whether embeddings are projected before they are normalised, without biases (DeBERTa); or after (ELECTRA)."""
     embedding_norm: bool = True
     """Whether the sum of the embeddings is normalised, as BERT; GPT's is not."""
-    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
-    """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's."""
+    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"] = "tanh"
+    """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's. none:
+    there is no pooler, classification stands on the state itself, as GPT's."""
     epsilon: float = 1e-12
     """Added to the variance in every normalisation."""
     deviation: float = 0.02

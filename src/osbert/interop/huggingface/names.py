@@ -150,7 +150,7 @@ def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         for ours, theirs in _ADAPTERS.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
-    pooler = _both("pooler", ("pooler.dense",))
+    pooler = _both("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
     if architecture.head_transform:
         pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
     return names | (pooler if architecture.head_biases else _unbiased(pooler))
@@ -184,6 +184,7 @@ def other_head(head: Head, architecture: Sizes) -> str:
     Where a token sees only what is before it, their pooler still reads the first one, ours the last. RoFormer has no
     pooler: its classifiers have a dense layer of their own with the curve of the blocks, and there is no class at all
     for next sentences, so nothing opens as one. Their heads are one layer, so that one with more is none of theirs.
+    GPT's choices are read where ours are.
     """
     if not isinstance(architecture, Architecture):
         return ""
@@ -196,7 +197,8 @@ def other_head(head: Head, architecture: Sizes) -> str:
     family = of_architecture(architecture)
     if architecture.positions == "rotary" and not (family and head.form in family.classes):
         return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
-    return f"direction = left_to_right under a head for {given}" if architecture.causal else ""
+    last = family and family.values.get("direction") == "left_to_right" and head.form in family.classes
+    return f"direction = left_to_right under a head for {given}" if architecture.causal and not last else ""
 
 
 def model_type(architecture: Architecture) -> str:

@@ -42,8 +42,11 @@ class Transformer(Backbone):
             if architecture.recurrent
             else None
         )
-        self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
-        self.pooling = ACTIVATIONS[architecture.pooling]
+        self.pooler: nn.Module = nn.Identity()
+        self.pooling = None
+        if architecture.pooling != "none":
+            self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
+            self.pooling = ACTIVATIONS[architecture.pooling]
         self.pooler_norm: nn.Module = nn.Identity()
         if architecture.head_transform:
             self.pooler_norm = nn.LayerNorm(architecture.width, eps=architecture.epsilon, bias=architecture.head_biases)
@@ -103,7 +106,7 @@ class Transformer(Backbone):
 
     def pool(self, summary: Tensor) -> Tensor:
         """Return the pooled states (B, D) of the summaries (B, D)."""
-        return self.pooler_norm(self.pooling(self.pooler(summary)))
+        return self.pooler_norm(self.pooling(self.pooler(summary)) if self.pooling else summary)
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
         """Yield layers + 1 states (N, D): the embedding output, then each block's."""
