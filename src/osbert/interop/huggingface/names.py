@@ -174,6 +174,11 @@ PROBLEMS: Mapping[Values, str] = {
 }
 """What the outputs of a sequence are -> their problem_type."""
 
+RERANKERS = ("sentence_transformers", "sbert_ce_default_activation_function")
+"""Config fields of the rerankers of sentence-transformers (its class CrossEncoder), of this and of older versions."""
+RELEVANCE: Mapping[str, object] = {RERANKERS[0]: {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}
+"""What stands in place of a problem_type where the one output is a logit of relevance: how it becomes a probability."""
+
 FIRST_TOKEN: Mapping[Form, str] = {"nsp": "next sentences", "sequence": "classes", "choice": "choices"}
 """The forms of heads that read a sequence's pooled state, with what they give."""
 
@@ -193,7 +198,7 @@ def other_head(head: Head, architecture: Sizes) -> str:
         return f"a {type(head).__name__}"
     if head.form not in FIRST_TOKEN:
         return ""
-    given = "a number" if head.values == "numbers" else FIRST_TOKEN[head.form]
+    given = "a number" if head.values in ("numbers", "relevance") else FIRST_TOKEN[head.form]
     family = of_architecture(architecture)
     if architecture.positions == "rotary" and not (family and head.form in family.classes):
         return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
