@@ -37,7 +37,8 @@ class Attention(nn.Module):
         self.inward = Linear(width, 3 * width, bias=architecture.biases)
         self.outward = Linear(width, width, bias=architecture.biases)
         self.parts = {"inward.weight": 3}
-        self.distance_dropout = Dropout(architecture.dropout)
+        distances = architecture.positions == "disentangled"
+        self.distance_dropout = Dropout(architecture.dropout) if distances else nn.Identity()
         self.distance_inward: Linear | None = None
         if architecture.distance_projections:
             self.distance_inward = Linear(width, 2 * width, bias=architecture.biases)
