@@ -348,7 +348,7 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 code="invalid-setting",
             )
     first = getattr(model, "first_position", 0)
-    if first not in (0, tokenizer.pad + 1):
+    if first and first != tokenizer.pad + 1:
         problems.add(
             f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
             f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
