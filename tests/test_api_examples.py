@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import osbert
 from api_folder import write_api_folder
@@ -40,6 +41,7 @@ def run_in_copy(example: doctest.DocTest, folder: Path, place: Path, monkeypatch
     made = re.findall(r'out="(\w+)"', "".join(one.source for one in example.examples))
     shutil.copytree(folder, place, ignore=shutil.ignore_patterns(*made))
     monkeypatch.chdir(place)
+    torch.manual_seed(0)  # some draw fresh weights, whatever ran before them
     report: list[str] = []
     assert doctest.DocTestRunner().run(example, out=report.append).failed == 0, "".join(report)
 

@@ -94,6 +94,11 @@ def test_it_can_be_pickled_and_stays_equal(objective: Objective) -> None:
     assert again.name == objective.name
 
 
+def test_as_it_comes_it_is_the_same_all_through_a_run(objective: Objective) -> None:
+    assert all(objective.at(done) is objective for done in (0.0, 0.5, 1.0))
+    assert not objective.course()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_its_data_side_imports_no_torch(name: str) -> None:
     program = f"import sys, osbert.objectives.{name}; sys.exit('torch' in sys.modules)"
