@@ -33,6 +33,7 @@ from osbert.interop.tensorflow.checkpoint import GoogleFolder
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
+from osbert.models.heads.discriminator import DiscriminatorHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.random_numbers import DRAWING
 from osbert.objectives import Objective
@@ -258,6 +259,9 @@ def pretraining_heads(backbone: Backbone, tensors: Mapping[str, Tensor]) -> dict
     if any(one in tensors for one in names.HEADS["order"].values()):
         heads["sentence_order"] = SequenceHead(backbone, target="sentence_order", form="order")
     own = {name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()
+    if "replaced" in own or any(one in tensors for one in names.HEADS["replaced"].values()):
+        heads["replaced"] = DiscriminatorHead(backbone)
+        own.discard("replaced")
     for name in sorted(own.intersection(components.names("objectives"))):
         heads[name] = components.find("objectives", name, base=Objective)().head(backbone)
     return heads

@@ -204,7 +204,7 @@ class Family:
         """
         if name.startswith("heads."):
             return name
-        inside = not name.startswith(("cls.", "classifier.", "qa_outputs."))
+        inside = not name.startswith(("cls.", "classifier.", "qa_outputs.", "discriminator_predictions."))
         fused = ((theirs, part) for theirs, parts in self.fused.items() for part in parts)
         heads = (rule for form, rules in self.heads.items() if form in forms for rule in rules)
         for theirs, ours in (*fused, *self.tensors, *heads):

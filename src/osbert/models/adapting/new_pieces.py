@@ -25,7 +25,10 @@ def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
     pieces.weight = nn.Parameter(_with_means(pieces.weight, spellings))
     pieces.num_embeddings = len(pieces.weight)
     backbone.architecture = backbone.architecture.changed(vocabulary=len(pieces.weight))
-    for head in learner.heads.values():
+    for companion in learner.companions.values():  # their table is the backbone's
+        sizes = companion.backbone.architecture
+        companion.backbone.architecture = sizes.changed(vocabulary=len(pieces.weight))
+    for head in (head for one in (learner, *learner.companions.values()) for head in one.heads.values()):
         if isinstance(head, MaskedLanguageHead):
             bias = _with_means(head.bias, spellings)
             head.bias = nn.Parameter(bias) if isinstance(head.bias, nn.Parameter) else bias

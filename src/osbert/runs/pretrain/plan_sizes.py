@@ -192,11 +192,18 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -
     learner = Learner(backbone, {name: objective.head(backbone) for name, objective in plan.objectives.items()})
     samples = [(StepSize.of(learner, batches), share) for batches, share in steps]
     flops = sum(share * training_flops(learner, size) / size.tokens for size, share in samples)
-    masked = statistics.fmean(size.labels.get("mlm", 0) / size.tokens for size, _ in samples)
+    masked = statistics.fmean(
+        sum(size.labels.get(name, 0) for name in ("mlm", "generator")) / size.tokens for size, _ in samples
+    )
+    length = plan.settings.data.length
     return Size(
         plan=plan,
         parameters=sum(weight.numel() for weight in learner.parameters()),
         weights=sum(matrix_weights(block) for block in {*backbone.stack[1:]}),
         flops=flops,
-        activations=model.layers * model.activations(plan.settings.data.length) + 3 * masked * model.vocabulary,
+        activations=sum(
+            sizes.layers * sizes.activations(length)
+            for sizes in (model, *(one.backbone.architecture for one in learner.companions.values()))
+        )
+        + 3 * masked * model.vocabulary,
     )
