@@ -116,3 +116,22 @@ def test_kills_interrupts_and_terminations_change_nothing(
     assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
     assert metrics(whole) == metrics(cut)
     assert not list(cut.rglob("*.unfinished"))
+
+
+def test_a_kill_changes_neither_the_generator_nor_what_is_drawn_from_it(
+    tiny_corpus: Path, tmp_path: Path, start: Callable[[list[str]], BaseProcess]
+) -> None:
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(SETTINGS.replace('["mlm", "nsp"]', '["replaced"]').replace("steps = 120", "steps = 24"))
+    runs = [tmp_path / name for name in ("whole", "cut")]
+    process = start(arguments(recipe, tiny_corpus, runs[1]))
+    assert stop_when(process, lambda: lines_logged(runs[1]) >= 1, signal.SIGKILL) == -signal.SIGKILL
+    assert not (runs[1] / "model.safetensors").exists()
+    for out in runs:
+        process = start(arguments(recipe, tiny_corpus, out))
+        process.join(timeout=90)
+        assert process.exitcode == 0
+    for name in ("model.safetensors", "generator/model.safetensors"):
+        whole, cut = ((out / name).read_bytes() for out in runs)
+        assert whole == cut
+    assert metrics(runs[0]) == metrics(runs[1])
