@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
@@ -121,12 +122,20 @@ class Architecture(Sizes):
         return (self.dropout, self.attention_dropout)
 
     def resized(self, layers: int, width: int) -> Self:
-        """Return these settings with other `layers` and `width`, and heads to suit, of the published width.
+        """Return these settings with other `layers` and `width`, and what depends on them changed to suit.
 
-        Where heads start at their neighbours, there are four at least.
+        Heads have the published width; where they start at their neighbours, there are four at least. Feed-forward
+        layers stay in proportion, narrow embeddings narrower than the states, and layers share as many blocks as
+        divide them evenly.
         """
-        heads = max(width // HEAD, 4 if self.neighbours else 1)
-        return self.changed(layers=layers, width=width, heads=heads, feedforward=0)
+        return self.changed(
+            layers=layers,
+            width=width,
+            heads=max(width // HEAD, 4 if self.neighbours else 1),
+            feedforward=round(self.feedforward * width / self.width),
+            distinct=math.gcd(layers, self.distinct) if self.distinct else 0,
+            embedding=self.embedding if self.embedding < width else width // 2,
+        )
 
     def narrowed(self, share: float) -> Self:
         """Return these settings at `share` of the width, with heads as wide as these, over tables as wide as these.
@@ -146,7 +155,7 @@ class Architecture(Sizes):
 
         `length`: tokens of the sequence.
         """
-        within = 9 * self.width + 2 * (self.feedforward or 4 * self.width)
+        within = 9 * self.width + (3 if self.gated else 2) * (self.feedforward or 4 * self.width)
         return within + (3 * self.heads * length if self.attention_dropout else 0)
 
     def is_local(self, layer: int) -> bool:

@@ -57,6 +57,10 @@ class Objective:
     weight: float = 1.0
     """Factor of its mean loss in the sum over objectives that a step minimises."""
 
+    def losses(self) -> dict[str, Answers]:
+        """Return the names of its head's losses, those of its companions first, with what their labels are."""
+        return {**self.companions, self.name: self.answers}
+
     @property
     def name(self) -> str:
         """The name of the objective's file, under which its targets and its head stand."""
@@ -86,6 +90,14 @@ class Objective:
         return Examples.of(
             [self.corrupt(example, packer, noise.generator(row)) for row, example in enumerate(examples)]
         )
+
+    def at(self, done: float) -> Objective:
+        """Return the objective as it is after a share `done` (0 to 1) of the run's steps; usually itself."""
+        return self
+
+    def course(self) -> str:
+        """Return in words how it changes in the course of a run; "" where it does not."""
+        return ""
 
     @classmethod
     def corrupts(cls) -> bool:
