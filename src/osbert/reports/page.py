@@ -11,7 +11,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.files import write_text
-from osbert.objectives import Objective
+from osbert.objectives.contract import Answers, Objective
 from osbert.reports.plot import Mark, Point, Series, line_plot, smooth
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import BEFORE, HELD_OUT, NAME, duration, read_lines
@@ -173,8 +173,8 @@ def verdict(
 
 def _overfitted(lines: Sequence[Mapping[str, Any]], objectives: Mapping[str, Objective]) -> Iterable[str]:
     """Yield where the held-out loss is far above that of training, or why the two cannot be compared."""
-    for name in _answering("pieces", objectives):
-        if course := objectives[name].course():
+    for name, objective in _answering("pieces", objectives).items():
+        if course := objective.course():
             yield f"In the course of the run {course}."
             continue
         training, held_out = _last(lines, f"{name}.loss"), _last(lines, f"held_out.{name}.loss")
@@ -182,10 +182,14 @@ def _overfitted(lines: Sequence[Mapping[str, Any]], objectives: Mapping[str, Obj
             yield f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits."
 
 
-def _answering(kind: str, objectives: Mapping[str, Objective]) -> list[str]:
-    """Return the names of the objectives, and of their companions, whose labels are of a kind (`Objective.answers`)."""
-    answers = {name: one for objective in objectives.values() for name, one in objective.losses().items()}
-    return [name for name, one in answers.items() if one == kind]
+def _answering(kind: Answers, objectives: Mapping[str, Objective]) -> dict[str, Objective]:
+    """Return the losses whose labels are of a kind, by name with the objective that each belongs to."""
+    return {
+        name: objective
+        for objective in objectives.values()
+        for name, answers in objective.losses().items()
+        if answers == kind
+    }
 
 
 def _moved(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
