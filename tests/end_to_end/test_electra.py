@@ -146,3 +146,25 @@ def test_its_masks_can_be_looked_at(tiny_corpus: Path, capsys) -> None:
 def test_what_it_cannot_be_joined_with_is_refused(tiny_corpus: Path, tmp_path: Path) -> None:
     with refusal("invalid-setting", "replaced", "mlm"):
         read_plan("electra-mini", {"objectives": ["replaced", "mlm"]}, corpus=tiny_corpus, out=tmp_path / "run")
+
+
+def test_both_models_are_converted(electra: Path, tmp_path: Path) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    assert run("convert", electra, there, "--to", "huggingface") == 0
+    assert run("convert", there, back, "--to", "osbert") == 0
+    for name in ("", "generator"):
+        first, last = (open_folder(folder / name).tensors for folder in (electra, back))
+        kept = {tensor for tensor in first if not tensor.startswith("pooler.")}
+        assert kept <= last.keys() and all(torch.equal(first[tensor], last[tensor]) for tensor in kept)
+
+
+def test_the_discriminator_is_fine_tuned(electra: Path, tmp_path: Path, capsys) -> None:
+    texts = osbert.load(electra).tokenizer.vocabulary[5:13]
+    rows = [f"{text} {text},{'pos' if place % 2 else 'neg'}" for place, text in enumerate(texts * 3)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    quick = ("--epochs", "1", "--batch", "8", "--device", "cpu", "--precision", "fp32")
+    out = tmp_path / "run"
+    assert run("finetune", "classify", *quick, "--model", electra, "--data", tmp_path / "rows.csv", "--out", out) == 0
+    assert json.loads((out / "config.json").read_text())["architectures"] == ["ElectraForSequenceClassification"]
+    assert osbert.load(out).predict([texts[0]])[0].value in ("pos", "neg")
+    assert osbert.load(electra).embed([texts[0]]).shape == (1, 32)

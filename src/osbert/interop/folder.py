@@ -42,6 +42,8 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
 FolderForm = Literal["osbert", "huggingface", "google"]
+COMPANIONS = ("generator",)
+"""The folders of models that a pretraining trains beside its encoder: ELECTRA's."""
 
 
 def open_folder(
@@ -187,6 +189,11 @@ class Folder:
             heads = pretraining_heads(self.backbone, self.tensors)
         reports = {name: self._filled({name: head}) for name, head in heads.items()}
         return {name: heads[name] for name, report in reports.items() if not (report.problems or report.named("new"))}
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """Return the folders inside it that hold models which were trained beside its own, by name."""
+        return tuple(name for name in COMPANIONS if (self.path / name / "config.json").is_file())
 
     @cached_property
     def report(self) -> Report:
