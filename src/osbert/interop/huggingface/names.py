@@ -36,8 +36,15 @@ HEADS: Mapping[Form, Mapping[str, str]] = {
     "choice": _CLASSIFIER,
     "span": {"linear.weight": "qa_outputs.weight", "linear.bias": "qa_outputs.bias"},
     "tokens": _CLASSIFIER,
+    "replaced": {
+        "dense.weight": "discriminator_predictions.dense.weight",
+        "dense.bias": "discriminator_predictions.dense.bias",
+        "linear.weight": "discriminator_predictions.dense_prediction.weight",
+        "linear.bias": "discriminator_predictions.dense_prediction.bias",
+    },
 }
-"""BERT's: our parameters of a head -> their tensors, by the form of the head's outputs. It has none for order."""
+"""Our parameters of a head -> their tensors, by the form of the head's outputs: BERT's, which has none for order, and
+ELECTRA's for replaced tokens."""
 
 _TRANSFORM = {
     f"transform.{ours}.{part}": f"cls.transform.{theirs}.{part}"
