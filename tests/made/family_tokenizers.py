@@ -10,7 +10,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import transformers
-from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
+from tokenizers import ByteLevelBPETokenizer, CharBPETokenizer, SentencePieceUnigramTokenizer
 from tokenizers.processors import TemplateProcessing
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -42,6 +42,16 @@ def save_xlm_roberta(folder: Path) -> None:
     """Unigram."""
     vocabulary = json.loads(unigram().to_str())["model"]["vocab"]
     transformers.XLMRobertaTokenizer(vocab=[tuple(entry) for entry in vocabulary]).save_pretrained(folder)
+
+
+def save_deberta(folder: Path) -> None:
+    """Unigram with BERT's special pieces, each with the id that DeBERTa's third version has for it, but [MASK]."""
+    specials = [f"[{name}]" for name in ("PAD", "CLS", "SEP", "UNK", "MASK")]
+    learnt = [
+        (piece, score) for piece, score in json.loads(unigram().to_str())["model"]["vocab"] if piece not in SPECIALS
+    ]
+    vocabulary = [*((piece, 0.0) for piece in specials), *learnt]
+    transformers.DebertaV2TokenizerFast(vocab=vocabulary, unk_id=specials.index("[UNK]")).save_pretrained(folder)
 
 
 def save_normalizing(folder: Path) -> None:
@@ -78,6 +88,27 @@ def save_modernbert(folder: Path) -> None:
     made = transformers.PreTrainedTokenizerFast(tokenizer_object=library, model_input_names=names, **specials)
     made.save_pretrained(folder)
 
+
+def save_gpt2(folder: Path) -> None:
+    """Byte-level BPE with GPT-2's one special piece, as transformers writes it."""
+    trained, end = ByteLevelBPETokenizer(), "<|endoftext|>"
+    trained.train_from_iterator(LEARNT, vocab_size=320, min_frequency=1, special_tokens=[end], show_progress=False)
+    folder.mkdir(exist_ok=True)
+    trained.save_model(str(folder))
+    transformers.GPT2Tokenizer.from_pretrained(folder).save_pretrained(folder)
+
+
+def save_gpt(folder: Path) -> None:
+    """Lower-case BPE whose pieces show where a word ends, as transformers writes it."""
+    trained = CharBPETokenizer(lowercase=True, suffix="</w>", bert_normalizer=True)
+    trained.train_from_iterator(LEARNT, vocab_size=120, min_frequency=1, special_tokens=["<unk>"], show_progress=False)
+    folder.mkdir(exist_ok=True)
+    trained.save_model(str(folder))
+    transformers.OpenAIGPTTokenizer.from_pretrained(folder).save_pretrained(folder)
+
+
+GPTS: dict[str, Callable[[Path], None]] = {"gpt": save_gpt, "gpt2": save_gpt2}
+"""Tokenizers without special pieces around a text. Beside tokenizer.json lie vocab.json and merges.txt."""
 
 KINDS: dict[str, Callable[[Path], None]] = {
     "bpe": save_bpe,

@@ -135,6 +135,8 @@ def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if names.DECODER_BIAS in found:  # some writers keep the tied bias under this name alone
         found.setdefault(names.BIAS, found[names.DECODER_BIAS])
         del found[names.DECODER_BIAS]
+    if names.DECODER in found:  # OpenAIGPTDoubleHeadsModel is saved with the tied table under this name alone
+        found.setdefault(names.PIECES, found[names.DECODER])
     return found
 
 

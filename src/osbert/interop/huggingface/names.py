@@ -59,7 +59,10 @@ def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     return {ours: theirs for ours, theirs in found.items() if not ours.endswith(("dense.bias", "norm.bias"))}
 
 
-HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
+HEAD_PREFIXES = (
+    *("cls.", "classifier.", "qa_outputs.", "heads."),
+    *("discriminator_predictions.", "mask_predictions.", "lm_predictions."),
+)
 """How the names of tensors begin that belong to heads."""
 
 BIAS = "cls.predictions.bias"
@@ -112,6 +115,11 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
+    if architecture.project_first:
+        del names["embeddings.projection.bias"]
+    if architecture.positions == "disentangled":
+        names["embeddings.distances.table.weight"] = ("encoder.rel_embeddings.weight",)
+        names |= _both("embeddings.distances.norm", ("encoder.relative_norm",))
     names |= _block_names(architecture)
     if architecture.norm_biases:
         names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
@@ -125,6 +133,9 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     for layer in range(architecture.blocks):
         for ours, theirs in {**_BLOCK, **(_GATED if architecture.gated else {})}.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+        if architecture.distance_projections:
+            own = tuple(f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key"))
+            names |= _both(f"blocks.{layer}.attention.distance_inward", own)
         if architecture.gated:
             del names[f"blocks.{layer}.up.bias"]
     if not architecture.first_norm:
@@ -139,7 +150,7 @@ def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         for ours, theirs in _ADAPTERS.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
-    pooler = _both("pooler", ("pooler.dense",))
+    pooler = _both("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
     if architecture.head_transform:
         pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
     return names | (pooler if architecture.head_biases else _unbiased(pooler))
@@ -178,6 +189,7 @@ def other_head(head: Head, architecture: Sizes) -> str:
     Where a token sees only what is before it, their pooler still reads the first one, ours the last. RoFormer has no
     pooler: its classifiers have a dense layer of their own with the curve of the blocks, and there is no class at all
     for next sentences, so nothing opens as one. Their heads are one layer, so that one with more is none of theirs.
+    GPT's choices are read where ours are.
     """
     if not isinstance(architecture, Architecture):
         return ""
@@ -190,7 +202,8 @@ def other_head(head: Head, architecture: Sizes) -> str:
     family = of_architecture(architecture)
     if architecture.positions == "rotary" and not (family and head.form in family.classes):
         return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
-    return f"direction = left_to_right under a head for {given}" if architecture.causal else ""
+    last = family and family.values.get("direction") == "left_to_right" and head.form in family.classes
+    return f"direction = left_to_right under a head for {given}" if architecture.causal and not last else ""
 
 
 def model_type(architecture: Architecture) -> str:
@@ -205,7 +218,10 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
         return ()
-    of_some = ("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary")
+    of_some = (
+        *("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary"),
+        *("buckets", "farthest", "distance_projections", "project_first"),
+    )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
     if of_architecture(architecture.changed(**known)) is None:
