@@ -170,7 +170,7 @@ def _form(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int
     if form != "sequence":
         return form, "classes"
     if problem is None and outputs == 1:
-        return form, "relevance" if any(name in config for name in RERANKERS) else "numbers"
+        return form, "relevance" if any(config.get(name) is not None for name in RERANKERS) else "numbers"
     return form, next((values for values, name in PROBLEMS.items() if name == problem), "classes")
 
 
