@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ import transformers
 
 import osbert
 from family_tokenizers import GPTS, LEARNT
+from osbert.data.batch import collate
+from osbert.server.models import ModelFolder
+from osbert.server.wire import Dispatch, Orders
+from osbert.server.worker import Worker
 from osbert.text.file_tokenizer import MARKS
 from refusals import refusal
 from terminal import run
@@ -73,8 +79,7 @@ def test_a_corpus_of_its_pieces_pretrains_it_further(folder: Path, tmp_path: Pat
     corpus = tmp_path / "corpus"
     assert run("corpus", "build", tmp_path / "texts.txt", "--tokenizer", folder, "--out", corpus, "--workers", "1") == 0
     quick = ("--steps", "2", "--batch", "4", "--data.length", "16", "--device", "cpu", "--log-every", "1")
-    settings = ("--objectives", "left_to_right", *quick, "--corpus", corpus)
-    assert run("pretrain", *settings, "--from", folder, "--out", tmp_path / "run") == 0
+    assert run("pretrain", *quick, "--corpus", corpus, "--from", folder, "--out", tmp_path / "run") == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["model_type"] != "osbert"
     assert run("pretrain", "cpu", *quick, "--corpus", corpus, "--out", tmp_path / "masked") == 1
 
@@ -138,3 +143,43 @@ def test_the_auxiliary_loss_is_the_mean_over_sequences_of_their_next_pieces(fold
     with torch.no_grad():
         losses = [theirs(input_ids=ids, labels=ids).loss.item() for ids in inputs]
     assert line["left_to_right.loss"] == pytest.approx(np.mean(losses), abs=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["classify", "regress"])
+def test_pairs_in_both_orders_have_one_answer(folder: Path, kind: str, tmp_path: Path) -> None:
+    """The similarity form: the two states are added before the layer, so that the order of the texts says nothing."""
+    rows, out = write_rows(tmp_path / "rows.csv", pair=True), tmp_path / "run"
+    if kind == "regress":
+        rows.write_text(rows.read_text().replace(",pos", ",1.5").replace(",neg", ",0.5"))
+    named = {"text": "text", "pair": "other", "label": "label", "both_orders": True, "auxiliary": 0.5}
+    osbert.finetune(kind, model=folder, data=rows, out=out, **named, **QUICK)
+    model = osbert.load(out)
+    one, other = model.predict([("a good film", "the fox"), ("the fox", "a good film")])
+    scores = [[found.value] if kind == "regress" else [*found.probabilities.values()] for found in (one, other)]
+    np.testing.assert_allclose(*scores, rtol=0, atol=1e-5)
+    head, task = model.learner.heads[kind], model.task
+    first, second = task.encode(task.record_of(("a good film", "the fox")), model.packer)
+    with torch.no_grad():
+        states = model.learner.states(collate([first, replace(second, record=1)]))
+        added = head.linear(states.pooled.sum(dim=0))
+    if kind == "regress":
+        assert one.value == pytest.approx(task.center + task.scale * added.item(), abs=1e-5)
+    else:
+        expected = (added / (task.temperature or 1)).softmax(dim=0).numpy()
+        np.testing.assert_allclose(scores[0], expected, rtol=0, atol=1e-5)
+    assert run("export", out, "--to", "onnx", "--out", tmp_path / "onnx") == 0
+    exported = osbert.load(tmp_path / "onnx").predict([("a good film", "the fox")])[0]
+    assert exported.lines() == one.lines()
+    assert json.loads((out / "config.json").read_text())["model_type"] == "osbert"
+    worker, now = Worker(Orders(runs=[ModelFolder("run", out)], device="cpu")), time.monotonic()
+    request = {"texts": [["a good film", "the fox"]]}
+    assert not worker.take_in([Dispatch(1, "predict", request, now, now + 60)])
+    assert worker.work().answers[0].status == 200
+
+
+def test_one_text_has_no_other_order(folder: Path, tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.csv")
+    with refusal("wrong-number-of-texts", "both-orders"):
+        osbert.finetune("classify", model=folder, data=rows, out=tmp_path / "run", both_orders=True, **QUICK)
+    with refusal("invalid-setting", "both_orders", "window"):
+        osbert.finetune("classify", model=folder, data=rows, out=tmp_path / "run", both_orders=True, long="window")
