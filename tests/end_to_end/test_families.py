@@ -18,7 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
-from family_tokenizers import KINDS, save_modernbert
+from family_tokenizers import KINDS, save_deberta, save_modernbert
 from osbert.commands.convert import convert
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
@@ -30,12 +30,22 @@ from refusals import refusal
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 40}
 MODERNBERT = {"local_attention": 8, "max_position_embeddings": 64, "pad_token_id": 0, "classifier_pooling": "mean"}
+DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "share_att_key": True,
+    "position_buckets": 8,
+    "pos_att_type": "p2c|c2p",
+    "norm_rel_ebd": "layer_norm",
+    "max_position_embeddings": 64,
+}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "distilbert": ("DistilBert", DISTILBERT | {"max_position_embeddings": 64}),
     "roberta": ("Roberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1}),
     "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
     "albert": ("Albert", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
+    "deberta": ("DebertaV2", SIZES | DEBERTA),
     "modernbert": ("ModernBert", SIZES | MODERNBERT),
 }
 LABELS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
@@ -53,7 +63,7 @@ def texts(count: int) -> list[str]:
 
 def save_tokenizer(name: str, folder: Path) -> int:
     """Write a tokenizer as transformers does, and return how many pieces it has."""
-    if save := {**KINDS, "modernbert": save_modernbert}.get(name):
+    if save := {**KINDS, "modernbert": save_modernbert, "deberta": save_deberta}.get(name):
         save(folder)
         return len(transformers.AutoTokenizer.from_pretrained(folder))
     pieces = [*SPECIALS, *LABELS, "the", "film", "play", "##s", "a", "cafe", "don", "'", "t", "na", "##ive", ","]

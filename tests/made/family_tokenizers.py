@@ -44,6 +44,16 @@ def save_xlm_roberta(folder: Path) -> None:
     transformers.XLMRobertaTokenizer(vocab=[tuple(entry) for entry in vocabulary]).save_pretrained(folder)
 
 
+def save_deberta(folder: Path) -> None:
+    """Unigram with BERT's special pieces, each with the id that DeBERTa's third version has for it, but [MASK]."""
+    specials = [f"[{name}]" for name in ("PAD", "CLS", "SEP", "UNK", "MASK")]
+    learnt = [
+        (piece, score) for piece, score in json.loads(unigram().to_str())["model"]["vocab"] if piece not in SPECIALS
+    ]
+    vocabulary = [*((piece, 0.0) for piece in specials), *learnt]
+    transformers.DebertaV2TokenizerFast(vocab=vocabulary, unk_id=specials.index("[UNK]")).save_pretrained(folder)
+
+
 def save_normalizing(folder: Path) -> None:
     """As XLM-R's own file: what is written otherwise is made one before it is cut, so that places move."""
     content = json.loads(unigram().to_str())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
@@ -44,8 +45,9 @@ class Architecture(Sizes):
     gated: bool = False
     """Whether the curve's values are multiplied by those of a second layer of the same width (GeGLU, SwiGLU); neither
     layer then adds biases."""
-    positions: Literal["learned", "rotary"] = "learned"
-    """Position encoding: a learned vector added to the input, or rotation of queries and keys (rotary)."""
+    positions: Literal["learned", "rotary", "disentangled"] = "learned"
+    """Position encoding: a learned vector added to the input, rotation of queries and keys (rotary), or attention
+    scores between tokens and learned vectors of distances (disentangled, DeBERTa)."""
     rotary_base: float = 10_000.0
     """Base of the rotary angles: the higher it is, the farther apart tokens can be told by their positions."""
     window: int = 0
@@ -54,10 +56,20 @@ class Architecture(Sizes):
     """With a window: every how many blocks, beginning with the first, one is global; the others are local."""
     local_base: float = 10_000.0
     """Base of the rotary angles in local blocks."""
+    buckets: int = 256
+    """Distances to either side with a vector, for disentangled positions: half of them for one distance each, the
+    others for wider and wider ranges up to `farthest`. 0: one vector for each distance."""
+    farthest: int = 512
+    """The distance from which on all have the same vector, for disentangled positions."""
+    distance_projections: bool = False
+    """Whether blocks make queries and keys of distances by matrices of their own, for disentangled positions; or by
+    those of the tokens, as DeBERTa's third version."""
     first_position: int = 0
     """Learned vectors before that of a sequence's first token, which no token has; RoBERTa: 2."""
     embedding: int = 0
     """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
+    project_first: bool = False
+    """Whether embeddings are projected before they are normalised, without biases (DeBERTa); or after (ELECTRA)."""
     embedding_norm: bool = True
     """Whether the sum of the embeddings is normalised, as BERT; GPT's is not."""
     pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"] = "tanh"
@@ -114,7 +126,7 @@ class Architecture(Sizes):
     @property
     def any_length(self) -> bool:
         """Return whether no weights belong to positions."""
-        return self.positions == "rotary"
+        return self.positions != "learned"
 
     @property
     def dropouts(self) -> tuple[float, ...]:
@@ -122,20 +134,29 @@ class Architecture(Sizes):
         return (self.dropout, self.attention_dropout)
 
     def resized(self, layers: int, width: int) -> Self:
-        """Return these settings with other `layers` and `width`, and heads to suit, of the published width.
+        """Return these settings with other `layers` and `width`, and what depends on them changed to suit.
 
-        Where heads start at their neighbours, there are four at least.
+        Heads have the published width; where they start at their neighbours, there are four at least. Feed-forward
+        layers stay in proportion, narrow embeddings narrower than the states, and layers share as many blocks as
+        divide them evenly.
         """
-        heads = max(width // HEAD, 4 if self.neighbours else 1)
-        return self.changed(layers=layers, width=width, heads=heads, feedforward=0)
+        return self.changed(
+            layers=layers,
+            width=width,
+            heads=max(width // HEAD, 4 if self.neighbours else 1),
+            feedforward=round(self.feedforward * width / self.width),
+            distinct=math.gcd(layers, self.distinct) if self.distinct else 0,
+            embedding=self.embedding if self.embedding < width else width // 2,
+        )
 
     def activations(self, length: int) -> float:
-        """Return about how many numbers a block keeps of a token: of both halves, and each head's weights if dropped.
+        """Return about how many numbers a block keeps of a token: of both halves, and each head's weights if kept.
 
         `length`: tokens of the sequence.
         """
-        within = 9 * self.width + 2 * (self.feedforward or 4 * self.width)
-        return within + (3 * self.heads * length if self.attention_dropout else 0)
+        within = 9 * self.width + (3 if self.gated else 2) * (self.feedforward or 4 * self.width)
+        kept = self.attention_dropout or self.positions == "disentangled"
+        return within + (3 * self.heads * length if kept else 0)
 
     def is_local(self, layer: int) -> bool:
         """Return whether a block, counted from 0, is local."""
@@ -153,7 +174,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
         "at least 1, or 0 for as many as there are layers": (0, ("distinct",)),
         "at least 1, or 0 for none": (
             0,
-            ("segments", "embedding", "first_position", "recurrent", "adapters", "window"),
+            ("segments", "embedding", "first_position", "recurrent", "adapters", "window", "buckets"),
         ),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
@@ -186,6 +207,8 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
         yield f"distinct is {sizes.distinct}, but {sizes.layers} layers cannot share so many blocks evenly"
     if sizes.blocks < sizes.layers and not sizes.first_norm:
         yield f"distinct is {sizes.distinct}, but without first_norm the first block is another than those above"
+    if sizes.project_first and not sizes.embedding:
+        yield "project_first is True, but embedding is 0: nothing is projected"
     if sizes.embedding and not sizes.piece_transform:
         yield f"piece_transform is off, but embedding is {sizes.embedding}: no state is as wide as the pieces"
     if sizes.summary == ("last" if sizes.direction == "left_to_right" else "first"):
@@ -193,17 +216,24 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
 
 
 def _of_positions(sizes: Architecture) -> Iterator[str]:
-    if sizes.first_position > 0 and sizes.positions == "rotary":
-        yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
+    if sizes.first_position > 0 and sizes.positions != "learned":
+        yield f"first_position is {sizes.first_position}, but {sizes.positions} positions are not learned vectors"
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
         yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
     if sizes.neighbours and not sizes.biases:
         yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
     if sizes.neighbours and (sizes.rotary_base, sizes.local_base) != (Architecture.rotary_base,) * 2:
         yield f"neighbours is {sizes.neighbours}, which is made for a rotary_base of {Architecture.rotary_base:,.0f}"
-    for name in ("rotary_base", "local_base") if sizes.positions != "rotary" else ():
-        if getattr(sizes, name) != getattr(Architecture, name):
-            yield f"{name} is {getattr(sizes, name)}, but positions are {sizes.positions}, not rotary"
+    own = {"rotary": ("rotary_base", "local_base"), "disentangled": ("buckets", "farthest", "distance_projections")}
+    for positions, names in own.items():
+        for name in names if sizes.positions != positions else ():
+            if getattr(sizes, name) != getattr(Architecture, name):
+                yield f"{name} is {getattr(sizes, name)}, but positions are {sizes.positions}, not {positions}"
+    if sizes.buckets % 2:
+        yield f"buckets is {sizes.buckets}, but half of them are for one distance each: it must be even"
+    least = sizes.buckets // 2 + 2
+    if not least <= sizes.farthest <= MOST["length"]:
+        yield f"farthest is {sizes.farthest:,}, but must be from {least:,} (buckets / 2 + 2) to {MOST['length']:,}"
 
 
 def _of_blocks(sizes: Architecture) -> Iterator[str]:

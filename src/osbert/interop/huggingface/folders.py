@@ -281,7 +281,8 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
         if len(labels) != count:
             raise ValueError(f"{len(labels)} label names for {count} outputs")
         if head.form == "sequence":
-            fields["problem_type"] = names.PROBLEMS[head.values]
+            problem = names.PROBLEMS.get(head.values)
+            fields |= {"problem_type": problem} if problem else names.RELEVANCE
     if dropout := getattr(head or heads.get("choice"), "dropout", None):
         fields["classifier_dropout"] = dropout.share
     if labels:

@@ -59,7 +59,10 @@ def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     return {ours: theirs for ours, theirs in found.items() if not ours.endswith(("dense.bias", "norm.bias"))}
 
 
-HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
+HEAD_PREFIXES = (
+    *("cls.", "classifier.", "qa_outputs.", "heads."),
+    *("discriminator_predictions.", "mask_predictions.", "lm_predictions."),
+)
 """How the names of tensors begin that belong to heads."""
 
 BIAS = "cls.predictions.bias"
@@ -112,6 +115,11 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
+    if architecture.project_first:
+        del names["embeddings.projection.bias"]
+    if architecture.positions == "disentangled":
+        names["embeddings.distances.table.weight"] = ("encoder.rel_embeddings.weight",)
+        names |= _both("embeddings.distances.norm", ("encoder.relative_norm",))
     names |= _block_names(architecture)
     if architecture.norm_biases:
         names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
@@ -125,6 +133,9 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     for layer in range(architecture.blocks):
         for ours, theirs in {**_BLOCK, **(_GATED if architecture.gated else {})}.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+        if architecture.distance_projections:
+            own = tuple(f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key"))
+            names |= _both(f"blocks.{layer}.attention.distance_inward", own)
         if architecture.gated:
             del names[f"blocks.{layer}.up.bias"]
     if not architecture.first_norm:
@@ -163,6 +174,11 @@ PROBLEMS: Mapping[Values, str] = {
 }
 """What the outputs of a sequence are -> their problem_type."""
 
+RERANKERS = ("sentence_transformers", "sbert_ce_default_activation_function")
+"""Config fields of the rerankers of sentence-transformers (its class CrossEncoder), of this and of older versions."""
+RELEVANCE: Mapping[str, object] = {RERANKERS[0]: {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}
+"""What stands in place of a problem_type where the one output is a logit of relevance: how it becomes a probability."""
+
 FIRST_TOKEN: Mapping[Form, str] = {"nsp": "next sentences", "sequence": "classes", "choice": "choices"}
 """The forms of heads that read a sequence's pooled state, with what they give."""
 
@@ -184,7 +200,7 @@ def other_head(head: Head, architecture: Sizes) -> str:
         return "pairs read in both orders"
     if head.form not in FIRST_TOKEN:
         return ""
-    given = "a number" if head.values == "numbers" else FIRST_TOKEN[head.form]
+    given = "a number" if head.values in ("numbers", "relevance") else FIRST_TOKEN[head.form]
     family = of_architecture(architecture)
     if architecture.positions == "rotary" and not (family and head.form in family.classes):
         return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
@@ -204,7 +220,10 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
         return ()
-    of_some = ("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary")
+    of_some = (
+        *("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary"),
+        *("buckets", "farthest", "distance_projections", "project_first"),
+    )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
     if of_architecture(architecture.changed(**known)) is None:

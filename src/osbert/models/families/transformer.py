@@ -130,7 +130,10 @@ class Transformer(Backbone):
         """Return how the batch's sequences lie in memory, for the blocks."""
         sizes = self.architecture
         width = sizes.width // sizes.heads if sizes.positions == "rotary" else 0
-        return lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
+        layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
+        if self.embeddings.distances is not None:
+            layout.distances = self.embeddings.distances(layout)
+        return layout
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
@@ -161,15 +164,21 @@ class Transformer(Backbone):
     def flops(self, size: StepSize) -> int:
         """Return the FLOPs of one forward pass, as evaluation/speed.py's FORMULA says."""
         sizes = self.architecture
-        last = self.depth[-1]
         # Keys and values of the last block are of all tokens, the rest of it only of those that are read.
-        spared = matrix_weights(last) - matrix_weights(last.attention.inward) * 2 // 3
-        forward = 2 * size.tokens * sum(map(matrix_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
+        spared = _token_weights(self.depth[-1]) - matrix_weights(self.depth[-1].attention.inward) * 2 // 3
+        forward = 2 * size.tokens * sum(map(_token_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
         if self.recurrent is not None:
             forward += 2 * size.tokens * matrix_weights(self.recurrent)
         if self.embeddings.projection is not None:
             forward += 2 * size.tokens * matrix_weights(self.embeddings.projection)
         local = sum(sizes.is_local(layer) for layer in range(sizes.layers - 1))
         pairs = size.pairs * (sizes.layers - 1 - local) + size.local_pairs * local + size.read_pairs
-        forward += 4 * pairs * sizes.width
+        # Of distances a query meets twice as many as there are keys, and so does a key.
+        forward += (12 if sizes.positions == "disentangled" else 4) * pairs * sizes.width
         return forward + 2 * size.sequences * matrix_weights(self.pooler)
+
+
+def _token_weights(block: Block) -> int:
+    """Return how many weights a token passes in a block: all but those that distances alone pass."""
+    distances = block.attention.distance_inward
+    return matrix_weights(block) - (0 if distances is None else matrix_weights(distances))
