@@ -203,6 +203,8 @@ def other_head(head: Head, architecture: Sizes) -> str:
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
     if head.form in HEADS and own != head_names(head.form, architecture).keys():
         return f"a {type(head).__name__}"
+    if getattr(head, "orders", 1) > 1:
+        return "pairs read in both orders"
     if head.form not in FIRST_TOKEN:
         return ""
     given = "a number" if head.values in ("numbers", "relevance") else FIRST_TOKEN[head.form]

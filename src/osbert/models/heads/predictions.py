@@ -97,27 +97,39 @@ class SequenceHead(Head):
         labels: int = 2,
         dropout: float = 0.0,
         form: Form = "sequence",
+        orders: int = 1,
     ) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets `target`.
 
         `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
-        fine-tuning (appendix A.3).
+        fine-tuning (appendix A.3). `orders`: 2 if a pair is read in both orders and its states are added before the
+        layer (GPT, Radford et al. 2018, figure 1): the scores of a record are then the sum of its sequences' outputs,
+        each with half of the biases, and one of the sequences carries the label.
         """
         super().__init__()
         self.form = form
         self.target = target
+        self.orders = orders
         self.dropout = Dropout(dropout)
         self.linear = Linear(backbone.architecture.width, labels)
         initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (B, K) of every sequence."""
-        return self.linear(self.dropout(states.pooled))
+        scores = self.linear(self.dropout(states.pooled))
+        return scores if self.orders == 1 else scores - self.linear.bias * (1 - 1 / self.orders)
+
+    def labelled(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (M, K) of the labelled sequences, with those of their records' other orders added."""
+        scores, index = self.outputs(states, batch), batch.targets[self.target].index
+        if self.orders == 1:
+            return scores[index]
+        records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
+        return scores.new_zeros(len(records), scores.shape[1]).index_add(0, rows, scores)[rows[index]]
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed cross-entropy in nats."""
-        target = batch.targets[self.target]
-        return classification_loss(self.outputs(states, batch)[target.index], target)
+        return classification_loss(self.labelled(states, batch), batch.targets[self.target])
 
 
 class NumberHead(SequenceHead):
@@ -125,14 +137,13 @@ class NumberHead(SequenceHead):
 
     values = "numbers"
 
-    def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0) -> None:
+    def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0, orders: int = 1) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`, real numbers."""
-        super().__init__(backbone, target=target, labels=1, dropout=dropout)
+        super().__init__(backbone, target=target, labels=1, dropout=dropout, orders=orders)
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed squared error."""
-        target = batch.targets[self.target]
-        return regression_loss(self.outputs(states, batch)[target.index], target)
+        return regression_loss(self.labelled(states, batch), batch.targets[self.target])
 
 
 def classification_loss(scores: Tensor, target: BatchTarget) -> Loss:
