@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import Problems, UserError, nearest
+from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
 from osbert.tasks.tables.joined import joined_labels
+from osbert.tasks.tables.labels import listed_labels, note_unknown
 from osbert.tasks.tables.texts import TextTask
-from osbert.terminal import one_line
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -92,8 +92,8 @@ class Classify(TemperedTask, TextTask):
         counts = Counter(record.label for record in records)
         if len(counts) == 1:
             raise UserError(
-                f"every training row has the label '{_listed([*counts])}'; a classifier needs two or more. Add rows of "
-                "another, or name the right column with --label.",
+                f"every training row has the label '{listed_labels([*counts])}'; a classifier needs two or more. Add "
+                "rows of another, or name the right column with --label.",
                 code="nothing-to-learn",
             )
         labels = self.labels or tuple(sorted(counts))
@@ -106,7 +106,7 @@ class Classify(TemperedTask, TextTask):
         if weights and len(weights) != len(labels):
             raise UserError(
                 f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
-                f"{_listed(labels)}, in this order.",
+                f"{listed_labels(labels)}, in this order.",
                 code="wrong-number-of-values",
             )
         if self.class_weights == "balanced":
@@ -122,11 +122,7 @@ class Classify(TemperedTask, TextTask):
             return
         for record in records:
             if record.label is not None and record.label not in self.labels:
-                problems.add(
-                    f"{record.place}: unknown label '{one_line(record.label)}' (known: {_listed(self.labels)})."
-                    f"{one_line(nearest(record.label, self.labels))}",
-                    code="unknown-label",
-                )
+                note_unknown(record.label, self.labels, place=record.place, problems=problems)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence, or the windows, with the label's number as the target of each."""
@@ -219,8 +215,3 @@ def matthews(table: NDArray[np.int64]) -> float:
     true, said, n = table.sum(axis=1).astype(float), table.sum(axis=0).astype(float), float(table.sum())
     spread = float(np.sqrt((n * n - true @ true) * (n * n - said @ said)))
     return (n * float(np.trace(table)) - float(true @ said)) / spread if spread > 0 else 0.0
-
-
-def _listed(labels: Sequence[str]) -> str:
-    shown = one_line(", ".join(labels[:10]))
-    return shown if len(labels) <= 10 else f"{shown} and {len(labels) - 10} more"
