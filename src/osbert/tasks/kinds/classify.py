@@ -74,9 +74,8 @@ class Classify(TemperedTask, TextTask):
             return []
         shown = ", ".join(f"'{label}'" for label in joined[:3])
         return [
-            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({shown}): each "
-            "combination is learnt as a class of its own. For separate labels, write a column for each (yes or no) "
-            "and train a run for each (--label)."
+            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({shown}): each combination "
+            "is learnt as a class of its own. For several labels a row: osbert finetune multilabel."
         ]
 
     def value(self, text: str) -> str:

@@ -85,7 +85,7 @@ class TextSource(TableSource):
         if columns.label in row.nested:
             raise ValueError(
                 f"the label is a list or an object ({row.values[columns.label][:40]}), but a row has one label. Write "
-                "it as a text or a number; of several labels each is a column of its own, and a run of its own"
+                "it as a text or a number; for several labels a row: osbert finetune multilabel"
             )
         texts = tuple(row.values[name] for name in columns.texts)
         cell = row.values[columns.label].strip() if columns.label else ""
@@ -155,12 +155,15 @@ class TextTask(CutTask):
         runs = [packer.run(text) for text in record.texts]
         return lay_out(runs, packer, long=self.long, overlap=self.overlap, record=record.number)
 
-    def aimed(self, examples: Sequence[Example], label: Any, weight: float | None = None) -> list[Example]:
-        """Return the sequences of a record with its label (an integer or a number) as the target of each.
+    def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
+        """Return the sequences of a record with its label, an integer or a number, or its M labels, as their target.
 
-        The windows of a long text share its `weight` in the loss, 1 where there is none.
+        The windows of a long text share its `weight` in the loss, or those of its labels (M,), 1 where there is none.
         """
-        share = None if weight is None and len(examples) == 1 else (weight or 1.0) / len(examples)
-        weights = None if share is None else np.array([share], np.float32)
-        target = Target(labels=np.array([label]), weights=weights)
+        labels = np.atleast_1d(label)
+        weights = None
+        if weight is not None or len(examples) > 1:
+            share = (1.0 if weight is None else np.asarray(weight)) / len(examples)
+            weights = np.broadcast_to(share, labels.shape).astype(np.float32)
+        target = Target(labels=labels, weights=weights)
         return [dataclasses.replace(example, targets={self.name: target}) for example in examples]
