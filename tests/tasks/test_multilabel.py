@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.utils import compute_class_weight
 
 from osbert.data.pack import Packer
 from osbert.evaluation.score import collapsed
@@ -156,6 +157,21 @@ def test_an_example_carries_a_target_for_each_label(packer: Packer) -> None:
     for part in parts:
         assert part.targets["multilabel"].labels.tolist() == [0, 1, 0]
         assert part.targets["multilabel"].weights == pytest.approx([1 / len(parts)] * 3)
+
+
+def test_weights_are_of_the_rows_that_have_a_label(packer: Packer) -> None:
+    rows = records(("a",), ("b",), ("b",), ())
+    balanced = Multilabel(class_weights="balanced").fitted(rows)
+    assert balanced.weights == (3.0, 1.0) and Multilabel().fitted(rows).weights == ()
+    for place, name in enumerate("ab"):  # as scikit-learn weighs the two sides of one label
+        sides = compute_class_weight("balanced", classes=np.array([0, 1]), y=np.array([name in r.label for r in rows]))
+        assert balanced.weights[place] == pytest.approx(sides[1] / sides[0])
+    task = Multilabel(class_weights="b=2.5").fitted(rows)
+    (example,) = task.encode(rows[1], packer)
+    assert example.targets["multilabel"].weights.tolist() == [1.0, 2.5]
+    assert task.encode(rows[0], packer)[0].targets["multilabel"].weights.tolist() == [1.0, 1.0]
+    with refusal("unknown-label", "'c'"):
+        Multilabel(class_weights="c=2").fitted(rows)
 
 
 def test_decoding_is_a_sigmoid_and_the_thresholds() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.labels import listed_labels, note_unknown
-from osbert.tasks.tables.texts import TextTask
+from osbert.tasks.tables.weights import WeightedTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -31,7 +30,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(TemperedTask, TextTask):
+class Classify(TemperedTask, WeightedTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     edge = Edge(kind="classify", call="predict")
@@ -43,17 +42,6 @@ class Classify(TemperedTask, TextTask):
 
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
-    class_weights: Literal["none", "balanced"] = "none"
-    """balanced: every class weighs the same in the loss, however rare it is."""
-    weights: tuple[float, ...] = ()
-    """The classes' weights in the loss, one a label; with balanced they are found in the training rows."""
-
-    def __post_init__(self) -> None:
-        """Refuse weights that are not above 0."""
-        super().__post_init__()
-        wrong = [weight for weight in self.weights if not 0 < weight < math.inf]
-        if wrong:
-            raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
 
     @property
     def criterion(self) -> str:
@@ -83,10 +71,9 @@ class Classify(TemperedTask, TextTask):
         return self.spellings.get(text, text)
 
     def fitted(self, records: Sequence[Record]) -> Self:
-        """Return the task with the labels' names, and their weights if they are to be balanced.
+        """Return the task with the labels' names, and their weights in the loss.
 
-        Raises UserError at rows of one class, and when weights were given that are not one a label, or though they are
-        to be balanced.
+        Raises UserError at rows of one class, and at weights that do not go with the labels.
         """
         counts = Counter(record.label for record in records)
         if len(counts) == 1:
@@ -96,20 +83,8 @@ class Classify(TemperedTask, TextTask):
                 code="nothing-to-learn",
             )
         labels = self.labels or tuple(sorted(counts))
-        weights = self.weights
-        if weights and self.class_weights == "balanced":
-            raise UserError(
-                "--class-weights balanced finds the weights that --weights gives: say only one of the two.",
-                code="options-exclude-each-other",
-            )
-        if weights and len(weights) != len(labels):
-            raise UserError(
-                f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
-                f"{listed_labels(labels)}, in this order.",
-                code="wrong-number-of-values",
-            )
-        if self.class_weights == "balanced":
-            weights = tuple(len(records) / (len(labels) * max(counts[label], 1)) for label in labels)
+        balanced = [len(records) / (len(labels) * max(counts[label], 1)) for label in labels]
+        weights = self.label_weights(labels, balanced)
         return dataclasses.replace(self, labels=labels, weights=weights)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:

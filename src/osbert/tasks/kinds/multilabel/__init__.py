@@ -29,7 +29,8 @@ from osbert.tasks.kinds.multilabel.thresholds import USUAL, best_threshold, labe
 from osbert.tasks.tables import UnlabelledRow
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.labels import listed_labels, note_unknown
-from osbert.tasks.tables.texts import TextSource, TextTask
+from osbert.tasks.tables.texts import TextSource
+from osbert.tasks.tables.weights import WeightedTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -96,7 +97,7 @@ class MultilabelSource(TextSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Multilabel(TextTask):
+class Multilabel(WeightedTask):
     """Texts or pairs with any number of labels each. The labels are learnt from the training rows, in sorted order."""
 
     values = "labels"
@@ -175,7 +176,10 @@ class Multilabel(TextTask):
         return f"{rows}; none of them has {listed_labels(absent)}" if absent else rows
 
     def fitted(self, records: Sequence[Record]) -> Self:
-        """Return the task with the labels' names. Raises UserError where all rows have the same labels."""
+        """Return the task with the labels' names, and the weights of the rows that have them in the loss.
+
+        Raises UserError where all rows have the same labels, and at weights that do not go with the labels.
+        """
         found = {record.label for record in records}
         if len(found) == 1:
             one = listed_labels([*found.pop()])
@@ -184,7 +188,10 @@ class Multilabel(TextTask):
                 "others, or name the right column with --label (or --label-columns).",
                 code="nothing-to-learn",
             )
-        return dataclasses.replace(self, labels=self.labels or tuple(sorted({one for own in found for one in own})))
+        labels = self.labels or tuple(sorted({one for own in found for one in own}))
+        true = matrix([record.label for record in records], labels).sum(axis=0)
+        balanced = np.maximum(len(records) - true, 1) / np.maximum(true, 1)
+        return dataclasses.replace(self, labels=labels, weights=self.label_weights(labels, balanced.tolist()))
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Note each row with a label that was not seen in training."""
@@ -200,7 +207,9 @@ class Multilabel(TextTask):
         examples = super().encode(record, packer)
         if record.label is None:
             return examples
-        return self.aimed(examples, matrix([record.label], self.labels)[0].astype(np.int64))
+        there = matrix([record.label], self.labels)[0]
+        weights = np.where(there, self.weights, 1.0) if self.weights else None
+        return self.aimed(examples, there.astype(np.int64), weights)
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to K scores."""
