@@ -23,6 +23,7 @@ from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
@@ -178,11 +179,11 @@ def test_a_layer_whose_purpose_is_unknown_is_a_problem_until_it_is_told(theirs: 
     assert "no scheme of tags has the labels B-X, I-X (is there an O?)" in remark
 
 
-def test_several_labels_at_once_are_a_problem(theirs: Callable[..., Path]) -> None:
+def test_several_labels_at_once_are_multilabel(theirs: Callable[..., Path]) -> None:
     folder = theirs(num_labels=2, problem_type="multi_label_classification")
-    assert {row.remark for row in model_of(open_any(folder)).report.problems} == {
-        "it gives several labels at once, for which osbert has no task"
-    }
+    model = model_of(open_any(folder))
+    assert model.report.problems == ()
+    assert model.task == Multilabel(labels=("LABEL_0", "LABEL_1"), threshold="0.5")
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(0, True), (2, False), (8, True)])

@@ -1,4 +1,4 @@
-"""Heads that predict: masked pieces from token states, and labels or numbers from a sequence's pooled state."""
+"""Heads that predict: masked pieces from token states, classes, labels or numbers from a sequence's pooled state."""
 
 from __future__ import annotations
 
@@ -146,6 +146,25 @@ class NumberHead(SequenceHead):
         return regression_loss(self.labelled(states, batch), batch.targets[self.target])
 
 
+class LabelsHead(SequenceHead):
+    """Pooled states -> K scores a sequence by a linear layer, one a label, each right or not, by cross-entropy.
+
+    A sequence has K targets side by side, 0 or 1, each with a weight of its own.
+    """
+
+    values = "labels"
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed binary cross-entropy in nats, over sequences and labels."""
+        target = batch.targets[self.target]
+        labels = self.linear.out_features
+        return labels_loss(self.outputs(states, batch)[target.index[::labels]], target)
+
+    def flops(self, labels: int) -> int:
+        """Return the FLOPs over so many targets, K of which are one sequence's."""
+        return super().flops(labels // self.linear.out_features)
+
+
 def classification_loss(scores: Tensor, target: BatchTarget) -> Loss:
     """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right."""
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
@@ -161,3 +180,12 @@ def regression_loss(scores: Tensor, target: BatchTarget) -> Loss:
     errors = (scores.squeeze(-1).float() - target.labels.float()).square()
     total = errors.sum() if target.weights is None else (errors * target.weights).sum()
     return Loss(total=total, count=target.count)
+
+
+def labels_loss(scores: Tensor, target: BatchTarget) -> Loss:
+    """Return the (weighted) sum of the binary cross-entropy of `scores` (B, K) against `target.labels` (B * K,)."""
+    flat = scores.float().flatten()
+    labels = target.labels.to(flat.dtype)
+    total = functional.binary_cross_entropy_with_logits(flat, labels, weight=target.weights, reduction="sum")
+    hits = ((flat.detach() > 0) == (labels > 0)).sum()
+    return Loss(total=total, count=target.count, hits=hits)
