@@ -105,6 +105,9 @@ class PaddedGraph(nn.Module):
         local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)
         local_bias = self._bias(mask, positions, sizes.window) if sizes.window else bias
+        if embeddings.distances is not None:
+            added = embeddings.distances.between(positions[None])
+            bias, local_bias = bias + added, local_bias + added
         for layer, block in enumerate(self.backbone.depth):
             local = sizes.is_local(layer)
             hidden = _passed(block, hidden, local_bias if local else bias, local_turns if local else turns)

@@ -127,7 +127,8 @@ class Transformer(Backbone):
         """Return how the batch's sequences lie in memory, for the blocks."""
         sizes = self.architecture
         width = sizes.width // sizes.heads if sizes.positions == "rotary" else 0
-        return lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
+        layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
+        return layout if self.embeddings.distances is None else self.embeddings.distances(layout)
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
