@@ -56,6 +56,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "Albert",
         BERT | {"embedding_size": 6, "num_hidden_layers": 4, "num_hidden_groups": 2, "hidden_act": "relu"},
     ),
+    "mpnet": ("MPNet", BERT | {"max_position_embeddings": 202, "layer_norm_eps": 1e-5}),
     "nomic_bert": ("NomicBert", BERT | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
     "gte": ("Gte", BERT | {"pad_token_id": 0}),
     "modernbert": ("ModernBert", MODERN),
@@ -215,6 +216,17 @@ def test_regression_is_written_as_theirs(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(2 + 3 * scores(learner, "regress", batch), wanted, rtol=0, atol=TOLERANCE)
 
 
+def test_mpnet_is_theirs_beyond_its_farthest_bucket(tmp_path: Path) -> None:
+    """All distances from 128 on are one; below, each edge of a bucket lies where theirs does."""
+    made = model("mpnet")
+    made.save_pretrained(tmp_path)
+    batch = batch_of([200, 150, 20], segments=False)
+    backbone = open_folder(tmp_path).backbone.eval()
+    expected = torch.cat([one.last_hidden_state[0] for one in theirs(made, batch)])
+    with torch.no_grad():
+        torch.testing.assert_close(backbone(batch).hidden, expected, rtol=0, atol=TOLERANCE)
+
+
 def test_alberts_pretraining_is_read_and_written(tmp_path: Path) -> None:
     """Masked pieces and the order of sentences: both scores of AlbertForPreTraining, and a fresh folder of ours."""
     made = model("albert", "ForPreTraining")
@@ -280,6 +292,14 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
         ("albert", {"num_hidden_groups": 0}, ("unsupported-model", "num_hidden_groups", "1")),
         ("albert", {"inner_group_num": 2}, ("unsupported-model", "inner_group_num", "2")),
         ("albert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
+        (
+            "mpnet",
+            {"relative_attention_num_buckets": 64},
+            ("unsupported-model", "relative_attention_num_buckets", "64", "32"),
+        ),
+        ("mpnet", {"hidden_act": "relu"}, ("unsupported-model", "hidden_act", "'relu'", "'gelu'")),
+        ("mpnet", {"pad_token_id": 0}, ("unsupported-model", "pad_token_id", "0")),
+        ("mpnet", {"is_decoder": True}, ("unsupported-model", "is_decoder", "True")),
         ("electra", {"summary_type": "last"}, ("unsupported-model", "summary_type", "'last'")),
     ],
 )
