@@ -18,7 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
-from family_tokenizers import KINDS, save_modernbert
+from family_tokenizers import KINDS
 from osbert.commands.convert import convert
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
@@ -37,6 +37,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
     "albert": ("Albert", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
     "modernbert": ("ModernBert", SIZES | MODERNBERT),
+    "mpnet": ("MPNet", SIZES | {"max_position_embeddings": 66}),
 }
 LABELS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 FILLERS = ("the", "film", "plays", "a", "café", "don't", "naïve,", "…")
@@ -53,7 +54,7 @@ def texts(count: int) -> list[str]:
 
 def save_tokenizer(name: str, folder: Path) -> int:
     """Write a tokenizer as transformers does, and return how many pieces it has."""
-    if save := {**KINDS, "modernbert": save_modernbert}.get(name):
+    if save := KINDS.get(name):
         save(folder)
         return len(transformers.AutoTokenizer.from_pretrained(folder))
     pieces = [*SPECIALS, *LABELS, "the", "film", "play", "##s", "a", "cafe", "don", "'", "t", "na", "##ive", ","]

@@ -54,7 +54,7 @@ class Architecture(Sizes):
     """With a window: every how many blocks, beginning with the first, one is global; the others are local."""
     local_base: float = 10_000.0
     """Base of the rotary angles in local blocks."""
-    buckets: int = 0
+    distance_scores: int = 0
     """Kinds of distance between tokens, for each of which a learned number is added to each head's scores, the same in
     all layers (T5; MPNet: 32); 0 for none."""
     first_position: int = 0
@@ -137,7 +137,7 @@ class Architecture(Sizes):
         `length`: tokens of the sequence.
         """
         within = 9 * self.width + 2 * (self.feedforward or 4 * self.width)
-        return within + (3 * self.heads * length if self.attention_dropout or self.buckets else 0)
+        return within + (3 * self.heads * length if self.attention_dropout or self.distance_scores else 0)
 
     def is_local(self, layer: int) -> bool:
         """Return whether a block, counted from 0, is local."""
@@ -197,8 +197,8 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
 def _of_positions(sizes: Architecture) -> Iterator[str]:
     if sizes.first_position > 0 and sizes.positions == "rotary":
         yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
-    if sizes.buckets % 4 or not 0 <= sizes.buckets <= 256:
-        yield f"buckets is {sizes.buckets}, but must be 0, or a multiple of 4 up to 256"
+    if sizes.distance_scores % 4 or not 0 <= sizes.distance_scores <= 256:
+        yield f"distance_scores is {sizes.distance_scores}, but must be 0, or a multiple of 4 up to 256"
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
         yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
     if sizes.neighbours and not sizes.biases:

@@ -96,8 +96,8 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"global_every": 3}, "the window is 0"),
         ({"first_norm": False}, "normalization pre"),
         ({"norm_biases": True}, "norm_biases is True"),
-        ({"buckets": 6}, "buckets is 6"),
-        ({"buckets": -4}, "buckets is -4"),
+        ({"distance_scores": 6}, "distance_scores is 6"),
+        ({"distance_scores": -4}, "distance_scores is -4"),
     ],
 )
 def test_impossible_sizes_are_named(changes: dict[str, object], text: str) -> None:
@@ -123,7 +123,7 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"length": 50},
         {"segments": 3},
         {"segments": 0},
-        {"buckets": 8},
+        {"distance_scores": 8},
         {"first_position": 2},
         {"embedding": 6},
         {"distinct": 1},

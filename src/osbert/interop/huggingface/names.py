@@ -107,8 +107,8 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         names["embeddings.segments.weight"] = ("embeddings.token_type_embeddings.weight",)
     if architecture.positions == "learned":
         names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
-    if architecture.buckets:
-        names["embeddings.distances.table.weight"] = ("encoder.relative_attention_bias.weight",)
+    if architecture.distance_scores:
+        names["embeddings.distance_scores.table.weight"] = ("encoder.relative_attention_bias.weight",)
     if architecture.normalization == "pre":
         names |= _both("norm", ("encoder.LayerNorm",))
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}

@@ -105,8 +105,8 @@ class PaddedGraph(nn.Module):
         local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)
         local_bias = self._bias(mask, positions, sizes.window) if sizes.window else bias
-        if embeddings.distances is not None:
-            added = embeddings.distances.between(positions[None])
+        if embeddings.distance_scores is not None:
+            added = embeddings.distance_scores.between(positions[None])
             bias, local_bias = bias + added, local_bias + added
         for layer, block in enumerate(self.backbone.depth):
             local = sizes.is_local(layer)

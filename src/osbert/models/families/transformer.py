@@ -128,7 +128,7 @@ class Transformer(Backbone):
         sizes = self.architecture
         width = sizes.width // sizes.heads if sizes.positions == "rotary" else 0
         layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
-        return layout if self.embeddings.distances is None else self.embeddings.distances(layout)
+        return layout if self.embeddings.distance_scores is None else self.embeddings.distance_scores(layout)
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.

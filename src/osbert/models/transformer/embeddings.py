@@ -10,14 +10,14 @@ from osbert.data.batch import Batch
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.transformer.block import norm
-from osbert.models.transformer.distances import Distances
+from osbert.models.transformer.distance_scores import DistanceScores
 
 if TYPE_CHECKING:
     from osbert.models.architecture import Architecture
 
 
 class Embeddings(nn.Module):
-    """Batch -> (N, D). Rotary positions act inside attention, so `positions` is None with them; so do `distances`.
+    """Batch -> (N, D). Rotary positions and `distance_scores` act inside attention; `positions` is None with the former.
 
     Embeddings of another width are projected to D after all the rest (ELECTRA, Clark et al. 2020, section 3.2).
     """
@@ -31,7 +31,7 @@ class Embeddings(nn.Module):
         self.pieces = nn.Embedding(architecture.vocabulary, width)
         self.segments = nn.Embedding(architecture.segments, width) if architecture.segments else None
         self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
-        self.distances = Distances(architecture) if architecture.buckets else None
+        self.distance_scores = DistanceScores(architecture) if architecture.distance_scores else None
         self.norm = norm(architecture, width) if architecture.embedding_norm else nn.Identity()
         self.dropout = Dropout(architecture.dropout)
         self.projection = Linear(width, architecture.width) if architecture.embedding else None

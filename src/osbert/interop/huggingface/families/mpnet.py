@@ -22,7 +22,7 @@ def _length(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
 FAMILY = Family(
     types=("mpnet",),
     name="MPNet",
-    values={"segments": 0, "first_position": FIRST, "buckets": BUCKETS},
+    values={"segments": 0, "first_position": FIRST, "distance_scores": BUCKETS},
     varies=(),
     fits=lambda sizes: True,
     without=("type_vocab_size", "position_embedding_type"),

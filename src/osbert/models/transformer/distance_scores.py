@@ -1,4 +1,4 @@
-"""Distances: what is added to the scores of attention for how far a key is from a query (T5, MPNet)."""
+"""DistanceScores: what is added to the scores of attention for how far a key is from a query (T5, MPNet)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FARTHEST = 128
 """The distance from which on all are in one bucket."""
 
 
-class Distances(nn.Module):
+class DistanceScores(nn.Module):
     """A number for each head and each bucket of distances, the same in all layers (Raffel et al. 2020, section 2.1)."""
 
     def __init__(self, architecture: Architecture) -> None:
         """Make the table (buckets, H)."""
         super().__init__()
-        self.table = nn.Embedding(architecture.buckets, architecture.heads)
+        self.table = nn.Embedding(architecture.distance_scores, architecture.heads)
 
     def forward(self, layout: Layout) -> Layout:
         """Return the layout with what is added to the scores of each of its runs."""
