@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
@@ -25,6 +26,8 @@ class Architecture(Sizes):
     """Blocks with weights of their own; each serves layers / distinct neighbouring layers (ALBERT: 1); 0 for layers."""
     heads: int = 12
     """Attention heads in a block; they share the width evenly."""
+    key_heads: int = 0
+    """Heads of keys and values, each for heads / key_heads neighbouring heads of queries (GQA); 0 for as many."""
     width: int = 768
     """Numbers in the state of a token."""
     feedforward: int = 0
@@ -79,9 +82,11 @@ class Architecture(Sizes):
     """Whether norms and linear layers add biases; the pooler and the heads have `head_biases`."""
     norm_biases: bool = False
     """Whether norms add biases where biases are off."""
-    summary: Literal["token", "first", "last", "mean"] = "token"
+    root_norm: bool = False
+    """Whether norms divide by the root mean square alone: they subtract no mean and add no biases (RMSNorm)."""
+    summary: Literal["token", "first", "last", "mean", "late"] = "token"
     """The state that stands for a sequence: that of its first token (token: the last with direction = left_to_right),
-    of its last token, or the mean of all."""
+    of its last token, or the mean of all; late: the mean, too, but of what the pooler makes of each token's state."""
     head_transform: bool = False
     """Whether the pooler ends in a norm, and heads for tokens and spans have such layers of their own (ModernBERT)."""
     head_biases: bool = True
@@ -93,6 +98,9 @@ class Architecture(Sizes):
     piece_transform: bool = True
     """Whether heads that predict pieces have a dense layer, an activation, a norm and a bias for each piece, as BERT's;
     GPT's compare states with the pieces as they are."""
+    tied: bool = True
+    """Whether heads that predict pieces compare states with the piece embeddings, as BERT's, or with a table of their
+    own, as EuroBERT's."""
     adapters: int = 0
     """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
@@ -129,7 +137,8 @@ class Architecture(Sizes):
         Where heads start at their neighbours, there are four at least.
         """
         heads = max(width // HEAD, 4 if self.neighbours else 1)
-        return self.changed(layers=layers, width=width, heads=heads, feedforward=0)
+        key_heads = math.gcd(heads, self.key_heads) if self.key_heads else 0
+        return self.changed(layers=layers, width=width, heads=heads, key_heads=key_heads, feedforward=0)
 
     def activations(self, length: int) -> float:
         """Return about how many numbers a block keeps of a token: of both halves, and each head's weights if need be.
@@ -155,7 +164,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
         "at least 1, or 0 for as many as there are layers": (0, ("distinct",)),
         "at least 1, or 0 for none": (
             0,
-            ("segments", "embedding", "first_position", "recurrent", "adapters", "window"),
+            ("segments", "embedding", "first_position", "recurrent", "adapters", "window", "key_heads"),
         ),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
@@ -201,6 +210,8 @@ def _of_positions(sizes: Architecture) -> Iterator[str]:
         yield f"distance_scores is {sizes.distance_scores}, but must be 0, or a multiple of 4 up to 256"
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
         yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
+    if sizes.neighbours and sizes.key_heads:
+        yield f"neighbours is {sizes.neighbours}, but heads that share keys cannot face different neighbours"
     if sizes.neighbours and not sizes.biases:
         yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
     if sizes.neighbours and (sizes.rotary_base, sizes.local_base) != (Architecture.rotary_base,) * 2:
@@ -215,6 +226,8 @@ def _of_blocks(sizes: Architecture) -> Iterator[str]:
         yield "global_every and local_base are for local blocks, but the window is 0: all blocks are global"
     if sizes.window and sizes.global_every == 1:
         yield f"window is {sizes.window}, but with global_every 1 no block is local"
+    if sizes.root_norm and sizes.norm_biases:
+        yield "norm_biases is True, but root_norm is, too: such norms have no biases"
     if sizes.norm_biases and sizes.biases:
         yield "norm_biases is True, but biases is, too, which gives norms theirs: leave norm_biases at False"
     if not sizes.first_norm and sizes.normalization != "pre":
@@ -222,6 +235,8 @@ def _of_blocks(sizes: Architecture) -> Iterator[str]:
 
 
 def _uneven(sizes: Architecture) -> Iterator[str]:
+    if sizes.key_heads > 0 and (sizes.heads % sizes.key_heads or sizes.key_heads == sizes.heads):
+        yield f"key_heads is {sizes.key_heads}, but must divide {sizes.heads} heads into groups of several, or be 0"
     if sizes.width % sizes.heads:
         yield f"the width {sizes.width} cannot be shared evenly by {sizes.heads} heads"
     elif sizes.positions == "rotary" and (sizes.width // sizes.heads) % 2:

@@ -41,6 +41,7 @@ BERT = SIZES | {
 }
 ROBERTA = BERT | {"max_position_embeddings": 26, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
 MODERN = BERT | {"local_attention": 8, "pad_token_id": 0}
+EURO = BERT | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("Roberta", ROBERTA),
     "xlm-roberta": ("XLMRoberta", ROBERTA),
@@ -57,6 +58,14 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         BERT | {"embedding_size": 6, "num_hidden_layers": 4, "num_hidden_groups": 2, "hidden_act": "relu"},
     ),
     "mpnet": ("MPNet", BERT | {"max_position_embeddings": 202, "layer_norm_eps": 1e-5}),
+    "eurobert": ("EuroBert", EURO),
+    "eurobert-grouped": (
+        "EuroBert",
+        EURO
+        | {"num_attention_heads": 4, "num_key_value_heads": 2, "classifier_pooling": "bos", "hidden_act": "gelu"}
+        | {"tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    ),
+    "eurobert-mean": ("EuroBert", EURO | {"num_key_value_heads": 1, "classifier_pooling": "mean"}),
     "nomic_bert": ("NomicBert", BERT | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
     "gte": ("Gte", BERT | {"pad_token_id": 0}),
     "modernbert": ("ModernBert", MODERN),
@@ -76,7 +85,7 @@ HEADS = {
     "mlm": "ForMaskedLM",
 }
 
-MISSING = dict.fromkeys(("nomic_bert", "gte"), ("span", "choose"))
+MISSING = dict.fromkeys(("nomic_bert", "gte", "eurobert", "eurobert-grouped", "eurobert-mean"), ("span", "choose"))
 """The heads that transformers has no class for."""
 
 
@@ -300,6 +309,21 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
         ("mpnet", {"hidden_act": "relu"}, ("unsupported-model", "hidden_act", "'relu'", "'gelu'")),
         ("mpnet", {"pad_token_id": 0}, ("unsupported-model", "pad_token_id", "0")),
         ("mpnet", {"is_decoder": True}, ("unsupported-model", "is_decoder", "True")),
+        ("eurobert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
+        ("eurobert", {"attention_bias": True}, ("unsupported-model", "attention_bias", "True")),
+        ("eurobert", {"mlp_bias": True}, ("unsupported-model", "mlp_bias", "True")),
+        ("eurobert", {"pretraining_tp": 2}, ("unsupported-model", "pretraining_tp", "2")),
+        ("eurobert", {"hidden_dropout": 0.1}, ("unsupported-model", "hidden_dropout", "0.1")),
+        ("eurobert", {"head_dim": 4}, ("unsupported-model", "head_dim", "4")),
+        ("eurobert", {"num_key_value_heads": 3}, ("unsupported-model", "num_key_value_heads", "3", "2")),
+        ("eurobert", {"classifier_pooling": "last"}, ("unsupported-model", "classifier_pooling", "'last'", "late")),
+        ("eurobert", {"rope_scaling": {"factor": 2.0}}, ("unsupported-model", "rope_scaling", "2.0")),
+        (
+            "eurobert",
+            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
+            ("unsupported-model", "rope_parameters", "llama3"),
+        ),
+        ("eurobert", {"tie_word_embeddings": "no"}, ("unsupported-model", "tie_word_embeddings", "'no'")),
         ("electra", {"summary_type": "last"}, ("unsupported-model", "summary_type", "'last'")),
     ],
 )

@@ -30,7 +30,8 @@ def test_at_first_they_change_nothing(make_backbone, make_batch) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"positions": "rotary"}, {"biases": False, "normalization": "pre"}, {"distinct": 1}]
+    "settings",
+    [{}, {"positions": "rotary"}, {"biases": False, "normalization": "pre"}, {"distinct": 1}, {"key_heads": 1}],
 )
 def test_merged_and_unmerged_are_equal(make_backbone, make_batch, settings) -> None:
     batch = make_batch([9, 5, 2])

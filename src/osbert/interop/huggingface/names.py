@@ -49,14 +49,14 @@ _TRANSFORM = {
 
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
-    if form == "mlm" and not sizes.piece_transform:
-        return {}
-    found = HEADS.get(form, {})
+    found = {} if form == "mlm" and not sizes.piece_transform else HEADS.get(form, {})
+    if form == "mlm" and not sizes.tied:
+        found = {**found, "table.weight": DECODER}
     if sizes.head_transform and form in ("tokens", "span"):
         found = {**found, **_TRANSFORM}
-    if sizes.head_biases:
-        return found
-    return {ours: theirs for ours, theirs in found.items() if not ours.endswith(("dense.bias", "norm.bias"))}
+    without = () if sizes.head_biases else ("dense.bias", "norm.bias")
+    without += ("norm.bias",) if sizes.root_norm else ()
+    return {ours: theirs for ours, theirs in found.items() if not ours.endswith(without)}
 
 
 HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
@@ -65,7 +65,7 @@ HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_
 BIAS = "cls.predictions.bias"
 DECODER_BIAS = "cls.predictions.decoder.bias"
 DECODER = "cls.predictions.decoder.weight"
-"""The masked-LM head's vocabulary product: the piece embeddings again when tied, as they always are with us."""
+"""The masked-LM head's vocabulary product: the piece embeddings again when tied, else a table of the head's own."""
 
 PIECES = "embeddings.word_embeddings.weight"
 
@@ -84,6 +84,9 @@ _BLOCK = {
     "down": ("output.dense",),
     "feedforward_norm": ("output.LayerNorm",),
 }
+
+_SHARING = {"attention.query": _BLOCK["attention.inward"][:1], "attention.inward": _BLOCK["attention.inward"][1:]}
+"""Those of attention whose heads share keys and values."""
 
 _GATED = {"up": ("intermediate.dense", "intermediate.gate")}
 """Those of gated feed-forward layers: what the activation works on, and what its values are multiplied by."""
@@ -119,13 +122,17 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
     elif not architecture.biases:
         names = _unbiased(names)
-    return names | _added_names(architecture)
+    names |= _added_names(architecture)
+    if architecture.root_norm:
+        names = {ours: theirs for ours, theirs in names.items() if not ours.endswith("norm.bias")}
+    return names
 
 
 def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
+    parts = _BLOCK | (_GATED if architecture.gated else {}) | (_SHARING if architecture.key_heads else {})
     for layer in range(architecture.blocks):
-        for ours, theirs in {**_BLOCK, **(_GATED if architecture.gated else {})}.items():
+        for ours, theirs in parts.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
         if architecture.gated:
             del names[f"blocks.{layer}.up.bias"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Embeddings(nn.Module):
-    """Batch -> (N, D). Rotary positions and `distance_scores` act inside attention; `positions` is None with the former.
+    """Batch -> (N, D). Rotary positions, for which `positions` is None, and `distance_scores` act in attention.
 
     Embeddings of another width are projected to D after all the rest (ELECTRA, Clark et al. 2020, section 3.2).
     """
