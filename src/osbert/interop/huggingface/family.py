@@ -179,10 +179,10 @@ class Family:
         if not self.halves:
             return found
         fields = self.in_bert_fields(config)
-        width, heads = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
-        if not isinstance(width, int) or not isinstance(heads, int) or heads < 1:
+        width, count = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
+        if not isinstance(width, int) or not isinstance(count, int) or count < 1:
             return found
-        return {name: _paired(tensor, width // heads) if _turned(name) else tensor for name, tensor in found.items()}
+        return {name: _paired(tensor, width // count) if _turned(name) else tensor for name, tensor in found.items()}
 
     def published(
         self, tensors: Mapping[str, Tensor], forms: Container[str], *, prefix: bool, width: int

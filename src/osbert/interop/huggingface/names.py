@@ -54,7 +54,7 @@ def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
         found = {**found, "table.weight": DECODER}
     if sizes.head_transform and form in ("tokens", "span"):
         found = {**found, **_TRANSFORM}
-    without = () if sizes.head_biases else ("dense.bias", "norm.bias")
+    without: tuple[str, ...] = () if sizes.head_biases else ("dense.bias", "norm.bias")
     without += ("norm.bias",) if sizes.root_norm else ()
     return {ours: theirs for ours, theirs in found.items() if not ours.endswith(without)}
 

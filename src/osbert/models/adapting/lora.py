@@ -93,7 +93,7 @@ def merge(backbone: Backbone) -> list[dict[str, Factors]]:
     """Add the changes to the matrices and take them out of the backbone; return what they were, block by block."""
     taken = []
     for attention in _attentions(backbone):
-        found = {}
+        found: dict[str, Factors] = {}
         for layer in attention.matrices:
             changed = getattr(attention, layer)
             assert isinstance(changed, LowRank)

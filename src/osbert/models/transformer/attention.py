@@ -32,7 +32,7 @@ class Attention(nn.Module):
         self.kernel: Kernel = fastest
         self.query: Linear | None = None
         self.sharing = 1
-        self.matrices = {"inward": ("query", "key", "value")}
+        self.matrices: dict[str, tuple[str, ...]] = {"inward": ("query", "key", "value")}
         inner = width
         if architecture.key_heads:
             self.sharing = self.heads // architecture.key_heads
