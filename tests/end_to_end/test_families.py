@@ -20,7 +20,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
-from family_tokenizers import KINDS
+from family_tokenizers import KINDS, save_deberta
 from osbert.commands.convert import convert
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
@@ -35,12 +35,22 @@ MODERNBERT = {"local_attention": 8, "max_position_embeddings": 64, "pad_token_id
 EUROBERT = {"num_key_value_heads": 1, "max_position_embeddings": 64} | dict.fromkeys(
     ("bos_token_id", "eos_token_id", "pad_token_id")
 )
+DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "share_att_key": True,
+    "position_buckets": 8,
+    "pos_att_type": "p2c|c2p",
+    "norm_rel_ebd": "layer_norm",
+    "max_position_embeddings": 64,
+}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "distilbert": ("DistilBert", DISTILBERT | {"max_position_embeddings": 64}),
     "roberta": ("Roberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1}),
     "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
     "albert": ("Albert", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
+    "deberta": ("DebertaV2", SIZES | DEBERTA),
     "modernbert": ("ModernBert", SIZES | MODERNBERT),
     "mpnet": ("MPNet", SIZES | {"max_position_embeddings": 66}),
     "eurobert": ("EuroBert", SIZES | EUROBERT),
@@ -60,7 +70,7 @@ def texts(count: int) -> list[str]:
 
 def save_tokenizer(name: str, folder: Path) -> int:
     """Write a tokenizer as transformers does, and return how many pieces it has."""
-    if save := KINDS.get(name):
+    if save := {**KINDS, "deberta": save_deberta}.get(name):
         save(folder)
         return len(transformers.AutoTokenizer.from_pretrained(folder))
     pieces = [*SPECIALS, *LABELS, "the", "film", "play", "##s", "a", "cafe", "don", "'", "t", "na", "##ive", ","]

@@ -11,7 +11,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import tokenizers
 import transformers
-from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer, decoders, pre_tokenizers
+from tokenizers import ByteLevelBPETokenizer, CharBPETokenizer, SentencePieceUnigramTokenizer, decoders, pre_tokenizers
 from tokenizers.decoders import Sequence
 from tokenizers.models import BPE
 from tokenizers.normalizers import Replace
@@ -48,6 +48,16 @@ def save_xlm_roberta(folder: Path) -> None:
     """Unigram."""
     vocabulary = json.loads(unigram().to_str())["model"]["vocab"]
     transformers.XLMRobertaTokenizer(vocab=[tuple(entry) for entry in vocabulary]).save_pretrained(folder)
+
+
+def save_deberta(folder: Path) -> None:
+    """Unigram with BERT's special pieces, each with the id that DeBERTa's third version has for it, but [MASK]."""
+    specials = [f"[{name}]" for name in ("PAD", "CLS", "SEP", "UNK", "MASK")]
+    learnt = [
+        (piece, score) for piece, score in json.loads(unigram().to_str())["model"]["vocab"] if piece not in SPECIALS
+    ]
+    vocabulary = [*((piece, 0.0) for piece in specials), *learnt]
+    transformers.DebertaV2TokenizerFast(vocab=vocabulary, unk_id=specials.index("[UNK]")).save_pretrained(folder)
 
 
 def save_normalizing(folder: Path) -> None:
@@ -136,6 +146,27 @@ def save_eurobert(folder: Path) -> None:
     forms = (f"{first} $A {last}", f"{first} $A {last} {first}:1 $B:1 {last}:1")
     written(folder, library, {f"{name}_token": piece for name, piece in specials.items()}, forms)
 
+
+def save_gpt2(folder: Path) -> None:
+    """Byte-level BPE with GPT-2's one special piece, as transformers writes it."""
+    trained, end = ByteLevelBPETokenizer(), "<|endoftext|>"
+    trained.train_from_iterator(LEARNT, vocab_size=320, min_frequency=1, special_tokens=[end], show_progress=False)
+    folder.mkdir(exist_ok=True)
+    trained.save_model(str(folder))
+    transformers.GPT2Tokenizer.from_pretrained(folder).save_pretrained(folder)
+
+
+def save_gpt(folder: Path) -> None:
+    """Lower-case BPE whose pieces show where a word ends, as transformers writes it."""
+    trained = CharBPETokenizer(lowercase=True, suffix="</w>", bert_normalizer=True)
+    trained.train_from_iterator(LEARNT, vocab_size=120, min_frequency=1, special_tokens=["<unk>"], show_progress=False)
+    folder.mkdir(exist_ok=True)
+    trained.save_model(str(folder))
+    transformers.OpenAIGPTTokenizer.from_pretrained(folder).save_pretrained(folder)
+
+
+GPTS: dict[str, Callable[[Path], None]] = {"gpt": save_gpt, "gpt2": save_gpt2}
+"""Tokenizers without special pieces around a text. Beside tokenizer.json lie vocab.json and merges.txt."""
 
 KINDS: dict[str, Callable[[Path], None]] = {
     "bpe": save_bpe,

@@ -14,9 +14,10 @@ FORMULA = (
     "FLOPs of a step = 3 x (2 N W - 2 (N - R) (2 D^2 + 2 D F) + 4 (P (L - 1) + Q) D + 2 M (D^2 + D V) + 2 B D^2 + "
     "heads), a product of two numbers and its sum being two. N tokens, B sequences, P the sum over sequences of their "
     "length squared, M masked positions, R the tokens whose last states are read (masked ones and [CLS]), Q the sum "
-    "over sequences of length times tokens read; in a local layer P is of the tokens within the window; L layers, D "
-    "width, F feed-forward width, V vocabulary; W weights in the layers' matrices (4 D^2 + 2 D F a layer in BERT; "
-    "those that layers share count for each); the pooler is 2 B D^2, other heads 2 x labels x weights (next sentence: "
+    "over sequences of length times tokens read; in a local layer P is of the tokens within the window; with "
+    "disentangled positions the 4 before P is 12; L layers, D width, F feed-forward width, V vocabulary; W weights in "
+    "the layers' matrices (4 D^2 + 2 D F a layer in BERT; those that layers share count for each, those that distances "
+    "alone pass for none); the pooler is 2 B D^2, other heads 2 x labels x weights (next sentence: "
     "4 B D). The 3: forwards, and backwards once for the inputs and once for the weights. Not counted: look-ups, "
     "norms, softmax, activations, dropout, the optimiser, and what a kernel computes a second time."
 )

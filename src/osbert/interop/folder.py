@@ -205,7 +205,7 @@ class Folder:
     @property
     def has_pooler(self) -> bool:
         """Return whether the backbone's pooler was trained."""
-        return not self.report.named("new")
+        return getattr(self.architecture, "pooling", "") != "none" and not self.report.named("new")
 
     @cached_property
     def fingerprint(self) -> str:

@@ -90,8 +90,12 @@ class Sizes:
         return dataclasses.replace(self, **fields)  # type: ignore[type-var]
 
     def resized(self, layers: int, width: int) -> Self:
-        """Return these settings with other `layers` and `width`, and what depends on them changed to suit."""
-        return self.changed(layers=layers, width=width)
+        """Return these settings with other `layers` and `width`, and what depends on them changed to suit.
+
+        What is no setting of the family, but the same in all its models, stays.
+        """
+        fields = {field.name for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return self.changed(**{name: value for name, value in (("layers", layers), ("width", width)) if name in fields})
 
     def activations(self, length: int) -> float:
         """Return about how many numbers a block keeps of a token for the backward pass; `length`: tokens a sequence."""

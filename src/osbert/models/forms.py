@@ -19,5 +19,9 @@ Form = Literal["", "sequence", "tokens", "span", "choice", "vectors", "mlm", "ns
 PER_TOKEN: tuple[Form, ...] = ("tokens", "span", "mlm")
 """The forms whose outputs are per token (N, K)."""
 
-Values = Literal["classes", "labels", "numbers"]
-"""What the K outputs are: scores of classes, of which one is right; of labels, each right or not; or numbers."""
+Values = Literal["classes", "labels", "numbers", "relevance"]
+"""What the K outputs are: scores of classes, of which one is right; of labels, each right or not; numbers; or one
+score, a logit, of how relevant a text is to another."""
+
+RankingLoss = Literal["softmax", "bce"]
+"""By what a reranker learns: its query's list of candidates, or each candidate by itself."""

@@ -79,6 +79,14 @@ class Objective:
             [self.corrupt(example, packer, noise.generator(row)) for row, example in enumerate(examples)]
         )
 
+    def at(self, done: float) -> Objective:
+        """Return the objective as it is after a share `done` (0 to 1) of the run's steps; usually itself."""
+        return self
+
+    def course(self) -> str:
+        """Return in words how it changes in the course of a run; "" where it does not."""
+        return ""
+
     @classmethod
     def corrupts(cls) -> bool:
         """Return whether it gives examples noise or labels, one by one or many at a time."""

@@ -43,6 +43,19 @@ class LeftToRight(Objective):
         targets = Targets(labels=examples.ids[index + 1], counts=counts, index=index)
         return examples.changed(ids=examples.ids, name=self.name, targets=targets)
 
+    def every_next(self, examples: Examples) -> Examples:
+        """Return the examples with the next piece as the label of every token but the last, specials included.
+
+        The auxiliary loss of fine-tuning (GPT, Radford et al. 2018, equation 5): the labels of a sequence weigh 1
+        together, so that its mean is that over the sequences of the means over their tokens.
+        """
+        last = examples.starts + examples.lengths - 1
+        index = np.delete(np.arange(len(examples.ids)), last)
+        counts = examples.lengths - 1
+        weights = np.repeat(1 / np.maximum(counts, 1), counts).astype(np.float32)
+        targets = Targets(labels=examples.ids[index + 1], counts=counts, index=index, weights=weights)
+        return examples.changed(ids=examples.ids, name=self.name, targets=targets)
+
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield what would let a token see the piece that it is to predict."""
         if architecture.direction != "left_to_right":

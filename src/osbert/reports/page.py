@@ -167,14 +167,22 @@ def verdict(
         if loss is not None:
             right = "" if accuracy is None else f", and {accuracy:.1%} of its answers are right"
             said.append(f"The {where} loss of {objectives[name].title or _title(name)} is {loss:.2f}{right}.")
-    for name in _answering("pieces", objectives):
-        training, held_out = _last(lines, f"{name}.loss"), _last(lines, f"held_out.{name}.loss")
-        if training is not None and held_out is not None and held_out - training > 0.3:
-            said.append(f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits.")
+    said += _overfitted(lines, objectives)
     said += _moved(lines)
     if skipped := _last(lines, "skipped_steps"):
         said.append(f"{skipped:,} steps were skipped because a loss or gradient was not finite.")
     return said or ["Nothing was measured."]
+
+
+def _overfitted(lines: Sequence[Mapping[str, Any]], objectives: Mapping[str, Objective]) -> Iterable[str]:
+    """Yield where the held-out loss is far above that of training, or why the two cannot be compared."""
+    for name in _answering("pieces", objectives):
+        if course := objectives[name].course():
+            yield f"In the course of the run {course}."
+            continue
+        training, held_out = _last(lines, f"{name}.loss"), _last(lines, f"held_out.{name}.loss")
+        if training is not None and held_out is not None and held_out - training > 0.3:
+            yield f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits."
 
 
 def _answering(kind: str, objectives: Mapping[str, Objective]) -> list[str]:

@@ -189,6 +189,30 @@ def test_ctrl_c_anywhere_leaves_a_run_that_goes_on(run, whole, monkeypatch, afte
     assert same(run().folder, whole)
 
 
+STAGES = {"mlm.rate": 0.4, "mlm.later_rates": [0.2], "mlm.later_from": [0.5]}
+
+
+@pytest.mark.parametrize("step", [2, 3, 4])
+def test_a_mask_rate_in_stages_goes_on_after_ctrl_c_and_is_named(run, step: int) -> None:
+    def interrupt(event: Any) -> None:
+        if isinstance(event, Progress) and event.step == step:
+            raise KeyboardInterrupt
+
+    events: list[Any] = []
+    done = run("undisturbed", watch=events.append, **STAGES)
+    course = "mlm.rate: 0.4, 0.2 after 0.5 of the steps; on held-out text 0.4"
+    assert course in [str(event) for event in events]
+    assert course in (done.folder / "report.html").read_text("utf-8")
+    with pytest.raises(KeyboardInterrupt):
+        run(watch=interrupt, **STAGES)
+    assert same(run(**STAGES).folder, done.folder)
+
+
+def test_masks_that_change_are_not_repeated(corpus: Path) -> None:
+    with refusal("invalid-setting", "mlm.later_rates", "data.duplicates", 3):
+        read_plan("cpu", {**TINY, **STAGES, "duplicates": 3}, corpus=corpus)
+
+
 def test_an_error_of_the_callback_passes_through_and_releases_the_folder(run, whole) -> None:
     def fail(event: Any) -> None:
         if isinstance(event, Progress) and event.step == 2:

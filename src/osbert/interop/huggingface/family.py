@@ -93,7 +93,8 @@ class Family:
     The tensors: `tensors`, names; `heads`, those that hold where there is a head of a form; `fused`, parts of names of
     tensors that hold the rows of several of BERT's; `transposed`, of matrices with a column for each row of BERT's;
     `halves`, whether rotary positions turn number i of a head with
-    number i + K/2, not with its neighbour; `tables`, further tensors that hold nothing learned, for an Architecture, by
+    number i + K/2, not with its neighbour; `aliases`, names that are read where no tensor has the usual one, and never
+    written; `tables`, further tensors that hold nothing learned, for an Architecture, by
     BERT's names; `buffers`, how the names of such tensors end, to pass over.
 
     The classes: `classes`, by the form of a head, none where theirs is another; `pretraining`, the class of a model
@@ -118,6 +119,7 @@ class Family:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: tuple[str, ...] = ()
     halves: bool = False
+    aliases: Names = ()
     tables: Callable[[Architecture], dict[str, Tensor]] = _nothing_written
     buffers: tuple[str, ...] = ()
     classes: Mapping[Form, str] = field(default_factory=lambda: CLASSES)
@@ -209,11 +211,12 @@ class Family:
         if name.startswith("heads."):
             return name
         inside = not name.startswith(("cls.", "classifier.", "qa_outputs."))
-        fused = ((theirs, part) for theirs, parts in self.fused.items() for part in parts)
-        heads = (rule for form, rules in self.heads.items() if form in forms for rule in rules)
-        for theirs, ours in (*fused, *self.tensors, *heads):
+        fused = tuple((theirs, part) for theirs, parts in self.fused.items() for part in parts)
+        heads = tuple(rule for form, rules in self.heads.items() if form in forms for rule in rules)
+        for number, (theirs, ours) in enumerate((*fused, *self.tensors, *heads)):
             if ours in name:
-                inside = inside and (theirs.startswith("pooler.") or not ours.startswith("pooler."))
+                of_head = number >= len(fused) + len(self.tensors)
+                inside = inside and (not ours.startswith("pooler.") or (theirs.startswith("pooler.") and not of_head))
                 name = name.replace(ours, theirs)
         return f"{self.prefix}.{name}" if prefix and inside else name
 
@@ -250,7 +253,8 @@ class Family:
         there = (form for form, rules in self.heads.items() if all(_any_in(tensors, theirs) for theirs, _ in rules))
         form = next((form for form in (*told, *there) if form in self.heads), None)
         rules = self.heads.values() if form is None else (self.heads[form],)
-        return (*self.tensors, *(rule for one in rules for rule in one))
+        aliases = (rule for rule in self.aliases if not _any_in(tensors, rule[1]))
+        return (*aliases, *self.tensors, *(rule for one in rules for rule in one))
 
     def _bert_name(self, name: str, rules: Names) -> str:
         if name.startswith("heads."):

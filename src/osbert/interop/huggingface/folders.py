@@ -135,6 +135,8 @@ def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if names.DECODER_BIAS in found:  # some writers keep the tied bias under this name alone
         found.setdefault(names.BIAS, found[names.DECODER_BIAS])
         del found[names.DECODER_BIAS]
+    if names.DECODER in found:  # OpenAIGPTDoubleHeadsModel is saved with the tied table under this name alone
+        found.setdefault(names.PIECES, found[names.DECODER])
     return found
 
 
@@ -281,7 +283,8 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
         if len(labels) != count:
             raise ValueError(f"{len(labels)} label names for {count} outputs")
         if head.form == "sequence":
-            fields["problem_type"] = names.PROBLEMS[head.values]
+            problem = names.PROBLEMS.get(head.values)
+            fields |= {"problem_type": problem} if problem else names.RELEVANCE
     if dropout := getattr(head or heads.get("choice"), "dropout", None):
         fields["classifier_dropout"] = dropout.share
     if labels:

@@ -59,7 +59,10 @@ def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     return {ours: theirs for ours, theirs in found.items() if not ours.endswith(without)}
 
 
-HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
+HEAD_PREFIXES = (
+    *("cls.", "classifier.", "qa_outputs.", "heads."),
+    *("discriminator_predictions.", "mask_predictions.", "lm_predictions."),
+)
 """How the names of tensors begin that belong to heads."""
 
 BIAS = "cls.predictions.bias"
@@ -101,7 +104,11 @@ _ADAPTERS = {
 
 def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
     """Return our backbone's tensors -> theirs without prefix; of several, ours holds the rows of all in turn."""
-    return _bert_names(architecture) if isinstance(architecture, Architecture) else own.names(architecture)
+    if not isinstance(architecture, Architecture):
+        return own.names(architecture)
+    names = _bert_names(architecture)
+    without = ("norm.bias",) if architecture.root_norm else ()
+    return {ours: theirs for ours, theirs in names.items() if not ours.endswith(without)}
 
 
 def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
@@ -117,15 +124,17 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
+    if architecture.project_first:
+        del names["embeddings.projection.bias"]
+    if architecture.positions == "disentangled":
+        names["embeddings.distances.table.weight"] = ("encoder.rel_embeddings.weight",)
+        names |= _both("embeddings.distances.norm", ("encoder.relative_norm",))
     names |= _block_names(architecture)
     if architecture.norm_biases:
         names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
     elif not architecture.biases:
         names = _unbiased(names)
-    names |= _added_names(architecture)
-    if architecture.root_norm:
-        names = {ours: theirs for ours, theirs in names.items() if not ours.endswith("norm.bias")}
-    return names
+    return names | _added_names(architecture)
 
 
 def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
@@ -134,6 +143,9 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     for layer in range(architecture.blocks):
         for ours, theirs in parts.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+        if architecture.distance_projections:
+            own = tuple(f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key"))
+            names |= _both(f"blocks.{layer}.attention.distance_inward", own)
         if architecture.gated:
             del names[f"blocks.{layer}.up.bias"]
     if not architecture.first_norm:
@@ -148,7 +160,7 @@ def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         for ours, theirs in _ADAPTERS.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
-    pooler = _both("pooler", ("pooler.dense",))
+    pooler = _both("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
     if architecture.head_transform:
         pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
     return names | (pooler if architecture.head_biases else _unbiased(pooler))
@@ -172,6 +184,11 @@ PROBLEMS: Mapping[Values, str] = {
 }
 """What the outputs of a sequence are -> their problem_type."""
 
+RERANKERS = ("sentence_transformers", "sbert_ce_default_activation_function")
+"""Config fields of the rerankers of sentence-transformers (its class CrossEncoder), of this and of older versions."""
+RELEVANCE: Mapping[str, object] = {RERANKERS[0]: {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}
+"""What stands in place of a problem_type where the one output is a logit of relevance: how it becomes a probability."""
+
 FIRST_TOKEN: Mapping[Form, str] = {"nsp": "next sentences", "sequence": "classes", "choice": "choices"}
 """The forms of heads that read a sequence's pooled state, with what they give."""
 
@@ -182,6 +199,7 @@ def other_head(head: Head, architecture: Sizes) -> str:
     Where a token sees only what is before it, their pooler still reads the first one, ours the last. RoFormer has no
     pooler: its classifiers have a dense layer of their own with the curve of the blocks, and there is no class at all
     for next sentences, so nothing opens as one. Their heads are one layer, so that one with more is none of theirs.
+    GPT's choices are read where ours are.
     """
     if not isinstance(architecture, Architecture):
         return ""
@@ -190,11 +208,12 @@ def other_head(head: Head, architecture: Sizes) -> str:
         return f"a {type(head).__name__}"
     if head.form not in FIRST_TOKEN:
         return ""
-    given = "a number" if head.values == "numbers" else FIRST_TOKEN[head.form]
+    given = "a number" if head.values in ("numbers", "relevance") else FIRST_TOKEN[head.form]
     family = of_architecture(architecture)
     if architecture.positions == "rotary" and not (family and head.form in family.classes):
         return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
-    return f"direction = left_to_right under a head for {given}" if architecture.causal else ""
+    last = family and family.values.get("direction") == "left_to_right" and head.form in family.classes
+    return f"direction = left_to_right under a head for {given}" if architecture.causal and not last else ""
 
 
 def model_type(architecture: Architecture) -> str:
@@ -209,7 +228,10 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
         return ()
-    of_some = ("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary")
+    of_some = (
+        *("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary"),
+        *("buckets", "farthest", "distance_projections", "project_first"),
+    )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
     if of_architecture(architecture.changed(**known)) is None:

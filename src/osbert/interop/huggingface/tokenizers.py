@@ -6,7 +6,7 @@ BERT's own WordPiece, and that of DistilBERT and ELECTRA, is tokenizer_files.py'
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ INSTEAD = {"cls_token": "bos_token", "sep_token": "eos_token", "unk_token": "pad
 DEFAULTS = dict(zip(NAMES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 """RoBERTa's and XLM-R's special pieces."""
 
+END_OF_TEXT, END_OF_WORD = "<|endoftext|>", "</w>"
+"""GPT-2's only special piece, and how GPT's pieces end that end a word."""
+
 KINDS = ("BPE", "Unigram")
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 PLACES = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file")
@@ -61,7 +64,7 @@ def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: 
         return
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    named = {theirs: tokenizer.specials[ours] for theirs, ours in FIELDS.items()}
+    named = {theirs: tokenizer.specials[ours] for theirs, ours in FIELDS.items() if ours in tokenizer.specials}
     write_text(path / "tokenizer.json", tokenizer.content)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **named, **tokenizer.settings, "model_max_length": length}
     config |= {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
@@ -86,7 +89,7 @@ def _read(path: Path) -> AnyTokenizer:
     if (path / "vocab.txt").is_file() or not path.is_dir():
         return read_tokenizer(path, CAREFUL.again)
     if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-        return _from_file(path, _byte_level(path))
+        return _from_file(path, _pair_of_files(path))
     if models := sorted(path.glob("*.model")):
         raise UserError(
             f"{path} has its tokenizer as a sentencepiece model alone ({models[0].name}); tokenizer.json is missing. "
@@ -111,7 +114,9 @@ def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:
     written = json.dumps(content, ensure_ascii=False)
     try:
         check_tokenizer(content, len(written))
-        return FileTokenizer(written, specials=_specials(path, content["model"]), settings=settings)
+        specials = _specials(path, content)
+        ends = {name: specials["end"] for name in ("bos_token", "eos_token") if "end" in specials}
+        return FileTokenizer(written, specials=specials, settings=ends | settings)
     except UserError as error:
         raise UserError(f"{path}: {error}", code=error.code) from error
 
@@ -135,13 +140,29 @@ def _has_berts_pieces(path: Path, content: Mapping[str, Any]) -> bool:
     return form is None or SPECIALS[2] in json.dumps(form)
 
 
-def _specials(path: Path, model: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Return the special pieces of a folder, as its settings and its `model` name them, by our names."""
+def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special pieces of a folder, as its settings name them, by our names.
+
+    What they do not name is RoBERTa's, or what `INSTEAD` says where the tokenizer has no such piece; but GPT's
+    tokenizers need no more than a piece for the unknown, and GPT-2's has its `end` of texts for that.
+    """
     config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
-    config = {name: piece for name, piece in config.items() if piece}
-    config = {"unk_token": (model or {}).get("unk_token")} | config
-    found = {theirs: config.get(theirs) or config.get(INSTEAD.get(theirs, "")) for theirs in FIELDS}
-    return {ours: _piece(found[theirs] or DEFAULTS[ours]) for theirs, ours in FIELDS.items()}
+    named = {ours: _piece(config[theirs]) for theirs, ours in FIELDS.items() if config.get(theirs)}
+    vocabulary = content["model"]["vocab"]
+    pieces = {*vocabulary} if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
+    pieces |= {added["content"] for added in content.get("added_tokens") or ()}
+    usual = {piece for name, piece in DEFAULTS.items() if name != "unknown"}
+    if usual <= pieces or not (END_OF_TEXT in pieces or _ends_words(pieces)):
+        others = {FIELDS[theirs]: config.get(other) for theirs, other in INSTEAD.items()}
+        others["unknown"] = content["model"].get("unk_token") or others["unknown"]
+        lacking = {ours: _piece(piece) for ours, piece in others.items() if piece and DEFAULTS[ours] not in pieces}
+        return DEFAULTS | lacking | named
+    end = {"end": _piece(config.get("eos_token") or END_OF_TEXT)} if END_OF_TEXT in pieces else {}
+    return {"unknown": end.get("end", DEFAULTS["unknown"]), **named, **({} if "cls" in named else end)}
+
+
+def _ends_words(pieces: Iterable[str]) -> bool:
+    return any(piece.endswith(END_OF_WORD) for piece in pieces)
 
 
 def _piece(name: str | Mapping[str, Any]) -> str:
@@ -155,8 +176,8 @@ def _set_first_space(content: dict[str, Any], wanted: bool | None) -> None:
             content[part]["add_prefix_space"] = wanted
 
 
-def _byte_level(path: Path) -> dict[str, Any]:
-    """Return the tokenizer.json that vocab.json and merges.txt, GPT-2's files, stand for in a RoBERTa folder."""
+def _pair_of_files(path: Path) -> dict[str, Any]:
+    """Return the tokenizer.json that vocab.json and merges.txt stand for in a folder of GPT, GPT-2 or RoBERTa."""
     ids = read_object(path / "vocab.json", most=LARGEST)
     try:
         lines = read_bytes(path / "merges.txt", most=LARGEST_VOCABULARY).decode("utf-8").split("\n")
@@ -166,31 +187,42 @@ def _byte_level(path: Path) -> dict[str, Any]:
             code="wrong-encoding",
         ) from None
     merges = [line for line in lines if line and not line.startswith("#version")]
-    named = _specials(path)
+    named = _specials(path, {"model": {"vocab": ids}})
     if missing := [piece for piece in named.values() if piece not in ids]:
         raise UserError(
-            f"{path / 'vocab.json'} lacks the special pieces {', '.join(missing)}. Is it a RoBERTa folder?",
+            f"{path / 'vocab.json'} lacks the special pieces {', '.join(missing)}. Is it a folder of GPT or RoBERTa?",
             code="unusable-tokenizer",
         )
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{"id": ids[piece], "content": piece, **plain} for piece in dict.fromkeys(named.values())]
-    sides = {"sep": [named["sep"], ids[named["sep"]]], "cls": [named["cls"], ids[named["cls"]]]}
+    sides = {name: [named[name], ids[named[name]]] for name in ("sep", "cls") if name in named}
     byte_level = {"add_prefix_space": False, "trim_offsets": True}
+    parts: dict[str, Any] = {
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "use_regex": True, **byte_level},
+        "post_processor": {"type": "RobertaProcessing", **sides, **byte_level} if len(sides) == 2 else None,
+        "decoder": {"type": "ByteLevel", "use_regex": True, "add_prefix_space": True, "trim_offsets": True},
+    }
+    if worded := _ends_words(ids):  # GPT's: BERT's words in lower case
+        normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+        parts = {
+            "normalizer": {"type": "BertNormalizer", **normalizer},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": None,
+            "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD},
+        }
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": sorted(added, key=lambda one: one["id"]),
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "use_regex": True, **byte_level},
-        "post_processor": {"type": "RobertaProcessing", **sides, **byte_level},
-        "decoder": {"type": "ByteLevel", "use_regex": True, "add_prefix_space": True, "trim_offsets": True},
+        **parts,
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": None,
+            "unk_token": named["unknown"] if worded else None,
             "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
+            "end_of_word_suffix": END_OF_WORD if worded else "",
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,

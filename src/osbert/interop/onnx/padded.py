@@ -17,6 +17,7 @@ from osbert.models.families.transformer import Transformer
 from osbert.models.forms import Form
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.block import Block
+from osbert.models.transformer.disentangled import TERMS, Distances, distance_rows, scored_distances
 from osbert.models.transformer.positions import rotation
 from osbert.tasks import Task
 
@@ -47,6 +48,8 @@ class PaddedGraph(nn.Module):
     pooler's output (B, D). Rows of padding hold nothing of use.
     """
 
+    rows: Tensor
+
     def __init__(self, learner: Learner, head: str = "", *, pooler: bool, center: float = 0.0, scale: float = 1.0):
         """Share the weights of `learner`, in evaluation mode.
 
@@ -59,6 +62,10 @@ class PaddedGraph(nn.Module):
         assert isinstance(learner.backbone, Transformer)  # as `objections` has found
         self.backbone = learner.backbone
         self.pieces: nn.Module = self.backbone.embeddings.pieces
+        if self.backbone.embeddings.distances is not None:
+            # Worked out here: at the edge of a bucket, another runtime might round a logarithm to another row.
+            sizes = self.backbone.architecture
+            self.register_buffer("rows", distance_rows(sizes.buckets, sizes.farthest))
         found = learner.heads[head] if head else None
         assert found is None or isinstance(found, Head)
         self.head = found
@@ -99,9 +106,7 @@ class PaddedGraph(nn.Module):
             total = total + embeddings.segments(segments)
         if embeddings.positions is not None:
             total = total + embeddings.positions(positions + embeddings.first)
-        hidden = embeddings.norm(total)
-        if embeddings.projection is not None:
-            hidden = embeddings.projection(hidden)
+        hidden = embeddings.finished(total)
         turns = self._turns(positions, sizes.rotary_base)
         local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)
@@ -109,14 +114,24 @@ class PaddedGraph(nn.Module):
         if embeddings.distance_scores is not None:
             added = embeddings.distance_scores.between(positions[None])
             bias, local_bias = bias + added, local_bias + added
+        distances = self._distances(positions)
         for layer, block in enumerate(self.backbone.depth):
             local = sizes.is_local(layer)
-            hidden = _passed(block, hidden, local_bias if local else bias, local_turns if local else turns)
+            seen = (local_bias, local_turns) if local else (bias, turns)
+            hidden = _passed(block, hidden, *seen, distances)
         return self.backbone.norm(hidden)
 
     def _turns(self, positions: Tensor, base: float) -> Tensor | None:
         sizes = self.backbone.architecture
         return rotation(positions, sizes.width // sizes.heads, base) if sizes.positions == "rotary" else None
+
+    def _distances(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the vectors of distances (W, D), and which of them each query and key have, (1, T, T)."""
+        table = self.backbone.embeddings.distances
+        if table is None:
+            return None
+        found = Distances(vectors=table.norm(table.table.weight), rows=self.rows)
+        return found.vectors, found.rows_of(positions[:, None] - positions)[None]
 
     def _bias(self, mask: Tensor, positions: Tensor, window: int = 0) -> Tensor:
         """Return what is added to attention scores, (B, 1, 1, T), or (B, 1, T, T) where not all tokens see the same.
@@ -186,9 +201,11 @@ def _mean(states: Tensor, mask: Tensor) -> Tensor:
     return (states * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
 
 
-def _passed(block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None) -> Tensor:
+def _passed(
+    block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None, distances: tuple[Tensor, Tensor] | None
+) -> Tensor:
     """Return what a block makes of `hidden` (B, T, D)."""
-    mixed = _attended(block.attention, block.attention_norm(hidden) if block.before else hidden, bias, turns)
+    mixed = _attended(block.attention, block.attention_norm(hidden) if block.before else hidden, bias, turns, distances)
     hidden = hidden + block.attention_adapter(mixed)
     if block.before:
         return hidden + _fed(block, block.feedforward_norm(hidden))
@@ -200,7 +217,13 @@ def _fed(block: Block, hidden: Tensor) -> Tensor:
     return block.feedforward_adapter(block.fed(hidden))
 
 
-def _attended(attention: Attention, hidden: Tensor, bias: Tensor, turns: Tensor | None) -> Tensor:
+def _attended(
+    attention: Attention,
+    hidden: Tensor,
+    bias: Tensor,
+    turns: Tensor | None,
+    distances: tuple[Tensor, Tensor] | None,
+) -> Tensor:
     made = [getattr(attention, name)(hidden).chunk(len(parts), dim=-1) for name, parts in attention.matrices.items()]
     width = hidden.shape[-1] // attention.heads
     query, key, value = (
@@ -210,6 +233,10 @@ def _attended(attention: Attention, hidden: Tensor, bias: Tensor, turns: Tensor 
         query, key = _turned(query, turns), _turned(key, turns)
     if attention.sharing > 1:
         key, value = (part.repeat_interleave(attention.sharing, dim=1) for part in (key, value))
+    if distances is not None:
+        vectors, index = distances
+        query = query * TERMS**-0.5
+        bias = bias + scored_distances(query, key, attention.project_distances(vectors), index)
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias  # (B, H, T, T)
     return attention.outward((scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2))
 

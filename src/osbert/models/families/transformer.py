@@ -42,8 +42,11 @@ class Transformer(Backbone):
             if architecture.recurrent
             else None
         )
-        self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
-        self.pooling = ACTIVATIONS[architecture.pooling]
+        self.pooler: nn.Module = nn.Identity()
+        self.pooling = None
+        if architecture.pooling != "none":
+            self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
+            self.pooling = ACTIVATIONS[architecture.pooling]
         self.pooler_norm: nn.Module = nn.Identity()
         if architecture.head_transform:
             self.pooler_norm = norm_of(architecture, architecture.width, biases=architecture.head_biases)
@@ -99,7 +102,7 @@ class Transformer(Backbone):
 
     def pool(self, summary: Tensor) -> Tensor:
         """Return the pooled states (..., D) of the summaries (..., D)."""
-        return self.pooler_norm(self.pooling(self.pooler(summary)))
+        return self.pooler_norm(self.pooling(self.pooler(summary)) if self.pooling else summary)
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
         """Yield layers + 1 states (N, D): the embedding output, then each block's."""
@@ -124,6 +127,8 @@ class Transformer(Backbone):
         sizes = self.architecture
         width = sizes.width // sizes.heads if sizes.positions == "rotary" else 0
         layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
+        if self.embeddings.distances is not None:
+            layout.distances = self.embeddings.distances(layout)
         return layout if self.embeddings.distance_scores is None else self.embeddings.distance_scores(layout)
 
     def readable(self, batch: Batch) -> Tensor | None:
@@ -168,16 +173,23 @@ class Transformer(Backbone):
     def flops(self, size: StepSize) -> int:
         """Return the FLOPs of one forward pass, as evaluation/speed.py's FORMULA says."""
         sizes = self.architecture
-        last = self.depth[-1]
         # Keys and values of the last block are of all tokens, the rest of it only of those that are read.
+        last = self.depth[-1]
         inward = last.attention.inward
-        spared = matrix_weights(last) - matrix_weights(inward) * 2 // last.attention.parts["inward.weight"]
-        forward = 2 * size.tokens * sum(map(matrix_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
+        spared = _token_weights(last) - matrix_weights(inward) * 2 // last.attention.parts["inward.weight"]
+        forward = 2 * size.tokens * sum(map(_token_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
         if self.recurrent is not None:
             forward += 2 * size.tokens * matrix_weights(self.recurrent)
         if self.embeddings.projection is not None:
             forward += 2 * size.tokens * matrix_weights(self.embeddings.projection)
         local = sum(sizes.is_local(layer) for layer in range(sizes.layers - 1))
         pairs = size.pairs * (sizes.layers - 1 - local) + size.local_pairs * local + size.read_pairs
-        forward += 4 * pairs * sizes.width
+        # Of distances a query meets twice as many as there are keys, and so does a key.
+        forward += (12 if sizes.positions == "disentangled" else 4) * pairs * sizes.width
         return forward + 2 * size.sequences * matrix_weights(self.pooler)
+
+
+def _token_weights(block: Block) -> int:
+    """Return how many weights a token passes in a block: all but those that distances alone pass."""
+    distances = block.attention.distance_inward
+    return matrix_weights(block) - (0 if distances is None else matrix_weights(distances))

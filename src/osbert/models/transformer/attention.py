@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
+from osbert.models.transformer.disentangled import TERMS, scored_distances
 from osbert.models.transformer.kernels import Kernel, fastest, weights
 from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.positions import neighbours, rotate
@@ -30,6 +34,7 @@ class Attention(nn.Module):
         self.heads = architecture.heads
         self.dropout = architecture.attention_dropout
         self.kernel: Kernel = fastest
+        self.distance_biases: Callable[..., Layout] = distance_biases
         self.query: Linear | None = None
         self.sharing = 1
         self.matrices: dict[str, tuple[str, ...]] = {"inward": ("query", "key", "value")}
@@ -42,23 +47,48 @@ class Attention(nn.Module):
         self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=architecture.biases)
         self.outward = Linear(width, width, bias=architecture.biases)
         self.parts = {f"{name}.weight": len(parts) for name, parts in self.matrices.items()}
+        self.distance_dropout = Dropout(architecture.dropout)
+        self.distance_inward: Linear | None = None
+        if architecture.distance_projections:
+            self.distance_inward = Linear(width, 2 * width, bias=architecture.biases)
+            self.parts["distance_inward.weight"] = 2
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Return (N, D) from `hidden` (N, D), or (R, D) where the layout says what is read."""
         query, key, value = self._project(hidden, layout)
+        query, layout = self._with_distances(query, key, layout)
         mixed = self.kernel(query, key, value, layout, dropout=self.dropout if self.training else 0.0)
         return self.outward(mixed.flatten(1))
 
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
         """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
         query, key, _ = self._project(hidden, layout)
+        query, layout = self._with_distances(query, key, layout)
         return weights(query, key, layout)
+
+    def project_distances(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys (C, H, K) of the vectors of distances (C, D)."""
+        vectors = self.distance_dropout(vectors)
+        if self.distance_inward is not None:
+            both = self.distance_inward(vectors)
+        else:
+            width, bias = 2 * vectors.shape[1], self.inward.bias
+            both = linear(vectors, self.inward.weight[:width], None if bias is None else bias[:width])
+        query, key = both.unflatten(-1, (2, self.heads, -1)).unbind(1)  # 2 x (C, H, K)
+        return query * TERMS**-0.5, key
 
     @torch.no_grad()
     def face_neighbours(self, strength: float) -> None:
         """Start the query and key biases so that half the heads look at the token before or after it."""
         biases = neighbours(self.heads, self.outward.in_features // self.heads, strength)
         self.inward.bias[: biases.numel()] = biases.flatten()
+
+    def _with_distances(self, query: Tensor, key: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
+        """Return the queries (R, H, K) and the layout with the biases that distances give; without these as it is."""
+        if layout.distances is None:
+            return query, layout
+        query = query * TERMS**-0.5
+        return query, self.distance_biases(query, key, self.project_distances(layout.distances.vectors), layout)
 
     def _project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
         if self.query is not None:
@@ -82,3 +112,28 @@ class Attention(nn.Module):
         query = linear(layout.read_of(hidden), weight[:width], first).unflatten(-1, (self.heads, -1))
         both = linear(hidden, weight[width:], others).unflatten(-1, (2, self.heads, -1))  # (N, 2, H, K)
         return query, *both.unbind(1)
+
+
+def distance_biases(query: Tensor, key: Tensor, of_distances: tuple[Tensor, Tensor], layout: Layout) -> Layout:
+    """Return the layout with what distances add to the scores of `query` (R, H, K) and `key` (N, H, K).
+
+    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K).
+    """
+    assert layout.distances is not None
+    rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
+    biases = []
+    for run, offset, q, k in zip(layout.runs, layout.offsets, query.split(rows), key.split(sizes), strict=True):
+        if layout.consecutive:
+            # A column for each distance, not for each vector: the gradient of a column is then of one key of a query,
+            # and the sum over equal vectors, by `embedding`, has one order on a GPU as well.
+            length = offset.shape[-1]
+            columns = layout.distances.rows_of(torch.arange(1 - length, length, device=offset.device))
+            parts = [
+                functional.embedding(columns, part.flatten(1)).unflatten(1, part.shape[1:]) for part in of_distances
+            ]
+            index = offset + (length - 1)
+        else:
+            parts, index = [*of_distances], layout.distances.rows_of(offset)
+        q, k = run.spread(q).transpose(1, 2), run.keys(k).transpose(1, 2)  # (count, H, Q or T, K)
+        biases.append(scored_distances(q, k, parts, index))
+    return layout.biased(biases)

@@ -61,9 +61,10 @@ class Block(nn.Module):
         return self.feedforward_norm(hidden + self._feed(hidden))
 
     def compile(self, **options: Any) -> None:
-        """Compile the layer by torch.compile with `options`, apart from its kernel, which reads Python's integers."""
-        kernel: Callable[..., Tensor] = torch.compiler.disable(self.attention.kernel)
-        self.attention.kernel = kernel
+        """Compile the layer by torch.compile with `options`, apart from what reads Python's integers: its kernel."""
+        attention = self.attention
+        attention.kernel = torch.compiler.disable(attention.kernel)
+        attention.distance_biases = torch.compiler.disable(attention.distance_biases)
         super().compile(**options)
 
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:

@@ -165,6 +165,8 @@ class PretrainingRun:
             f"({corpus.tokens:,} tokens, {len(self.plan.tokenizer):,} pieces): {settings.training.steps:,} steps of "
             f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {place}"
         )
+        for course in filter(None, (objective.course() for objective in self.plan.objectives.values())):
+            self._say(course)
         needed = disk_bytes(parameters, keep=settings.training.keep)
         free = shutil.disk_usage(self.out).free
         if settings.training.checkpoint_every and free < needed:

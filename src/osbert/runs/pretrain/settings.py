@@ -127,7 +127,7 @@ class PretrainPlan:
         """Return the stream of steps over sequences of at most `length` tokens."""
         data = self.settings.data
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
-        return PretrainingLoader(self.corpus, self.objectives, packer, data)
+        return PretrainingLoader(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
 
     def facts(self) -> dict[str, Any]:
         """Return what identifies the inputs, and what a report tells of them. Folders are left out: data may move."""
@@ -340,14 +340,15 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 f"Set model.segments = {second + 1}.",
                 code="invalid-setting",
             )
-        if objective.pairs and tokenizer.form.summary == "last" and not model.summary_is_last:
+        reads_first = not model.summary_is_last and getattr(model, "summary", "first") != "mean"
+        if objective.pairs and tokenizer.form.summary == "last" and reads_first:
             problems.add(
                 f"{objective.name} reads the first token of a sequence, but those of the corpus's tokenizer end with "
-                "the piece that stands for them. Leave it out of objectives, or take another tokenizer.",
+                'the piece that stands for them. Set model.summary = "last", or take another tokenizer.',
                 code="invalid-setting",
             )
     first = getattr(model, "first_position", 0)
-    if first not in (0, tokenizer.pad + 1):
+    if first and first != tokenizer.pad + 1:
         problems.add(
             f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
             f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
@@ -359,6 +360,12 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
 def _conflicts(plan: PretrainPlan) -> Iterator[str]:
     """Yield which objectives and settings undo one another."""
     kinds = {name: type(objective) for name, objective in plan.objectives.items()}
+    for name, objective in plan.objectives.items():
+        if plan.settings.data.duplicates and objective.course():
+            yield (
+                f"data.duplicates = {plan.settings.data.duplicates} repeats the masks of earlier epochs, which "
+                f"{name}.later_rates changes in the course of the run. Leave one out."
+            )
     own = [name for name, kind in kinds.items() if kind.examples is not Objective.examples]
     if plan.settings.data.cross_documents and own:
         yield f"data.cross_documents does nothing with {own[0]}, which lays out sequences of its own. Leave one out."
