@@ -93,5 +93,6 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "bpe": save_bpe,
     "roberta": save_roberta,
     "xlm-roberta": save_xlm_roberta,
+    "deberta": save_deberta,
     "normalizing": save_normalizing,
 }
