@@ -44,7 +44,7 @@ class EncodedAhead:
         return self.examples.take(ranges(begins(self.counts)[places], self.counts[places]))
 
 
-class Labelled:
+class EncodedWithTargets:
     """Sequences of others, to which `label` adds targets."""
 
     def __init__(self, encoded: EncodedRecords, label: Callable[[Examples], Examples]) -> None:

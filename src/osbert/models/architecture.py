@@ -161,6 +161,19 @@ class Architecture(Sizes):
             embedding=self.embedding if self.embedding < width else width // 2,
         )
 
+    def narrowed(self, share: float) -> Self:
+        """Return these settings at `share` of the width, with heads as wide as these, over tables as wide as these.
+
+        Where heads start at their neighbours, there are four at least.
+        """
+        width, table = round(self.width * share), self.embedding or self.width
+        return self.changed(
+            width=width,
+            heads=max(round(self.heads * share), 4 if self.neighbours else 1),
+            feedforward=round(self.feedforward * share),
+            embedding=0 if table == width else table,
+        )
+
     def activations(self, length: int) -> float:
         """Return about how many numbers a block keeps of a token: of both halves, and each head's weights if kept.
 

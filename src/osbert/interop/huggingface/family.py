@@ -210,7 +210,7 @@ class Family:
         """
         if name.startswith("heads."):
             return name
-        inside = not name.startswith(("cls.", "classifier.", "qa_outputs."))
+        inside = not name.startswith(("cls.", "classifier.", "qa_outputs.", "discriminator_predictions."))
         fused = tuple((theirs, part) for theirs, parts in self.fused.items() for part in parts)
         heads = tuple(rule for form, rules in self.heads.items() if form in forms for rule in rules)
         for number, (theirs, ours) in enumerate((*fused, *self.tensors, *heads)):

@@ -258,10 +258,10 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     pools: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        none = head.form in ("nsp", "order") and (
+        none = head.form in ("nsp", "order", "replaced") and (
             head.form not in family.classes
             if family
-            else head.form == "order" or (isinstance(sizes, Architecture) and sizes.positions == "rotary")
+            else head.form != "nsp" or (isinstance(sizes, Architecture) and sizes.positions == "rotary")
         )
         theirs = {} if none or names.other_head(head, sizes) else names.head_names(head.form, sizes)
         # Two heads may share the pooler, but not names with it where a family has the same for several heads.

@@ -36,8 +36,15 @@ HEADS: Mapping[Form, Mapping[str, str]] = {
     "choice": _CLASSIFIER,
     "span": {"linear.weight": "qa_outputs.weight", "linear.bias": "qa_outputs.bias"},
     "tokens": _CLASSIFIER,
+    "replaced": {
+        "dense.weight": "discriminator_predictions.dense.weight",
+        "dense.bias": "discriminator_predictions.dense.bias",
+        "linear.weight": "discriminator_predictions.dense_prediction.weight",
+        "linear.bias": "discriminator_predictions.dense_prediction.bias",
+    },
 }
-"""BERT's: our parameters of a head -> their tensors, by the form of the head's outputs. It has none for order."""
+"""Our parameters of a head -> their tensors, by the form of the head's outputs: BERT's, which has none for order, and
+ELECTRA's for replaced tokens."""
 
 _TRANSFORM = {
     f"transform.{ours}.{part}": f"cls.transform.{theirs}.{part}"
@@ -206,6 +213,8 @@ def other_head(head: Head, architecture: Sizes) -> str:
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
     if head.form in HEADS and own != head_names(head.form, architecture).keys():
         return f"a {type(head).__name__}"
+    if getattr(head, "orders", 1) > 1:
+        return "pairs read in both orders"
     if head.form not in FIRST_TOKEN:
         return ""
     given = "a number" if head.values in ("numbers", "relevance") else FIRST_TOKEN[head.form]

@@ -18,8 +18,12 @@ def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
     Embeddings, and with them the tied output embeddings, and the biases and tables of masked-language heads. Make the
     optimiser after this: the weights are new tensors.
     """
-    _set_pieces(learner.backbone, _with_means(_pieces(learner.backbone).weight, spellings))
-    for head in learner.heads.values():
+    rows = _with_means(_pieces(learner.backbone).weight, spellings)
+    _set_pieces(learner.backbone, rows)
+    for companion in learner.companions.values():  # their table is the backbone's
+        sizes = companion.backbone.architecture
+        companion.backbone.architecture = sizes.changed(vocabulary=len(rows))
+    for head in (head for one in (learner, *learner.companions.values()) for head in one.heads.values()):
         if isinstance(head, MaskedLanguageHead):
             bias = _with_means(head.bias, spellings)
             head.bias = nn.Parameter(bias) if isinstance(head.bias, nn.Parameter) else bias

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,11 @@ class Transformer(Backbone):
     def embedding(self) -> nn.Embedding:
         """Return the table of piece embeddings (V, D')."""
         return self.embeddings.pieces
+
+    def share_tables(self, owner: Self) -> None:
+        """Use the tables of pieces, positions and segments of `owner`, which are as wide, as its own."""
+        own, others = self.embeddings, owner.embeddings
+        own.pieces, own.positions, own.segments = others.pieces, others.positions, others.segments
 
     def initialise(self) -> None:
         """Draw all weights afresh; adapters start as what changes nothing."""

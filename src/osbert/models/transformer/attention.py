@@ -47,7 +47,8 @@ class Attention(nn.Module):
         self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=architecture.biases)
         self.outward = Linear(width, width, bias=architecture.biases)
         self.parts = {f"{name}.weight": len(parts) for name, parts in self.matrices.items()}
-        self.distance_dropout = Dropout(architecture.dropout)
+        distances = architecture.positions == "disentangled"
+        self.distance_dropout = Dropout(architecture.dropout) if distances else nn.Identity()
         self.distance_inward: Linear | None = None
         if architecture.distance_projections:
             self.distance_inward = Linear(width, 2 * width, bias=architecture.biases)
@@ -88,7 +89,9 @@ class Attention(nn.Module):
         if layout.distances is None:
             return query, layout
         query = query * TERMS**-0.5
-        return query, self.distance_biases(query, key, self.project_distances(layout.distances.vectors), layout)
+        of_distances = self.project_distances(layout.distances.vectors)
+        each = query.is_cuda and torch.is_grad_enabled()
+        return query, self.distance_biases(query, key, of_distances, layout, each=each)
 
     def _project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
         if self.query is not None:
@@ -114,26 +117,29 @@ class Attention(nn.Module):
         return query, *both.unbind(1)
 
 
-def distance_biases(query: Tensor, key: Tensor, of_distances: tuple[Tensor, Tensor], layout: Layout) -> Layout:
+def distance_biases(
+    query: Tensor, key: Tensor, of_distances: tuple[Tensor, Tensor], layout: Layout, *, each: bool = False
+) -> Layout:
     """Return the layout with what distances add to the scores of `query` (R, H, K) and `key` (N, H, K).
 
-    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K).
+    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K). `each`: score each distance
+    by itself, not each vector once for all distances that share it. That is more work, but gradients are then summed in
+    one order on a GPU as well: no two keys of a query have the same distance.
     """
     assert layout.distances is not None
     rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
+    columns = zip(
+        layout.runs, layout.offsets, layout.distance_columns, query.split(rows), key.split(sizes), strict=True
+    )
     biases = []
-    for run, offset, q, k in zip(layout.runs, layout.offsets, query.split(rows), key.split(sizes), strict=True):
-        if layout.consecutive:
-            # A column for each distance, not for each vector: the gradient of a column is then of one key of a query,
-            # and the sum over equal vectors, by `embedding`, has one order on a GPU as well.
-            length = offset.shape[-1]
-            columns = layout.distances.rows_of(torch.arange(1 - length, length, device=offset.device))
-            parts = [
-                functional.embedding(columns, part.flatten(1)).unflatten(1, part.shape[1:]) for part in of_distances
-            ]
-            index = offset + (length - 1)
+    for run, offsets, (used, index), q, k in columns:
+        if each and layout.consecutive:
+            length = offsets.shape[-1]
+            found = layout.distances.rows_of(torch.arange(1 - length, length, device=index.device))
+            parts = [functional.embedding(found, part.flatten(1)).view(-1, *part.shape[1:]) for part in of_distances]
+            index = offsets + (length - 1)
         else:
-            parts, index = [*of_distances], layout.distances.rows_of(offset)
+            parts = [part[used] for part in of_distances]
         q, k = run.spread(q).transpose(1, 2), run.keys(k).transpose(1, 2)  # (count, H, Q or T, K)
         biases.append(scored_distances(q, k, parts, index))
     return layout.biased(biases)

@@ -83,4 +83,4 @@ class DistanceTable(nn.Module):
             rows = rows[self.farthest - longest + 1 : self.farthest + longest]
             least = int(rows[0])
             vectors, rows = vectors[least : int(rows[-1]) + 1], rows - least
-        return Distances(vectors=self.norm(vectors), rows=rows.to(vectors.device))
+        return Distances(vectors=self.norm(vectors), rows=rows)

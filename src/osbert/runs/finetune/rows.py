@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from osbert import recipe
-from osbert.data.encoded import EncodedAhead, EncodedRecords, Labelled, OnDemand
+from osbert.data.encoded import EncodedAhead, EncodedRecords, EncodedWithTargets, OnDemand
 from osbert.data.mixed_loader import MixedLoader
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
@@ -104,7 +104,7 @@ class TaskRows:
         """Return the stream of steps."""
         task = self.task
         return RecordLoader(
-            Labelled(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
+            EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
             batch=task.per_step(batch, self.training),
             micro_tokens=micro_tokens,
             seed=seed,

@@ -168,8 +168,9 @@ def read_plan(
     if not name and before is None:
         raise UserError("Name a recipe, such as cpu, or go on from a run with --from.", code="missing-recipe")
     own = "" if name in recipe.packaged() else name  # a recipe that the user wrote, or chose by its path
+    model = None if before is None else before.table() | ({} if name else before.objectives())
     name = name or before.recipe()  # type: ignore[union-attr]
-    settings = read_settings(name, given, model=None if before is None else before.table(), opening=opening)
+    settings = read_settings(name, given, model=model, opening=opening)
     chosen = recipe.given(given, schema=type(settings))
     remarks: list[str] = []
     if before is not None:
@@ -181,8 +182,7 @@ def read_plan(
     tokenizer = read_any_tokenizer(corpus, opening)
     problems = Problems(heading="This run cannot begin")
     if settings.model.vocabulary in (0, len(tokenizer)):
-        model = settings.model.changed(vocabulary=len(tokenizer))
-        settings = dataclasses.replace(settings, model=model)
+        settings = dataclasses.replace(settings, model=settings.model.changed(vocabulary=len(tokenizer)))
     else:
         wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
         problems.add(f"{wanted} pieces. Leave it at 0.", code="invalid-value")
@@ -229,8 +229,8 @@ def read_settings(
 ) -> Any:
     """Return a recipe's settings with those `given` by keyword laid over them, as an instance of its `schema`.
 
-    `model`: the model's family and table, in place of the recipe's. Objectives of the user's own are imported if they
-    are among those given, or if `opening` trusts the recipe's file.
+    `model`: the model's family and table, and perhaps objectives, in place of the recipe's. Objectives of the user's
+    own are imported if they are among those given, or if `opening` trusts the recipe's file.
 
     >>> read_settings("cpu", {"layers": 7}).model.layers
     7
@@ -372,6 +372,10 @@ def _conflicts(plan: PretrainPlan) -> Iterator[str]:
     for other in own[1:]:
         # The loader asks the first alone: no sequence would have a target of the other.
         yield f"{own[0]} and {other} both lay out sequences. Leave one out."
+    hiding = [name for name, kind in kinds.items() if kind.corrupts() and not kind.before_noise]
+    for name in (name for name, kind in kinds.items() if kind.alone and len(hiding) > 1):
+        others = [other for other in hiding if other != name]
+        yield f"{name} fills all masks of a sequence, and {others[0]} hides pieces too. Leave one out."
     noisy: list[str] = []
     for name, kind in kinds.items():
         if kind.before_noise and noisy:
