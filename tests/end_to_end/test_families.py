@@ -20,7 +20,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
-from family_tokenizers import KINDS, save_deberta
+from family_tokenizers import KINDS
 from osbert.commands.convert import convert
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
@@ -70,7 +70,7 @@ def texts(count: int) -> list[str]:
 
 def save_tokenizer(name: str, folder: Path) -> int:
     """Write a tokenizer as transformers does, and return how many pieces it has."""
-    if save := {**KINDS, "deberta": save_deberta}.get(name):
+    if save := KINDS.get(name):
         save(folder)
         return len(transformers.AutoTokenizer.from_pretrained(folder))
     pieces = [*SPECIALS, *LABELS, "the", "film", "play", "##s", "a", "cafe", "don", "'", "t", "na", "##ive", ","]

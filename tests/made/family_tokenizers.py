@@ -172,6 +172,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "bpe": save_bpe,
     "roberta": save_roberta,
     "xlm-roberta": save_xlm_roberta,
+    "deberta": save_deberta,
     "normalizing": save_normalizing,
     "mpnet": save_mpnet,
     "modernbert": save_modernbert,

@@ -260,28 +260,6 @@ def test_alberts_pretraining_is_read_and_written(tmp_path: Path) -> None:
     torch.testing.assert_close(theirs(again.eval(), batch)[0].sop_logits, found[0].sop_logits, rtol=0, atol=TOLERANCE)
 
 
-def test_a_deberta_discriminator_is_read_with_its_language_head_and_the_rest_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The published names of the third version: a masked-LM head that is not "legacy", and one for replaced tokens."""
-    monkeypatch.setitem(CONFIGS, "rtd", ("DebertaV2", CONFIGS["deberta-v3"][1] | {"legacy": False}))
-    made = model("rtd", "ForMaskedLM")
-    made.save_pretrained(tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    assert "lm_predictions.lm_head.dense.weight" in tensors
-    replaced = [f"mask_predictions.{name}.bias" for name in ("dense", "LayerNorm", "classifier")]
-    left = dict.fromkeys([*replaced, "deberta.embeddings.position_embeddings.weight"], torch.ones(16))
-    save_file(tensors | {name: tensor.clone() for name, tensor in left.items()}, tmp_path / "model.safetensors")
-    folder = open_folder(tmp_path)
-    unused = {row.name: row.expected for row in folder.report.rows if row.status == "unused"}
-    assert all(unused[name] for name in replaced)
-    assert [row.name for row in folder.report.problems] == ["embeddings.position_embeddings.weight"]
-    learner = Learner(folder.backbone, {"mlm": head_of("mlm", folder.backbone)}).eval()
-    assert all(row.status == "loaded" for row in huggingface.fill_heads(folder.tensors, learner))
-    batch = labelled(batch_of([24, 9, 5], segments=False), "mlm")
-    torch.testing.assert_close(scores(learner, "mlm", batch), expected(made, "mlm", batch), rtol=0, atol=TOLERANCE)
-
-
 def test_what_is_missing_is_told_by_its_name_in_the_file(tmp_path: Path) -> None:
     model("distilbert").save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
@@ -327,22 +305,6 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
         ("albert", {"num_hidden_groups": 0}, ("unsupported-model", "num_hidden_groups", "1")),
         ("albert", {"inner_group_num": 2}, ("unsupported-model", "inner_group_num", "2")),
         ("albert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
-        ("deberta-v3", {"conv_kernel_size": 3}, ("unsupported-model", "conv_kernel_size", "3", "0")),
-        ("deberta-v3", {"position_biased_input": True}, ("unsupported-model", "position_biased_input", "True")),
-        ("deberta-v3", {"relative_attention": False}, ("unsupported-model", "relative_attention", "False")),
-        ("deberta-v3", {"pos_att_type": ["c2p"]}, ("unsupported-model", "pos_att_type", "['c2p']")),
-        ("deberta-v3", {"norm_rel_ebd": "none"}, ("unsupported-model", "norm_rel_ebd", "'none'")),
-        ("deberta-v3", {"position_buckets": 7}, ("unsupported-model", "buckets", "7")),
-        ("deberta-v3", {"position_buckets": 4.5}, ("unsupported-model", "position_buckets", "4.5")),
-        ("deberta-v3", {"max_relative_positions": 5}, ("unsupported-model", "farthest", "5")),
-        ("deberta-v3", {"share_att_key": "yes"}, ("unsupported-model", "share_att_key", "'yes'")),
-        ("deberta-v3", {"attention_head_size": 4}, ("unsupported-model", "attention_head_size", "4")),
-        ("deberta-v3", {"embedding_size": None}, ("unsupported-model", "embedding_size", "None")),
-        ("deberta-v3", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
-        ("deberta-v3", {"pooler_hidden_act": "tanh"}, ("unsupported-model", "pooler_hidden_act", "'tanh'", "'gelu'")),
-        ("deberta-v3", {"pooler_hidden_size": 8}, ("unsupported-model", "pooler_hidden_size", "8")),
-        ("deberta-v3", {"pooler_dropout": 0.1}, ("unsupported-model", "pooler_dropout", "0.1")),
-        ("deberta-v3", {"tie_word_embeddings": False}, ("unsupported-model", "tie_word_embeddings", "False")),
         ("electra", {"summary_type": "last"}, ("unsupported-model", "summary_type", "'last'")),
     ],
 )

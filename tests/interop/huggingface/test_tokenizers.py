@@ -83,8 +83,9 @@ def test_sequences_are_theirs(ours: FileTokenizer, theirs: Any, length: int) -> 
     alone, pair = packer.single(*runs[0]), packer.pair(*runs)
     options = {"truncation": True, "max_length": length}
     assert alone.ids.tolist() == theirs(LEARNT[0], **options)["input_ids"]
-    assert pair.ids.tolist() == theirs(*LEARNT[:2], **options)["input_ids"]
-    assert not pair.segments.any() and len(pair) <= length
+    both = theirs(*LEARNT[:2], **options)
+    assert pair.ids.tolist() == both["input_ids"] and len(pair) <= length
+    assert pair.segments.tolist() == both.get("token_type_ids", [0] * len(pair))
     mask = theirs(*LEARNT[:2], **options, return_special_tokens_mask=True)["special_tokens_mask"]
     assert pair.special.tolist() == [bool(one) for one in mask]
 
@@ -149,10 +150,11 @@ def change(folder: Path, **fields: Any) -> None:
 
 def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     save_roberta(tmp_path / "folder")
-    (tmp_path / "alone").mkdir()
-    (tmp_path / "alone" / "sentencepiece.bpe.model").write_bytes(b"")
-    with refusal("unusable-tokenizer", "tokenizer.json", "save_pretrained"):
-        read_any_tokenizer(tmp_path / "alone")
+    for model in ("sentencepiece.bpe.model", "spm.model"):
+        (tmp_path / model).mkdir()
+        (tmp_path / model / model).write_bytes(b"")
+        with refusal("unusable-tokenizer", f"({model})", "tokenizer.json", "save_pretrained"):
+            read_any_tokenizer(tmp_path / model)
     (tmp_path / "bare" / "vocab.json").write_text('{"a": 0}')
     with refusal("unusable-tokenizer"):
         read_any_tokenizer(tmp_path / "bare")
