@@ -23,6 +23,7 @@ from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.models import families
 from osbert.models.contract import Backbone, Learner, find_family
+from osbert.objectives.replaced import ReplacedTokens
 from osbert.server.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
@@ -98,6 +99,14 @@ def test_a_toy_family_goes_through_the_whole_chain(tmp_path: Path) -> None:
     assert not worker.take_in([Dispatch(1, "predict", {"texts": ["good film"]}, now, now + 60)])
     (answer,) = worker.work().answers
     assert answer.status == 200 and json.loads(answer.body)["model"] == "toy"
+
+
+def test_a_family_without_a_generator_is_refused_by_its_name() -> None:
+    toy: type[Backbone] = components.find("models.families", TOY, base=Backbone)
+    (objection,) = ReplacedTokens().objections(toy.settings(vocabulary=11))
+    assert f"model.family = {TOY}" in objection
+    with pytest.raises(ValueError, match=TOY):
+        ReplacedTokens().head(toy.settings(vocabulary=11).build())
 
 
 def test_a_family_under_another_name_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from osbert.tasks import Record, Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.choose.records import Choices
 from osbert.tasks.kinds.choose.records import names as choice_names
+from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import Gold, Question
@@ -41,6 +42,12 @@ def texts_and_labels(task: Task) -> list[Record]:
     known = getattr(task, "labels", ()) or ("no", "yes")
     labels = [0.5, 2.0, 1.0, 4.0, 3.0, 0.0] if getattr(task, "numbers", False) else [*known, *known, *known]
     return [Record(number=place, texts=(text,), label=label) for place, (text, label) in enumerate(zip(TEXTS, labels))]
+
+
+def several_labels(task: Task) -> list[Record]:
+    """Return records with none, one or two labels."""
+    sets = [("no",), ("no", "yes"), (), ("yes",), ("no",), ("no", "yes")]
+    return [Record(number=place, texts=(text,), label=own) for place, (text, own) in enumerate(zip(TEXTS, sets))]
 
 
 def questions(task: Task) -> list[Record]:
@@ -83,6 +90,7 @@ MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
     Choose: choices,
     Rerank: candidates,
     Tag: passages,
+    Multilabel: several_labels,
     Task: texts_and_labels,
 }
 """How six records of a kind are made, the fourth far too long; the first kind that a task is of counts."""

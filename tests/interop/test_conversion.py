@@ -31,6 +31,7 @@ from osbert.objectives.left_to_right import LeftToRight
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
@@ -44,6 +45,7 @@ TEXT, OTHER = "the film was very good , not bad .", "ann lives in new york !"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 TASKS: dict[str, Task] = {
     "classify": Classify(labels=("bad", "fair", "good"), temperature=1.7, text="text"),
+    "multilabel": Multilabel(labels=("art", "long", "war"), thresholds=(0.4, 0.5, 0.6), text="text"),
     "regress": Regress(center=3.0, scale=2.0),
     "tag": Tag(types=("LOC", "PER")),
     "crf": Tag(types=("LOC", "PER"), decoder="crf"),
@@ -126,6 +128,10 @@ def test_every_kind_of_run_opens_in_transformers(
     said = theirs_say(tmp_path / "classify", "AutoModelForSequenceClassification", TEXT).logits.softmax(-1)[0]
     ours = load(runs("classify")).predict([TEXT])[0].probabilities
     assert list(ours.values()) == pytest.approx(said.tolist(), abs=TOLERANCE)
+    theirs = transformers.pipeline("text-classification", str(tmp_path / "multilabel"), top_k=None)
+    assert theirs.model.config.problem_type == "multi_label_classification"
+    ours = load(runs("multilabel")).predict([TEXT])[0].probabilities
+    assert {one["label"]: one["score"] for one in theirs([TEXT])[0]} == pytest.approx(dict(ours), abs=TOLERANCE)
     said = theirs_say(tmp_path / "regress", "AutoModelForSequenceClassification", TEXT, OTHER).logits
     assert load(runs("regress")).predict([(TEXT, OTHER)])[0].value == pytest.approx(said.item(), abs=TOLERANCE)
     said = theirs_say(tmp_path / "rerank", "AutoModelForSequenceClassification", TEXT, OTHER).logits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.objectives import Objective
+from osbert.objectives.contract import Answers, Objective
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
@@ -29,7 +29,7 @@ class LeftToRight(Objective):
     """
 
     before_noise: ClassVar[bool] = True
-    answers: ClassVar[Literal["pieces"]] = "pieces"
+    answers: ClassVar[Answers] = "pieces"
 
     unigram_start: bool = False
     """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""

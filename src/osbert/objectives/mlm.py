@@ -16,7 +16,7 @@ from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.data.ragged import Places
-from osbert.objectives import Objective
+from osbert.objectives.contract import Answers, Objective
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
@@ -29,7 +29,7 @@ NGRAMS = (0.4, 0.3, 0.2, 0.1)
 class MaskedLanguage(Objective):
     """Chooses positions, never specials; of those a share becomes [MASK], a share a random piece, the rest stays."""
 
-    answers: ClassVar[Literal["pieces"]] = "pieces"
+    answers: ClassVar[Answers] = "pieces"
 
     rate: float = 0.15
     """Share of a sequence's tokens that is predicted."""
@@ -50,6 +50,11 @@ class MaskedLanguage(Objective):
     """With unit = "ngrams": how often a run is of 1 word, of 2 words, and so on; the shares sum to 1."""
     unigram_start: bool = False
     """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""
+
+    @property
+    def pieces(self) -> str:
+        """Return the name of the target that holds the true pieces."""
+        return self.name
 
     def __post_init__(self) -> None:
         """Refuse shares that are none."""
@@ -97,7 +102,7 @@ class MaskedLanguage(Objective):
         )
         ids = examples.ids.copy()
         ids[index] = shown
-        return examples.changed(ids=ids, name=self.name, targets=Targets(labels=labels, counts=counts, index=index))
+        return examples.changed(ids=ids, name=self.pieces, targets=Targets(labels=labels, counts=counts, index=index))
 
     def _choose(self, examples: Examples, noise: Noise) -> tuple[Places, Places]:
         """Return the positions to predict (M,) and how many each example has; each then draws what it shows."""

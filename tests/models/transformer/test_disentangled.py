@@ -14,6 +14,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_p
 from osbert.data.batch import Batch
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
+from osbert.models.transformer.attention import distance_biases
 from osbert.models.transformer.disentangled import distance_rows
 from osbert.models.transformer.kernels import fastest, reference
 
@@ -106,6 +107,26 @@ def test_biases_are_made_for_each_run_of_equal_lengths(make_batch) -> None:
     _, biased = backbone.blocks[0].attention._with_distances(query, key, layout)
     assert [tuple(bias.shape) for bias in biased.biases] == [(2, 2, 9, 9), (1, 2, 4, 4), (1, 2, 1, 1)]
     assert biased.runs is layout.runs
+
+
+@pytest.mark.parametrize("dropped", [0, 5])
+def test_each_distance_by_itself_gives_what_shared_vectors_give(make_batch, dropped: int) -> None:
+    """As on a GPU in training; also where some tokens alone have queries."""
+    backbone, batch = backbone_of(), make_batch([12, 12, 5])
+    layout, attention = backbone.layout(batch), backbone.blocks[0].attention
+    if dropped:
+        layout = layout.reading(torch.arange(batch.tokens)[dropped:], (12 - dropped, 12, 5))
+    query, key, _ = attention._project(backbone.embeddings(batch), layout)
+    of_distances = attention.project_distances(layout.distances.vectors)
+    found = [distance_biases(query, key, of_distances, layout, each=each) for each in (False, True)]
+    gradients = []
+    for one in found:
+        total = sum(bias.square().sum() for bias in one.biases)
+        gradients.append(torch.autograd.grad(total, [*backbone.embeddings.distances.parameters()], retain_graph=True))
+    for one, other in zip(*(layout.biases for layout in found), strict=True):
+        torch.testing.assert_close(one, other)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_in_bf16_the_cpu_scores_in_float32(make_batch) -> None:

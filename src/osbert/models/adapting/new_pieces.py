@@ -15,14 +15,20 @@ from osbert.models.heads.predictions import MaskedLanguageHead
 def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
     """Add a row for each of `spellings`, the ids of the old pieces that spelt the new one, behind the old rows.
 
-    Embeddings, and with them the tied output embeddings, and the masked-language heads' biases. Make the optimiser
-    after this: the weights are new tensors.
+    Embeddings, and with them the tied output embeddings, and the biases and tables of masked-language heads. Make the
+    optimiser after this: the weights are new tensors.
     """
-    _set_pieces(learner.backbone, _with_means(_pieces(learner.backbone).weight, spellings))
-    for head in learner.heads.values():
+    rows = _with_means(_pieces(learner.backbone).weight, spellings)
+    _set_pieces(learner.backbone, rows)
+    for companion in learner.companions.values():  # their table is the backbone's
+        sizes = companion.backbone.architecture
+        companion.backbone.architecture = sizes.changed(vocabulary=len(rows))
+    for head in (head for one in (learner, *learner.companions.values()) for head in one.heads.values()):
         if isinstance(head, MaskedLanguageHead):
             bias = _with_means(head.bias, spellings)
             head.bias = nn.Parameter(bias) if isinstance(head.bias, nn.Parameter) else bias
+            if head.table is not None:
+                head.table.weight = nn.Parameter(_with_means(head.table.weight, spellings))
 
 
 @torch.no_grad()

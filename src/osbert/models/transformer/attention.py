@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Attention(nn.Module):
     """Multi-head self-attention over flat tokens: one product makes queries, keys and values; `kernel` mixes them.
 
-    `parts`: how many matrices, one on the other, a weight holds: those of the queries, the keys and the values.
+    Where heads share keys and values (Ainslie et al. 2023), `query` makes the queries. `matrices`: of each layer the
+    names of those that lie one on the other in its weight; `parts`: how many these are.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -34,10 +35,20 @@ class Attention(nn.Module):
         self.dropout = architecture.attention_dropout
         self.kernel: Kernel = fastest
         self.distance_biases: Callable[..., Layout] = distance_biases
-        self.inward = Linear(width, 3 * width, bias=architecture.biases)
+        self.query: Linear | None = None
+        self.sharing = 1
+        self.matrices: dict[str, tuple[str, ...]] = {"inward": ("query", "key", "value")}
+        inner = width
+        if architecture.key_heads:
+            self.sharing = self.heads // architecture.key_heads
+            self.query = Linear(width, width, bias=architecture.biases)
+            self.matrices = {"query": ("query",), "inward": ("key", "value")}
+            inner = width // self.sharing
+        self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=architecture.biases)
         self.outward = Linear(width, width, bias=architecture.biases)
-        self.parts = {"inward.weight": 3}
-        self.distance_dropout = Dropout(architecture.dropout)
+        self.parts = {f"{name}.weight": len(parts) for name, parts in self.matrices.items()}
+        distances = architecture.positions == "disentangled"
+        self.distance_dropout = Dropout(architecture.dropout) if distances else nn.Identity()
         self.distance_inward: Linear | None = None
         if architecture.distance_projections:
             self.distance_inward = Linear(width, 2 * width, bias=architecture.biases)
@@ -78,15 +89,22 @@ class Attention(nn.Module):
         if layout.distances is None:
             return query, layout
         query = query * TERMS**-0.5
-        return query, self.distance_biases(query, key, self.project_distances(layout.distances.vectors), layout)
+        of_distances = self.project_distances(layout.distances.vectors)
+        each = query.is_cuda and torch.is_grad_enabled()
+        return query, self.distance_biases(query, key, of_distances, layout, each=each)
 
     def _project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        if layout.read is None:
+        if self.query is not None:
+            query = self.query(layout.read_of(hidden)).unflatten(-1, (self.heads, -1))  # (R, H, K)
+            key, value = self.inward(hidden).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)
+        elif layout.read is None:
             query, key, value = self.inward(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)  # 3 x (N, H, K)
         else:
             query, key, value = self._project_read(hidden, layout)
         if layout.turns is not None:
             query, key = rotate(query, layout.read_of(layout.turns)), rotate(key, layout.turns)
+        if self.sharing > 1:
+            key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))  # 2 x (N, H, K)
         return query, key, value
 
     def _project_read(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,26 +117,29 @@ class Attention(nn.Module):
         return query, *both.unbind(1)
 
 
-def distance_biases(query: Tensor, key: Tensor, of_distances: tuple[Tensor, Tensor], layout: Layout) -> Layout:
+def distance_biases(
+    query: Tensor, key: Tensor, of_distances: tuple[Tensor, Tensor], layout: Layout, *, each: bool = False
+) -> Layout:
     """Return the layout with what distances add to the scores of `query` (R, H, K) and `key` (N, H, K).
 
-    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K).
+    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K). `each`: score each distance
+    by itself, not each vector once for all distances that share it. That is more work, but gradients are then summed in
+    one order on a GPU as well: no two keys of a query have the same distance.
     """
     assert layout.distances is not None
     rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
+    columns = zip(
+        layout.runs, layout.offsets, layout.distance_columns, query.split(rows), key.split(sizes), strict=True
+    )
     biases = []
-    for run, offset, q, k in zip(layout.runs, layout.offsets, query.split(rows), key.split(sizes), strict=True):
-        if layout.consecutive:
-            # A column for each distance, not for each vector: the gradient of a column is then of one key of a query,
-            # and the sum over equal vectors, by `embedding`, has one order on a GPU as well.
-            length = offset.shape[-1]
-            columns = layout.distances.rows_of(torch.arange(1 - length, length, device=offset.device))
-            parts = [
-                functional.embedding(columns, part.flatten(1)).unflatten(1, part.shape[1:]) for part in of_distances
-            ]
-            index = offset + (length - 1)
+    for run, offsets, (used, index), q, k in columns:
+        if each and layout.consecutive:
+            length = offsets.shape[-1]
+            found = layout.distances.rows_of(torch.arange(1 - length, length, device=index.device))
+            parts = [functional.embedding(found, part.flatten(1)).view(-1, *part.shape[1:]) for part in of_distances]
+            index = offsets + (length - 1)
         else:
-            parts, index = [*of_distances], layout.distances.rows_of(offset)
+            parts = [part[used] for part in of_distances]
         q, k = run.spread(q).transpose(1, 2), run.keys(k).transpose(1, 2)  # (count, H, Q or T, K)
         biases.append(scored_distances(q, k, parts, index))
     return layout.biased(biases)

@@ -22,8 +22,8 @@ TERMS = 3
 class Distances:
     """The vectors of the distances that a batch may have.
 
-    `vectors` (W, D): normalised. `rows` (2 F + 1,): for each distance from -F to F the row of its vector; one that is
-    farther away has the vector of F, or of -F.
+    `vectors` (W, D): normalised. `rows` (2 F + 1,), on the CPU: for each distance from -F to F the row of its vector;
+    one that is farther away has the vector of F, or of -F.
     """
 
     vectors: Tensor
@@ -32,7 +32,12 @@ class Distances:
     def rows_of(self, distances: Tensor) -> Tensor:
         """Return the rows of the vectors of `distances` (...)."""
         farthest = len(self.rows) // 2
-        return self.rows[distances.clamp(-farthest, farthest) + farthest]
+        return self.rows.to(distances.device)[distances.clamp(-farthest, farthest) + farthest]
+
+    def used(self, length: int) -> slice:
+        """Return the rows of the vectors of the distances within a sequence of `length` tokens."""
+        least, most = self.rows_of(torch.tensor([1 - length, length - 1])).tolist()
+        return slice(least, most + 1)
 
 
 def distance_rows(buckets: int, farthest: int) -> Tensor:

@@ -140,6 +140,14 @@ class Layout:
         return tuple(found)
 
     @cached_property
+    def distance_columns(self) -> tuple[tuple[slice, Tensor], ...]:
+        """For each of `runs`, the vectors of its distances, and which of them query and key have, (count or 1, Q, T)."""
+        distances = self.distances
+        assert distances is not None
+        used = [distances.used(offsets.shape[-1]) if self.consecutive else slice(0, None) for offsets in self.offsets]
+        return tuple((part, distances.rows_of(one) - part.start) for part, one in zip(used, self.offsets, strict=True))
+
+    @cached_property
     def runs(self) -> tuple[TokenRun, ...]:
         """The rectangles that a kernel works on, in the order of the tokens."""
         # Up to what length a sequence is worked on whole; a longer one is cut into blocks with their neighbourhoods.

@@ -205,12 +205,22 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -
     learner = Learner(backbone, {name: objective.head(backbone) for name, objective in plan.objectives.items()})
     samples = [(StepSize.of(learner, batches), share) for batches, share in steps]
     flops = sum(share * training_flops(learner, size) / size.tokens for size, share in samples)
-    scored = [name for name, objective in plan.objectives.items() if objective.answers == "pieces"]
+    scored = [
+        name
+        for objective in plan.objectives.values()
+        for name, answers in objective.losses().items()
+        if answers == "pieces"
+    ]
+    length = plan.settings.data.length
     pieces = statistics.fmean(sum(size.labels[name] for name in scored) / size.tokens for size, _ in samples)
     return Size(
         plan=plan,
         parameters=sum(weight.numel() for weight in learner.parameters()),
         weights=sum(matrix_weights(block) for block in {*backbone.stack[1:]}),
         flops=flops,
-        activations=model.layers * model.activations(plan.settings.data.length) + 3 * pieces * model.vocabulary,
+        activations=sum(
+            sizes.layers * sizes.activations(length)
+            for sizes in (model, *(one.backbone.architecture for one in learner.companions.values()))
+        )
+        + 3 * pieces * model.vocabulary,
     )

@@ -118,9 +118,12 @@ class PretrainingRun:
                 pretraining_report(self.out, self.plan.objectives)
             self._say(f"The run in {self.out} is finished; nothing is left to do. Its report is {self._report()}.")
             return True
-        sizes = self.plan.settings.model
-        write_any_tokenizer(self.plan.tokenizer, self.out, length=sizes.length, segments=sizes.segments)
+        self._write_tokenizer(self.out)
         return False
+
+    def _write_tokenizer(self, folder: Path) -> None:
+        sizes = self.plan.settings.model
+        write_any_tokenizer(self.plan.tokenizer, folder, length=sizes.length, segments=sizes.segments)
 
     def _trainer(self) -> Trainer:
         settings, plan = self.plan.settings, self.plan
@@ -304,6 +307,9 @@ class PretrainingRun:
         if isinstance(metrics, Metrics):
             metrics.settle()
         write_model(learner.cpu(), self.out)
+        for name, companion in learner.companions.items():
+            write_model(companion, self.out / name)
+            self._write_tokenizer(self.out / name)
         if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())

@@ -372,6 +372,10 @@ def _conflicts(plan: PretrainPlan) -> Iterator[str]:
     for other in own[1:]:
         # The loader asks the first alone: no sequence would have a target of the other.
         yield f"{own[0]} and {other} both lay out sequences. Leave one out."
+    hiding = [name for name, kind in kinds.items() if kind.corrupts() and not kind.before_noise]
+    for name in (name for name, kind in kinds.items() if kind.alone and len(hiding) > 1):
+        others = [other for other in hiding if other != name]
+        yield f"{name} fills all masks of a sequence, and {others[0]} hides pieces too. Leave one out."
     noisy: list[str] = []
     for name, kind in kinds.items():
         if kind.before_noise and noisy:

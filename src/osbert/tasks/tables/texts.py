@@ -85,7 +85,7 @@ class TextSource(TableSource):
         if columns.label in row.nested:
             raise ValueError(
                 f"the label is a list or an object ({row.values[columns.label][:40]}), but a row has one label. Write "
-                "it as a text or a number; of several labels each is a column of its own, and a run of its own"
+                "it as a text or a number; for several labels a row: osbert finetune multilabel"
             )
         texts = tuple(row.values[name] for name in columns.texts)
         cell = row.values[columns.label].strip() if columns.label else ""
@@ -175,17 +175,18 @@ class TextTask(CutTask):
         )
         return [one, dataclasses.replace(other, truncated=0)]  # what is cut is told once
 
-    def aimed(self, examples: Sequence[Example], label: Any, weight: float | None = None) -> list[Example]:
-        """Return the sequences of a record with its label (an integer or a number) as the target of each.
+    def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
+        """Return the sequences of a record with its label, an integer or a number, or its M labels, as their target.
 
-        The windows of a long text share its `weight` in the loss, 1 where there is none. Of a pair in both orders the
-        first sequence carries it.
+        The windows of a long text share its `weight` in the loss, or those of its labels (M,), 1 where there is none.
+        Of a pair in both orders the first sequence carries it.
         """
+        labels, windows = np.atleast_1d(label), 1 if self.both_orders else len(examples)
+        weights = None
+        if weight is not None or windows > 1:
+            share = (1.0 if weight is None else np.asarray(weight)) / windows
+            weights = np.broadcast_to(share, labels.shape).astype(np.float32)
+        target = Target(labels=labels, weights=weights)
         if self.both_orders:
-            own = None if weight is None else np.array([weight], np.float32)
-            target = Target(labels=np.array([label]), weights=own)
             return [dataclasses.replace(examples[0], targets={self.name: target}), *examples[1:]]
-        share = None if weight is None and len(examples) == 1 else (weight or 1.0) / len(examples)
-        weights = None if share is None else np.array([share], np.float32)
-        target = Target(labels=np.array([label]), weights=weights)
         return [dataclasses.replace(example, targets={self.name: target}) for example in examples]

@@ -43,8 +43,8 @@ def ndcg(scores: Floats, relevance: Floats, cutoff: int) -> float:
     The gain is the relevance itself, divided by log2(1 + rank); the sum is divided by that of the best order (Järvelin
     and Kekäläinen 2002, section 2.2).
 
-    >>> ndcg(np.array([0.1, 0.9]), np.array([1.0, 0.0]), 10) == 1 / np.log2(3)
-    True
+    >>> round(ndcg(np.array([0.1, 0.9]), np.array([1.0, 0.0]), 10), 4)  # 1 / log2(3)
+    0.6309
     """
     discounts = 1 / np.log2(np.arange(2, len(scores) + 2))
     discounts[cutoff:] = 0
@@ -60,8 +60,8 @@ def ndcg(scores: Floats, relevance: Floats, cutoff: int) -> float:
 def average_precision(scores: Floats, relevance: Floats) -> float:
     """Return the mean, over the relevant ones of n candidates, of the share of relevant ones down to each.
 
-    >>> average_precision(np.array([3.0, 2.0, 1.0]), np.array([1.0, 0.0, 1.0])) == (1 + 2 / 3) / 2
-    True
+    >>> round(average_precision(np.array([3.0, 2.0, 1.0]), np.array([1.0, 0.0, 1.0])), 4)  # (1 + 2 / 3) / 2
+    0.8333
     """
     total = above = 0.0
     for before, tied in _ties(scores):
