@@ -13,6 +13,7 @@ from typing import Any
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.guarded import LARGEST, read_bytes
+from osbert.interop.huggingface.unigram import tokenizer_of
 from osbert.interop.json_files import read_if_there, read_object
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import check_tokenizer
@@ -47,7 +48,7 @@ PLACES = ("auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_fi
 def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTokenizer:
     """Return the tokenizer in a folder, whichever kind it is.
 
-    Raises UserError as `read_tokenizer`, and when there is but a sentencepiece model.
+    Raises UserError as `read_tokenizer`, and as `tokenizer_of` where there is but a SentencePiece model.
     """
     check_written(Path(folder), opening)
     with damage_as_error(folder):
@@ -91,11 +92,7 @@ def _read(path: Path) -> AnyTokenizer:
     if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
         return _from_file(path, _pair_of_files(path))
     if models := sorted(path.glob("*.model")):
-        raise UserError(
-            f"{path} has its tokenizer as a sentencepiece model alone ({models[0].name}); tokenizer.json is missing. "
-            f"{_made_by_theirs(path)}",
-            code="unusable-tokenizer",
-        )
+        return _from_file(path, *tokenizer_of(models[0], {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}))
     return read_tokenizer(path, CAREFUL.again)
 
 
@@ -107,14 +104,15 @@ def _made_by_theirs(path: Path) -> str:
     )
 
 
-def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:
+def _from_file(path: Path, content: dict[str, Any], named: Mapping[str, str] | None = None) -> FileTokenizer:
+    """Return a folder's tokenizer. `named`: its special pieces by our names; else `_specials` has them."""
     config = read_if_there(path / CONFIG)
     settings = {name: value for name, value in config.items() if name not in PLACES}
     _set_first_space(content, config.get("add_prefix_space"))
     written = json.dumps(content, ensure_ascii=False)
     try:
         check_tokenizer(content, len(written))
-        specials = _specials(path, content)
+        specials = named or _specials(path, content)
         ends = {name: specials["end"] for name in ("bos_token", "eos_token") if "end" in specials}
         return FileTokenizer(written, specials=specials, settings=ends | settings)
     except UserError as error:

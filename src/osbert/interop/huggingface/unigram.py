@@ -1,0 +1,210 @@
+"""The tokenizer.json that a SentencePiece model stands for in a folder of DeBERTa, XLM-R, CamemBERT or ALBERT.
+
+Their ids are the model's, but XLM-R and CamemBERT put the special pieces of fairseq before them. What a family does to
+a text before the model's own map of characters is as in transformers' converters.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.interop.json_files import read_if_there
+from osbert.interop.sentencepiece import (
+    ALGORITHMS,
+    CONTROL,
+    UNIGRAM,
+    USER_DEFINED,
+    SentencePieceModel,
+    read_sentencepiece,
+)
+from osbert.text.file_tokenizer import NAMES
+
+_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+_BERTS = dict(zip(_ROLES, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")))
+_FAIRSEQS = dict(zip(_ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
+_RARE = 100.0
+"""What ALBERT takes from the score of a piece that ends with a digit and a comma, which so hardly ever appears."""
+_DEBERTA, _ALBERT = "deberta-v2", "albert"
+
+
+@dataclass(frozen=True)
+class UnigramFamily:
+    """How a family puts a SentencePiece model to use.
+
+    `names`: its special pieces by transformers' names. `first`: the pieces that stand for the model's first `replaced`
+    ones. `segments`: whether the second text of a pair is segment 1; else two pieces part the texts.
+    `mask_takes_space`: whether the mask takes the space before it.
+    """
+
+    names: Mapping[str, str]
+    first: tuple[tuple[str, float], ...] = ()
+    replaced: int = 0
+    segments: bool = False
+    mask_takes_space: bool = True
+
+
+FAMILIES = {
+    _DEBERTA: UnigramFamily(_BERTS, segments=True, mask_takes_space=False),
+    _ALBERT: UnigramFamily(_BERTS | {"pad_token": "<pad>", "unk_token": "<unk>"}, segments=True),
+    "xlm-roberta": UnigramFamily(
+        _FAIRSEQS, first=(("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)), replaced=3
+    ),
+    "camembert": UnigramFamily(
+        _FAIRSEQS,
+        first=(("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)),
+        replaced=1,
+    ),
+}
+"""By the type in a config.json; a tokenizer_config.json's `tokenizer_class` says the same in other words."""
+
+
+def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the tokenizer.json of a model's file, and the special pieces by our names.
+
+    `config`: what the folder says of its tokenizer. Raises UserError where the family or the algorithm is another, and
+    as `read_sentencepiece`.
+    """
+    kind = _kind(path, config)
+    family, model = FAMILIES[kind], read_sentencepiece(path)
+    _check(path, model)
+    names = {**family.names, **{role: _text(config[role]) for role in _ROLES if config.get(role)}}
+    vocabulary = [*family.first, *((text, score) for text, score, _ in model.pieces[family.replaced :])]
+    if kind == _ALBERT:
+        vocabulary = [(text, score - _RARE * _ends_a_number(text)) for text, score in vocabulary]
+    ids = {text: number for number, (text, _) in reversed([*enumerate(vocabulary)])}
+    added = _added(path, model, config, ids)
+    for role, piece in names.items():
+        added.setdefault(piece, _new(piece, ids.setdefault(piece, len(ids)), special=True))
+        added[piece]["lstrip"] |= role == "mask_token" and family.mask_takes_space
+    splitters = [_metaspace(model, config)]
+    if config.get("split_by_punct") and kind == _DEBERTA:
+        splitters.insert(0, {"type": "Punctuation", "behavior": "Isolated"})
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": sorted(added.values(), key=lambda one: int(one["id"])),
+        "normalizer": {"type": "Sequence", "normalizers": _normalizers(kind, model, config)},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": splitters},
+        "post_processor": _form(names, ids, segments=family.segments),
+        "decoder": _metaspace(model, config),
+        "model": {
+            "type": "Unigram",
+            "unk_id": ids[family.names["unk_token"]] if family.first else model.unknown,
+            "vocab": [[text, score] for text, score in vocabulary],
+            "byte_fallback": False,
+        },
+    }
+    return content, {ours: names[role] for ours, role in zip(NAMES, _ROLES)}
+
+
+def _kind(path: Path, config: Mapping[str, Any]) -> str:
+    """Return the family that a folder's tokenizer is of, a key of `FAMILIES`."""
+    named = str(config.get("tokenizer_class") or read_if_there(path.parent / "config.json").get("model_type") or "")
+    plain = re.sub(r"Tokenizer(Fast)?$", "", named).lower().replace("-", "")
+    for kind in FAMILIES:
+        if kind.replace("-", "") == plain:
+            return kind
+    raise UserError(
+        f"{path.parent} has its tokenizer as a sentencepiece model alone ({path.name}), and is of "
+        f"{named or 'no kind that its config names'}; such a model is read for {', '.join(FAMILIES)}. Get its "
+        "tokenizer.json from where the folder came from, or let transformers make it: "
+        f"AutoTokenizer.from_pretrained({str(path.parent)!r}).save_pretrained({str(path.parent)!r}).",
+        code="unusable-tokenizer",
+    )
+
+
+def _check(path: Path, model: SentencePieceModel) -> None:
+    """Raise UserError where a model cuts texts in a way that none of the families does."""
+    if model.algorithm != UNIGRAM:
+        name = ALGORITHMS.get(model.algorithm, model.algorithm)
+        raise UserError(
+            f"{path}: the algorithm of the sentencepiece model is {name}; only unigram is read.",
+            code="unusable-tokenizer",
+        )
+    for name, value in (("byte_fallback", model.byte_fallback), ("treat_whitespace_as_suffix", model.suffix)):
+        if value:
+            raise UserError(
+                f"{path}: the sentencepiece model has {name}, which is not supported.", code="unusable-tokenizer"
+            )
+
+
+def _added(
+    path: Path, model: SentencePieceModel, config: Mapping[str, Any], ids: dict[str, int]
+) -> dict[str, dict[str, Any]]:
+    """Return the pieces that are matched before a text is cut, by text. Those behind the model's own go into `ids`."""
+    found = {
+        text: _new(text, ids[text], special=kind == CONTROL)
+        for text, _, kind in model.pieces
+        if kind in (CONTROL, USER_DEFINED) and text in ids
+    }
+    given = {_text(one): int(number) for number, one in (config.get("added_tokens_decoder") or {}).items()}
+    given = given or read_if_there(path.parent / "added_tokens.json")
+    special = {_text(config[role]) for role in _ROLES if config.get(role)}
+    for text, number in sorted(given.items(), key=lambda one: int(one[1])):
+        if ids.setdefault(text, len(ids)) != number:
+            raise UserError(
+                f"{path.parent}: the added piece {text!r} has the id {number}, but {ids[text]} is its turn. Are the "
+                f"files from one folder?",
+                code="unusable-tokenizer",
+            )
+        found.setdefault(text, _new(text, number, special=text in special))
+    return found
+
+
+def _new(text: str, number: int, *, special: bool) -> dict[str, Any]:
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"id": number, "content": text, **plain, "special": special}
+
+
+def _normalizers(kind: str, model: SentencePieceModel, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what is done to a text before it is cut: the family's steps, and then the model's."""
+    steps: list[dict[str, Any]] = []
+    if kind == _ALBERT:
+        steps += [{"type": "Replace", "pattern": {"String": quotes}, "content": '"'} for quotes in ("``", "''")]
+        steps += [{"type": name} for name in ("NFKD", "StripAccents") if not config.get("keep_accents")]
+    if kind in (_ALBERT, _DEBERTA) and config.get("do_lower_case", kind == _ALBERT):
+        steps.append({"type": "Lowercase"})
+    if model.charsmap:
+        steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(model.charsmap).decode()})
+    if model.trims:
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    return steps
+
+
+def _metaspace(model: SentencePieceModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    first = config.get("add_prefix_space", bool(model.prefix))
+    scheme = "always" if first else "never"
+    return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
+
+
+def _form(names: Mapping[str, str], ids: Mapping[str, int], *, segments: bool) -> dict[str, Any]:
+    """Return the form of a text and of a pair, in which two pieces part the texts, or one does and segments differ."""
+    cls, sep = names["cls_token"], names["sep_token"]
+
+    def piece(text: str, segment: int = 0) -> dict[str, Any]:
+        return {"SpecialToken": {"id": text, "type_id": segment}}
+
+    first, second = ({"Sequence": {"id": name, "type_id": segments * (name == "B")}} for name in "AB")
+    single = [piece(cls), first, piece(sep)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, *([] if segments else [piece(sep)]), second, piece(sep, int(segments))],
+        "special_tokens": {text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in (cls, sep)},
+    }
+
+
+def _ends_a_number(text: str) -> bool:
+    return len(text) > 1 and text[-1] == "," and text[-2].isdigit()
+
+
+def _text(name: str | Mapping[str, Any]) -> str:
+    return name if isinstance(name, str) else str(name["content"])

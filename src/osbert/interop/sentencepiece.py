@@ -1,0 +1,134 @@
+"""SentencePiece models (Kudo and Richardson 2018): reads the protocol buffer that they are, without its libraries.
+
+Only the fields that cut texts are read. Every length is checked against what is left of the file.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.guarded import read_bytes
+from osbert.interop.tokenizer_checks import PIECES
+
+LARGEST_MODEL = 1 << 26
+"""Most bytes of a model's file, 64 MiB. XLM-R's has 5 million."""
+UNIGRAM = 1
+ALGORITHMS = {UNIGRAM: "unigram", 2: "BPE", 3: "word", 4: "char"}
+"""Numbers of the algorithms, and what `spm_train --model_type` calls them."""
+CONTROL, USER_DEFINED = 3, 4
+"""Types of pieces that are no parts of words: without a text, or never cut."""
+
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
+_TRAINER_FIELDS = {3: "algorithm", 24: "suffix", 35: "byte_fallback", 40: "unknown"}
+_NORMALIZER_FIELDS = {2: "charsmap", 3: "prefix", 4: "trims"}
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+
+
+@dataclass
+class SentencePieceModel:
+    """What a model's file says. What it leaves out has the format's default.
+
+    `pieces`: text, log probability and type of each, by id. `algorithm`: a key of `ALGORITHMS`. `unknown`: the id of
+    the unknown piece. `byte_fallback`: whether characters without a piece become bytes. `suffix`: whether pieces show
+    where words end, not where they begin. `charsmap`: the precompiled map of characters, empty for none. `prefix`:
+    whether a text gets a space before it. `trims`: whether spaces around a text go, and several in it are one.
+    """
+
+    pieces: list[tuple[str, float, int]] = field(default_factory=list)
+    algorithm: int = UNIGRAM
+    unknown: int = 0
+    byte_fallback: int = 0
+    suffix: int = 0
+    charsmap: bytes = b""
+    prefix: int = 1
+    trims: int = 1
+
+
+def read_sentencepiece(path: Path) -> SentencePieceModel:
+    """Return what a SentencePiece model's file says.
+
+    Raises UserError if it is damaged, has no pieces, or is larger than such a file is.
+    """
+    content = read_bytes(path, most=LARGEST_MODEL)
+    model = SentencePieceModel()
+    try:
+        for number, value in _fields(content):
+            if number == _PIECES:
+                model.pieces.append(_piece(_as(bytes, value)))
+                if len(model.pieces) > PIECES:
+                    raise UserError(f"{path} has more than {PIECES:,} pieces. Is it damaged?", code="too-large")
+            elif number in (_TRAINER, _NORMALIZER):
+                names = _TRAINER_FIELDS if number == _TRAINER else _NORMALIZER_FIELDS
+                for inner, setting in _fields(_as(bytes, value)):
+                    if inner in names:
+                        name = names[inner]
+                        setattr(model, name, _as(type(getattr(model, name)), setting))
+        if not model.pieces:
+            raise ValueError("it has no pieces")
+    except ValueError as error:
+        raise UserError(
+            f"{path}: not a SentencePiece model, or damaged: {error}. Copy or download it again.", code="damaged-file"
+        ) from error
+    return model
+
+
+def _piece(content: bytes) -> tuple[str, float, int]:
+    text, score, kind = "", 0.0, 1
+    for number, value in _fields(content):
+        if number == 1:
+            text = _as(bytes, value).decode("utf-8")
+        elif number == 2:
+            (score,) = struct.unpack("<f", _as(bytes, value)) if len(_as(bytes, value)) == 4 else (math.nan,)
+        elif number == 3:
+            kind = _as(int, value)
+    if not text or not math.isfinite(score):
+        raise ValueError(f"a piece is {text[:20]!r} with the score {score}")
+    return text, score, kind
+
+
+def _as(wanted: type, value: int | bytes) -> Any:
+    if not isinstance(value, wanted):
+        raise ValueError(f"a field is {type(value).__name__} where {wanted.__name__} must be")
+    return value
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and the value of each field of a message: an int for a varint, else its bytes.
+
+    Raises ValueError where one is longer than what is left.
+    """
+    place = 0
+    while place < len(content):
+        key, place = _varint(content, place)
+        kind = key & 7
+        if kind == _VARINT:
+            value, place = _varint(content, place)
+            yield key >> 3, value
+            continue
+        if kind == _BYTES:
+            size, place = _varint(content, place)
+        elif kind in (_FOUR, _EIGHT):
+            size = 4 if kind == _FOUR else 8
+        else:
+            raise ValueError(f"a field before byte {place:,} of {len(content):,} is of the kind {kind}")
+        if size > len(content) - place:
+            raise ValueError(f"a field at byte {place:,} has {size:,} bytes, but {len(content) - place:,} are left")
+        yield key >> 3, content[place : place + size]
+        place += size
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    """Return the number that begins at a place, 7 bits a byte with the lowest first, and the place behind it."""
+    found = 0
+    for shift, byte in enumerate(content[place : place + _LONGEST_VARINT]):
+        found |= (byte & 127) << 7 * shift
+        if byte < 128:
+            return found, place + shift + 1
+    raise ValueError(f"a number at byte {place:,} of {len(content):,} does not end")
