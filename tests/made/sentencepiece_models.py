@@ -10,7 +10,7 @@ Value = int | float | bytes | str
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 ALGORITHM, BYTE_FALLBACK, UNKNOWN_ID = 3, 35, 40
 """Fields of the trainer's settings."""
-CHARSMAP, PREFIX, TRIMS = 2, 3, 4
+CHARSMAP, PREFIX = 2, 3
 """Fields of the normalizer's."""
 
 CUT = [
@@ -66,3 +66,18 @@ DEBERTA = cut_with(("[PAD]", CONTROL), ("[CLS]", CONTROL), ("[SEP]", CONTROL), (
 ALBERT = cut_with(
     *(("<pad>", CONTROL), ("<unk>", UNKNOWN)), *((f"[{name}]", CONTROL) for name in ("CLS", "SEP", "MASK"))
 )
+
+
+def charsmap(rules: Mapping[str, str]) -> bytes:
+    """The map of characters: a trie over bytes as a double array (Aoe 1989), 256 places a node, and the new texts."""
+    keys = {old.encode(): new.encode() for old, new in rules.items()}
+    nodes = sorted({key[:end] for key in keys for end in range(len(key) + 1)})
+    base = {node: 256 * place for place, node in enumerate(nodes, 1)}
+    units, texts = [base[b""] << 10, *[0] * (256 * (len(nodes) + 1) - 1)], b""
+    for node in nodes[1:]:
+        place = base[node[:-1]] ^ node[-1]
+        units[place] = (place ^ base[node]) << 10 | (node in keys) << 8 | node[-1]
+    for key, new in keys.items():
+        units[base[key]] = 1 << 31 | len(texts)
+        texts += new + b"\0"
+    return struct.pack(f"<{len(units) + 1}I", 4 * len(units), *units) + texts

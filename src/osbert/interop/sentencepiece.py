@@ -26,7 +26,7 @@ CONTROL, USER_DEFINED = 3, 4
 
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _TRAINER_FIELDS = {3: "algorithm", 24: "suffix", 35: "byte_fallback", 40: "unknown"}
-_NORMALIZER_FIELDS = {2: "charsmap", 3: "prefix", 4: "trims"}
+_NORMALIZER_FIELDS = {2: "charsmap", 3: "prefix"}
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _LONGEST_VARINT = 10
 
@@ -38,7 +38,7 @@ class SentencePieceModel:
     `pieces`: text, log probability and type of each, by id. `algorithm`: a key of `ALGORITHMS`. `unknown`: the id of
     the unknown piece. `byte_fallback`: whether characters without a piece become bytes. `suffix`: whether pieces show
     where words end, not where they begin. `charsmap`: the precompiled map of characters, empty for none. `prefix`:
-    whether a text gets a space before it. `trims`: whether spaces around a text go, and several in it are one.
+    whether a text gets a space before it.
     """
 
     pieces: list[tuple[str, float, int]] = field(default_factory=list)
@@ -48,7 +48,6 @@ class SentencePieceModel:
     suffix: int = 0
     charsmap: bytes = b""
     prefix: int = 1
-    trims: int = 1
 
 
 def read_sentencepiece(path: Path) -> SentencePieceModel:

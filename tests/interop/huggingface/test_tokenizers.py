@@ -150,11 +150,6 @@ def change(folder: Path, **fields: Any) -> None:
 
 def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     save_roberta(tmp_path / "folder")
-    for model in ("sentencepiece.bpe.model", "spm.model"):
-        (tmp_path / model).mkdir()
-        (tmp_path / model / model).write_bytes(b"")
-        with refusal("unusable-tokenizer", f"({model})", "tokenizer.json", "save_pretrained"):
-            read_any_tokenizer(tmp_path / model)
     (tmp_path / "bare" / "vocab.json").write_text('{"a": 0}')
     with refusal("unusable-tokenizer"):
         read_any_tokenizer(tmp_path / "bare")

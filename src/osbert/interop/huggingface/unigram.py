@@ -164,7 +164,11 @@ def _new(text: str, number: int, *, special: bool) -> dict[str, Any]:
 
 
 def _normalizers(kind: str, model: SentencePieceModel, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what is done to a text before it is cut: the family's steps, and then the model's."""
+    """Return what is done to a text before it is cut: the family's steps, then the model's.
+
+    Spaces go last, as in SentencePiece: other characters may become spaces. Its models can say that spaces stay, which
+    transformers ignores for these families, and so does this.
+    """
     steps: list[dict[str, Any]] = []
     if kind == _ALBERT:
         steps += [{"type": "Replace", "pattern": {"String": quotes}, "content": '"'} for quotes in ("``", "''")]
@@ -173,9 +177,8 @@ def _normalizers(kind: str, model: SentencePieceModel, config: Mapping[str, Any]
         steps.append({"type": "Lowercase"})
     if model.charsmap:
         steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(model.charsmap).decode()})
-    if model.trims:
-        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
-        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+    steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
     return steps
 
 
