@@ -15,6 +15,7 @@ from tokenizers.normalizers import Lowercase, Normalizer, Precompiled, Replace, 
 from tokenizers.processors import TemplateProcessing
 
 from osbert.data.pack import Packer, PieceRun
+from osbert.interop.hub_files import chosen_files
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.text.file_tokenizer import AnyTokenizer
 from refusals import refusal
@@ -136,7 +137,7 @@ def test_ids_are_those_of_sentencepiece_so_much_further_on(tmp_path: Path, kind:
 
 def test_ids_are_those_of_sentencepiece_itself(tmp_path: Path) -> None:
     library = pytest.importorskip("sentencepiece")
-    for options in ({}, {PREFIX: 0}, {CHARSMAP: b""}):
+    for options in ({}, {PREFIX: 0}):
         content = model(DEBERTA, {UNKNOWN_ID: 3}, {CHARSMAP: MAP, **options})
         (save(tmp_path / "folder", "deberta-v2") / "spm.model").write_bytes(content)
         ours, theirs = read_any_tokenizer(tmp_path / "folder"), library.SentencePieceProcessor(model_proto=content)
@@ -214,6 +215,12 @@ def test_an_unknown_piece_that_is_not_there_is_refused(tmp_path: Path) -> None:
     (folder / "spm.model").write_bytes(model(DEBERTA, {UNKNOWN_ID: 1000}))
     with refusal("unusable-tokenizer", folder):
         read_any_tokenizer(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_is_among_the_files_that_are_downloaded(kind: str) -> None:
+    files = ["README.md", "config.json", KINDS[kind][0], "pytorch_model.bin", "tf_model.h5"]
+    assert chosen_files(files, where="someone/tiny") == files[1:4]
 
 
 def test_other_families_are_refused(tmp_path: Path) -> None:

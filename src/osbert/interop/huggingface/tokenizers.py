@@ -13,7 +13,7 @@ from typing import Any
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.guarded import LARGEST, read_bytes
-from osbert.interop.huggingface.unigram import tokenizer_of
+from osbert.interop.huggingface.unigram import made_by_theirs, tokenizer_of
 from osbert.interop.json_files import read_if_there, read_object
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import check_tokenizer
@@ -84,7 +84,7 @@ def _read(path: Path) -> AnyTokenizer:
     if (path / "vocab.txt").is_file() and not _has_berts_pieces(path, {}):
         raise UserError(
             f"{path} has its tokenizer as vocab.txt alone, but its special pieces are not BERT's; tokenizer.json is "
-            f"missing. {_made_by_theirs(path)}",
+            f"missing. {made_by_theirs(path)}",
             code="unusable-tokenizer",
         )
     if (path / "vocab.txt").is_file() or not path.is_dir():
@@ -94,14 +94,6 @@ def _read(path: Path) -> AnyTokenizer:
     if models := sorted(path.glob("*.model")):
         return _from_file(path, *tokenizer_of(models[0], {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}))
     return read_tokenizer(path, CAREFUL.again)
-
-
-def _made_by_theirs(path: Path) -> str:
-    """Return how to get the tokenizer.json of a folder."""
-    return (
-        "Get it from where the folder came from, or let transformers make it: "
-        f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
-    )
 
 
 def _from_file(path: Path, content: dict[str, Any], named: Mapping[str, str] | None = None) -> FileTokenizer:

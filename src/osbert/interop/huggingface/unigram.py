@@ -104,6 +104,14 @@ def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any],
     return content, {ours: names[role] for ours, role in zip(NAMES, _ROLES)}
 
 
+def made_by_theirs(path: Path) -> str:
+    """Return how to get the tokenizer.json of a folder."""
+    return (
+        "Get it from where the folder came from, or let transformers make it: "
+        f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
+    )
+
+
 def _kind(path: Path, config: Mapping[str, Any]) -> str:
     """Return the family that a folder's tokenizer is of, a key of `FAMILIES`."""
     named = str(config.get("tokenizer_class") or read_if_there(path.parent / "config.json").get("model_type") or "")
@@ -113,9 +121,8 @@ def _kind(path: Path, config: Mapping[str, Any]) -> str:
             return kind
     raise UserError(
         f"{path.parent} has its tokenizer as a sentencepiece model alone ({path.name}), and is of "
-        f"{named or 'no kind that its config names'}; such a model is read for {', '.join(FAMILIES)}. Get its "
-        "tokenizer.json from where the folder came from, or let transformers make it: "
-        f"AutoTokenizer.from_pretrained({str(path.parent)!r}).save_pretrained({str(path.parent)!r}).",
+        f"{named or 'no kind that its config names'}; such a model is read for {', '.join(FAMILIES)}. Its tokenizer.json is "
+        f"needed. {made_by_theirs(path.parent)}",
         code="unusable-tokenizer",
     )
 
