@@ -13,7 +13,7 @@ from osbert.reports.strip import Dot, Strip, strip_plot
 from osbert.runs.reproduce.plan import PROTOCOL, TablePlan
 from osbert.runs.reproduce.report import MARK, collapse, row_marks, row_scores
 from osbert.runs.reproduce.tables import TableRow
-from osbert.runs.reproduce.verdicts import Scores, all_compared, claim_sentence, sentences, spelt
+from osbert.runs.reproduce.verdicts import RowComparison, Scores, all_compared, apart, claim_sentence, counted, spelt
 from osbert.terminal import in_columns
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import HELD_OUT, NAME, read_lines
@@ -55,16 +55,17 @@ def write_families_report(plan: TablePlan) -> str:
         f"{len(rows)} recipes, {plan.scale.seeds} seeds. In brackets: the 95% interval of the mean. Fine-tuning: "
         f"{protocol['finetuning']}; scores in per cent, {plan.table.measure} on development rows."
     )
-    said, claims = [*sentences(all_compared(scores))], [claim_sentence(one, scores) for one in plan.table.claims]
-    claims, remarks = [one for one in claims if one], [*_remarks(plan)]
+    differences = all_compared(scores)
+    found, said, remarks = apart(differences), counted(differences), [*_remarks(plan)]
+    claims = [line for one in plan.table.claims if (line := claim_sentence(one, scores))]
     pretrained, scored = _pretrained(seen), _scored(plan, scores)
     lines = [plan.table.title, "", lead, "", *in_columns(pretrained, indent=""), LOSSES, ""]
-    lines += [*in_columns(scored, indent=""), *remarks, "", *said, *(["", *claims] if claims else [])]
+    lines += [*in_columns(scored, indent=""), *remarks, "", *map(str, found), said, *(["", *claims] if claims else [])]
     text = "\n".join(lines) + "\n"
     write_text(plan.out / "table.txt", text)
     sections = [
         Section(heading="Scores", parts=[_table(scored), *map(paragraph, remarks), *_strips(scores)]),
-        Section(heading="What shows", parts=[*map(paragraph, said)]),
+        Section(heading="What shows", parts=[paragraph(said), *_differences(found)]),
         Section(heading="Claims of the papers, at this size", parts=[*map(paragraph, claims)]),
         Section(heading="Pretraining", parts=[_table(pretrained), paragraph(LOSSES)]),
         Section(heading="How to read this", parts=[paragraph(PROTOCOL_SAID)]),
@@ -137,6 +138,13 @@ def _strips(scores: Scores) -> Iterator[str]:
             for row, found in scores.items()
         ]
         yield strip_plot(strips, title=f"{name}, a dot a seed; the line is the median")
+
+
+def _differences(found: Sequence[RowComparison]) -> Iterator[str]:
+    """Yield a table of the differences whose intervals exclude 0, if there are any."""
+    if found:
+        head = ("data set", "above", "below", "difference in points (95% interval)")
+        yield table([(one.column, one.above, one.below, one.interval) for one in found], head=head)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -90,7 +90,7 @@ def _picture(name: str, curves: Sequence[StepCurve]) -> str:
         for step, one in numbers.items():
             if one.count >= FEWEST:
                 ends = [(float(step), end) for end in one.interval]
-                series.append(Series(name="", points=ends, look="faint", color=place))
+                series.append(Series(name="", points=ends, color=place))
     return line_plot(series, title=f"{name} by steps of pretraining", percent=True)
 
 

@@ -126,7 +126,7 @@ class TablePlan:
             out = run_folder(row.name, seed, folder, self.out)
             command = ("finetune", column.task or column.set, "--settings", "paper", *settings)
             command += ("--training.seed", str(own_seed), *given, "--out", str(out), *self.opening.words)
-            return StudyTrial(name=name, folder=out, seed=own_seed, settings=command, after=after)
+            return StudyTrial(name=name, folder=out, seed=own_seed, settings=command, after=after, kind=column.name)
 
         again = f"{name}, again with seed {seed + RESTART}, for it had collapsed"
         return one(name, column.name, seed).or_else(one(again, f"{column.name} again", seed + RESTART))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from osbert.evaluation.compare import CONFIDENCE, FEWEST, Summary, summarise
@@ -68,16 +68,19 @@ def all_compared(scores: Scores) -> list[RowComparison]:
     return [one for above, below in itertools.combinations(scores, 2) for one in compared(scores, above, below)]
 
 
-def sentences(found: Sequence[RowComparison]) -> Iterator[str]:
-    """Yield which rows differ, how many do not, and how many would differ by chance."""
+def apart(found: Sequence[RowComparison]) -> list[RowComparison]:
+    """Return those whose interval excludes 0, the higher row first, column by column and the largest before others."""
+    turned = [one.turned() for one in found if one.summary.sign]
+    return sorted(turned, key=lambda one: (one.column, -one.summary.mean))
+
+
+def counted(found: Sequence[RowComparison]) -> str:
+    """Return how many differences exclude 0, and how many would by chance; or why nothing can be said."""
     if not found or found[0].summary.count < FEWEST:
-        yield TOO_FEW
-        return
-    apart = [one.turned() for one in found if one.summary.sign]
-    yield from map(str, sorted(apart, key=lambda one: (one.column, -one.summary.mean)))
+        return TOO_FEW
     chance = (1 - CONFIDENCE) * len(found)
-    yield (
-        f"Of {len(found)} differences the intervals of {len(apart)} exclude 0. If no two rows differed, chance "
+    return (
+        f"Of {len(found)} differences the intervals of {len(apart(found))} exclude 0. If no two rows differed, chance "
         f"alone would make about {chance:.1f} do so."
     )
 
