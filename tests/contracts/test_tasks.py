@@ -25,6 +25,8 @@ from osbert.tasks import Record, Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.choose.records import Choices
 from osbert.tasks.kinds.choose.records import names as choice_names
+from osbert.tasks.kinds.multilabel import Multilabel
+from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.kinds.tag import Tag
@@ -40,6 +42,12 @@ def texts_and_labels(task: Task) -> list[Record]:
     known = getattr(task, "labels", ()) or ("no", "yes")
     labels = [0.5, 2.0, 1.0, 4.0, 3.0, 0.0] if getattr(task, "numbers", False) else [*known, *known, *known]
     return [Record(number=place, texts=(text,), label=label) for place, (text, label) in enumerate(zip(TEXTS, labels))]
+
+
+def several_labels(task: Task) -> list[Record]:
+    """Return records with none, one or two labels."""
+    sets = [("no",), ("no", "yes"), (), ("yes",), ("no",), ("no", "yes")]
+    return [Record(number=place, texts=(text,), label=own) for place, (text, own) in enumerate(zip(TEXTS, sets))]
 
 
 def questions(task: Task) -> list[Record]:
@@ -59,6 +67,16 @@ def choices(task: Task) -> list[Record]:
     return found
 
 
+def candidates(task: Task) -> list[Record]:
+    """Return queries with two candidates, or three, one of which is relevant."""
+    found = []
+    for place, text in enumerate(TEXTS):
+        documents = ("good", "bad film", "a")[: 2 + place % 2]
+        label = tuple(float(number == place % 2) for number in range(len(documents)))
+        found.append(dataclasses.replace(task.record_of((text, *documents)), number=place, label=label))
+    return found
+
+
 def passages(task: Task) -> list[Record]:
     """Return texts whose first words are entities, of types that the task knows."""
     types = (getattr(task, "types", ()) or ("no", "yes")) * len(TEXTS)
@@ -70,7 +88,9 @@ def passages(task: Task) -> list[Record]:
 MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
     Span: questions,
     Choose: choices,
+    Rerank: candidates,
     Tag: passages,
+    Multilabel: several_labels,
     Task: texts_and_labels,
 }
 """How six records of a kind are made, the fourth far too long; the first kind that a task is of counts."""

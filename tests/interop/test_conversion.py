@@ -31,7 +31,9 @@ from osbert.objectives.left_to_right import LeftToRight
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.sets.squad import Squad
@@ -43,12 +45,14 @@ TEXT, OTHER = "the film was very good , not bad .", "ann lives in new york !"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 TASKS: dict[str, Task] = {
     "classify": Classify(labels=("bad", "fair", "good"), temperature=1.7, text="text"),
+    "multilabel": Multilabel(labels=("art", "long", "war"), thresholds=(0.4, 0.5, 0.6), text="text"),
     "regress": Regress(center=3.0, scale=2.0),
     "tag": Tag(types=("LOC", "PER")),
     "crf": Tag(types=("LOC", "PER"), decoder="crf"),
     "span": Span(unanswerable="yes", threshold=0.3),
     "squad": Squad(),
     "choose": Choose(counting="1", temperature=1.7),
+    "rerank": Rerank(loss="bce", highest=3.0),
 }
 
 
@@ -124,8 +128,14 @@ def test_every_kind_of_run_opens_in_transformers(
     said = theirs_say(tmp_path / "classify", "AutoModelForSequenceClassification", TEXT).logits.softmax(-1)[0]
     ours = load(runs("classify")).predict([TEXT])[0].probabilities
     assert list(ours.values()) == pytest.approx(said.tolist(), abs=TOLERANCE)
+    theirs = transformers.pipeline("text-classification", str(tmp_path / "multilabel"), top_k=None)
+    assert theirs.model.config.problem_type == "multi_label_classification"
+    ours = load(runs("multilabel")).predict([TEXT])[0].probabilities
+    assert {one["label"]: one["score"] for one in theirs([TEXT])[0]} == pytest.approx(dict(ours), abs=TOLERANCE)
     said = theirs_say(tmp_path / "regress", "AutoModelForSequenceClassification", TEXT, OTHER).logits
     assert load(runs("regress")).predict([(TEXT, OTHER)])[0].value == pytest.approx(said.item(), abs=TOLERANCE)
+    said = theirs_say(tmp_path / "rerank", "AutoModelForSequenceClassification", TEXT, OTHER).logits
+    assert load(runs("rerank")).predict([(TEXT, OTHER)])[0].value == pytest.approx((said.item(),), abs=TOLERANCE)
     for kind, opener in (("tag", "AutoModelForTokenClassification"), ("crf", "AutoModelForTokenClassification")):
         said = theirs_say(tmp_path / kind, opener, TEXT).logits[0]
         close(ours_say(runs(kind), TEXT)["tag"], said)

@@ -22,6 +22,7 @@ from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.contrastive import Contrastive
+from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
@@ -33,6 +34,7 @@ TASKS: dict[str, Task] = {
     "classifier": Classify(labels=("neg", "pos"), text="text", temperature=0.7),
     "windows": Classify(labels=("neg", "pos"), text="text", long="window", overlap=4),
     "pairs": Classify(labels=("no", "yes"), text="one", pair="two"),
+    "labeller": Multilabel(labels=("art", "war"), text="text", thresholds=(0.3, 0.6)),
     "number": Regress(text="text", center=3.0, scale=2.0),
     "chooser": Choose(context=("start",), choices=("a", "b"), label="label", counting="1"),
     "reader": Span(unanswerable="yes", threshold=-0.5, stride=6),

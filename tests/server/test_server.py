@@ -56,6 +56,12 @@ def test_labels_are_the_engines(server: Any, runs: dict[str, Path]) -> None:
     assert answer["pieces"][0] == [["[CLS]", "a", "good", "film", "[SEP]"]]
 
 
+def test_several_labels_are_the_engines(server: Any, runs: dict[str, Path]) -> None:
+    answer = server.post("predict", model="labeller", texts=TEXTS).json()
+    for one, said in zip(answer["predictions"], predicted(runs, "labeller", TEXTS), strict=True):
+        assert one == {"labels": list(said.value), "probabilities": pytest.approx(dict(said.probabilities), abs=1e-6)}
+
+
 def test_pairs_and_numbers(server: Any, runs: dict[str, Path]) -> None:
     pairs = [("a film", "a good film"), ("the actor", "plays")]
     answer = server.post("predict", model="pairs", texts=pairs).json()["predictions"]

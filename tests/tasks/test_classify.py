@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
+from sklearn.utils import compute_class_weight
 
 from osbert.data.pack import Packer
 from osbert.errors import Problems
@@ -38,6 +39,13 @@ def test_balanced_weights_make_every_class_weigh_the_same() -> None:
     task = Classify(class_weights="balanced").fitted(records(["a"] * 6 + ["b"] * 2 + ["c"]))
     assert task.weights == pytest.approx((0.5, 1.5, 3.0))
     assert task.criterion == "macro_f1" and Classify().criterion == "accuracy"
+
+
+@given(labels=st.lists(st.sampled_from("abc"), min_size=2).filter(lambda found: len({*found}) > 1))
+def test_balanced_weights_equal_scikit_learns(labels: list[str]) -> None:
+    names = sorted({*labels})
+    expected = compute_class_weight("balanced", classes=np.array(names), y=np.array(labels))
+    assert Classify(class_weights="balanced").fitted(records(labels)).weights == pytest.approx(expected.tolist())
 
 
 def test_an_example_carries_its_label_and_weight(packer: Packer) -> None:
@@ -139,6 +147,17 @@ def test_weights_are_one_a_label() -> None:
         Classify(weights=(1.0, 3.0), class_weights="balanced").fitted(rows)
     with pytest.raises(ValueError, match="above 0"):
         Classify(weights=(1.0, -3.0))
+    given = Classify(class_weights="b=3").fitted(rows)
+    assert given.weights == (1.0, 3.0) and given.criterion == "accuracy"
+    with refusal("unknown-label", "'bb'", "'b'"):
+        Classify(class_weights="bb=3").fitted(rows)
+    with refusal("options-exclude-each-other", "b=3"):
+        Classify(weights=(1.0, 3.0), class_weights="b=3").fitted(rows)
+    for wrong in ("blanced", "a=x", "=3", "", "a=1,,b=2"):
+        with pytest.raises(ValueError, match="class_weights"):
+            Classify(class_weights=wrong)
+    with pytest.raises(ValueError, match="above 0"):
+        Classify(class_weights="a=0")
     with pytest.raises(ValueError, match="length must be at least 5"):
         Classify(length=4)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -16,8 +16,14 @@ from osbert.options import among, takes_settings
 from osbert.runs.reproduce.scale import TableScale
 from osbert.training.interruption import sigterm_as_exit
 
+if TYPE_CHECKING:
+    from osbert.runs.reproduce.plan import TablePlan
+
 RECIPE = "cpu"
 """The recipe of the rows where none is named."""
+Reproduced = Literal[
+    "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families"
+]
 
 
 def schemas_shown(words: Sequence[str]) -> Sequence[type]:
@@ -32,9 +38,7 @@ def schemas_shown(words: Sequence[str]) -> Sequence[type]:
 
 @takes_settings(schemas_shown)
 def reproduce(
-    table: Literal[
-        "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families"
-    ],
+    table: Reproduced,
     /,
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True)],
     data: Path,
@@ -73,9 +77,6 @@ def reproduce(
     recipe
         The recipe that all rows share.
     """
-    from osbert.runs.reproduce.families import write_families_report
-    from osbert.runs.reproduce.figure import write_figure_report
-    from osbert.runs.reproduce.report import write_table_report
     from osbert.runs.reproduce.request import TableRequest
 
     plan = TableRequest(
@@ -91,8 +92,17 @@ def reproduce(
     ).plan()
     with claim(out), sigterm_as_exit():
         plan.run(watch=print_event)
-        write = {"figure5": write_figure_report, "families": write_families_report}.get(table, write_table_report)
-        print(write(plan), end="")
+        print(write_report(plan), end="")
+
+
+def write_report(plan: TablePlan) -> str:
+    """Write what a table, a figure or a comparison of families has found; return it as text."""
+    from osbert.runs.reproduce.families import write_families_report
+    from osbert.runs.reproduce.figure import write_figure_report
+    from osbert.runs.reproduce.report import write_table_report
+
+    special = {"figure5": write_figure_report, "families": write_families_report}
+    return special.get(plan.table.name, write_table_report)(plan)
 
 
 def print_event(event: object) -> None:

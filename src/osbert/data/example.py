@@ -21,7 +21,7 @@ class Target:
     """What an objective wants of one example.
 
     `labels` (M,): integers for classes, floats for regression. `index` (M,): the tokens of the example that carry them,
-    or None when the one label belongs to the whole sequence. `weights` (M,): their shares in the mean, None for 1 each.
+    or None when the labels belong to the whole sequence. `weights` (M,): their shares in the mean, None for 1 each.
     """
 
     labels: NDArray[np.generic]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from osbert import components, recipe
 from osbert.errors import Problems, UserError
-from osbert.interop.huggingface.names import PROBLEMS
+from osbert.interop.huggingface.names import PROBLEMS, RERANKERS
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.forms import Form, Values
 from osbert.tasks import Task
@@ -46,6 +46,8 @@ FIELD_TYPES: Mapping[str, tuple[type, str]] = {
 """The config fields that tell of a task, with what they are where they are there."""
 
 NOT_NEEDED = "--task and --labels are for models that do not tell what they are for; leave them out"
+
+UNKNOWN = "nothing tells what it is for: say it with --task, such as --task classify --labels no,yes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +116,7 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Tas
         return FolderTask()
     kind = _kind_asked(asked.kind) if asked.kind else _kind_of(*_form(config, tensors, outputs))
     if kind is None:
-        return FolderTask(reason=_unknown(config))
+        return FolderTask(reason=UNKNOWN)
     if kind.published_outputs:
         name, wanted = kind.__module__.rpartition(".")[2], kind.published_outputs
         if asked.labels:
@@ -170,7 +172,7 @@ def _form(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int
     if form != "sequence":
         return form, "classes"
     if problem is None and outputs == 1:
-        return form, "numbers"
+        return form, "relevance" if any(config.get(name) is not None for name in RERANKERS) else "numbers"
     return form, next((values for values, name in PROBLEMS.items() if name == problem), "classes")
 
 
@@ -190,12 +192,6 @@ def _kind_of(form: Form, values: Values) -> type[Task] | None:
         if declares and (kind.form, kind.values) == (form, values):
             return kind
     return None
-
-
-def _unknown(config: Mapping[str, Any]) -> str:
-    if config.get("problem_type") == "multi_label_classification":
-        return "it gives several labels at once, for which osbert has no task"
-    return "nothing tells what it is for: say it with --task, such as --task classify --labels no,yes"
 
 
 def _labels(config: Mapping[str, Any], asked: TaskHint, count: int, where: str) -> tuple[str, ...]:

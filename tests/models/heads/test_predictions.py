@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from osbert.data.batch import BatchTarget
+from osbert.models.adapting.new_pieces import add_pieces
 from osbert.models.contract import Learner
-from osbert.models.heads.predictions import MaskedLanguageHead, NumberHead, SequenceHead
+from osbert.models.heads.predictions import LabelsHead, MaskedLanguageHead, NumberHead, SequenceHead
 
 
 def labelled(batch, **targets: BatchTarget):
@@ -58,6 +59,25 @@ def test_a_language_head_without_a_transform_is_the_product_with_the_pieces(make
     wanted = torch.autograd.grad(expected, backbone.embeddings.pieces.weight, retain_graph=True)
     torch.testing.assert_close(torch.autograd.grad(loss.total, backbone.embeddings.pieces.weight), wanted)
     assert head.flops(3) == 2 * 3 * 50 * 16
+
+
+def test_a_language_head_may_have_a_table_of_its_own(make_backbone, make_batch) -> None:
+    """EuroBERT: no gradient reaches the embeddings by way of the scores."""
+    backbone, batch = make_backbone(piece_transform=False, tied=False), make_batch([7, 3], masked=2)
+    head = MaskedLanguageHead(backbone)
+    assert head.table is not None and [*head.state_dict()] == ["table.weight"]
+    states, target = backbone(batch), batch.targets["mlm"]
+    scores = states.hidden @ head.table.weight.T
+    torch.testing.assert_close(head.scores(states.hidden), scores)
+    expected = functional.cross_entropy(scores[target.index], target.labels, reduction="sum")
+    head(states, batch).total.backward()
+    (wanted,) = torch.autograd.grad(expected, head.table.weight)
+    torch.testing.assert_close(head.table.weight.grad, wanted)
+    assert head.flops(3) == 2 * 3 * 50 * 16
+    learner = Learner(backbone, {"mlm": head})
+    add_pieces(learner, [[5, 7], [6]])
+    torch.testing.assert_close(head.table.weight[50], head.table.weight[[5, 7]].mean(dim=0))
+    assert len(head.table.weight) == len(backbone.embedding.weight) == 52
 
 
 def test_masked_language_head_shares_the_piece_embeddings(make_backbone, make_batch) -> None:
@@ -117,6 +137,26 @@ def test_regression_is_squared_error(make_backbone, make_batch) -> None:
     weighted = head(states, labelled(batch, score=per_sequence([0.5, 2.0], [0, 2], [1.0, 0.0])))
     torch.testing.assert_close(weighted.total, (outputs[0, 0] - 0.5) ** 2)
     assert head.linear.out_features == 1
+
+
+def test_several_labels_are_torchs_binary_cross_entropy(make_backbone, make_batch) -> None:
+    """With weights of the positive labels the sum is that of torch's pos_weight."""
+    backbone, batch = make_backbone(), make_batch([5, 4, 3])
+    head = LabelsHead(backbone, target="topics", labels=2).eval()
+    states = backbone(batch)
+    rows, truth = [0, 0, 2, 2], [1, 0, 1, 1]
+    plain = head(states, labelled(batch, topics=per_sequence(truth, rows)))
+    scores, true = head.outputs(states, batch)[[0, 2]], torch.tensor(truth).view(2, 2).float()
+    expected = functional.binary_cross_entropy_with_logits(scores, true, reduction="sum")
+    torch.testing.assert_close(plain.total, expected)
+    assert plain.count == 4 and plain.hits == ((scores > 0) == (true > 0)).sum()
+    positives = torch.tensor([3.0, 0.5])
+    weights = torch.where(true > 0, positives, 1.0).flatten().tolist()
+    weighted = head(states, labelled(batch, topics=per_sequence(truth, rows, weights)))
+    expected = functional.binary_cross_entropy_with_logits(scores, true, pos_weight=positives, reduction="sum")
+    torch.testing.assert_close(weighted.total, expected)
+    assert weighted.count == 3.0 + 1.0 + 3.0 + 0.5
+    assert head.flops(4) == 2 * 2 * 2 * 16
 
 
 def test_hits_count_right_answers(make_backbone, make_batch) -> None:

@@ -22,6 +22,7 @@ FOLDER = Path(str(files("osbert.server"))) / "page"
 MODELS: dict[str, dict[str, Any]] = {
     "classify": {"fields": ["text"], "labels": ["negative", "positive"]},
     "pairs": {"kind": "classify", "fields": ["text", "other"], "labels": ["no", "yes"]},
+    "multilabel": {"fields": ["text"], "labels": ["art", "war"]},
     "regress": {"fields": ["text", "other"]},
     "tag": {"fields": ["text"], "labels": ["LOC", "PER"]},
     "span": {"fields": ["question", "paragraph"]},
@@ -39,6 +40,15 @@ MODELS: dict[str, dict[str, Any]] = {
                 {"name": "margin", "type": "number"},
                 {"name": "chances", "type": "probabilities"},
             ],
+        },
+    },
+    "rerank": {
+        "fields": ["query", "documents"],
+        "call": {
+            "call": "rerank",
+            "action": "Rank",
+            "request": [{"name": "query", "type": "text"}, {"name": "documents", "type": "texts"}],
+            "answer": [{"name": "ranking", "type": "ranking"}, {"name": "truncated", "type": "integer"}],
         },
     },
 }

@@ -48,6 +48,24 @@ def test_probabilities_are_bars_with_their_values_and_the_pieces_are_listed(open
     assert server.asked[1] == ("v1/predict", {"texts": [["Charming", "Nice"]], "model": "my pairs", "pieces": True})
 
 
+def test_all_labels_that_are_given_stand_out(open_page: Any) -> None:
+    def predict(body: Told) -> Told:
+        shares = {"art": 0.25, "long": 0.0625, "war": 0.75}
+        labels = [] if body["texts"] == ["plain"] else ["art", "war"]
+        return {"predictions": [{"labels": labels, "probabilities": shares}], "pieces": [[["[CLS]", "[SEP]"]]]}
+
+    page, _ = open_page("multilabel", answers={"v1/predict": predict})
+    page.get_by_label("Text", exact=True).fill("a painting of a siege")
+    page.get_by_role("button", name="Label").click()
+    expect(answer(page).get_by_role("status")).to_have_text("war, 75.0%; art, 25.0%")
+    assert [row[0] for row in shown_bars(page)] == ["war", "art", "long"]
+    assert answer(page).locator("table.bars tr.chosen th").all_inner_texts() == ["war", "art"]
+    page.get_by_label("Text", exact=True).fill("plain")
+    page.get_by_role("button", name="Label").click()
+    expect(answer(page).get_by_role("status")).to_have_text("No label")
+    assert not answer(page).locator("table.bars tr.chosen").count()
+
+
 def test_a_kind_with_a_call_of_its_own_is_shown_by_the_fields_that_it_declares(open_page: Any) -> None:
     said = {"longer": "first", "margin": 0.25, "chances": {"first": 0.75, "second": 0.25}}
     page, server = open_page("longer", answers={"v1/compare-lengths": lambda body: {**said, "pieces": [[["[CLS]"]]]}})
@@ -59,6 +77,22 @@ def test_a_kind_with_a_call_of_its_own_is_shown_by_the_fields_that_it_declares(o
     assert shown_bars(page) == [["first", "75.0%", "75.00"], ["second", "25.0%", "25.00"]]
     body = {"first": "a good film", "second": "bad", "model": "my longer", "pieces": True}
     assert server.asked == [("v1/compare-lengths", body)]
+
+
+def test_a_ranking_is_shown_with_the_texts_that_it_ranks(open_page: Any) -> None:
+    ranking = [
+        {"rank": 1, "index": 1, "score": 1.5, "probability": 0.8176},
+        {"rank": 2, "index": 0, "score": -2.0, "probability": 0.1192},
+    ]
+    page, server = open_page("rerank", answers={"v1/rerank": lambda body: {"ranking": ranking, "truncated": 0}})
+    page.get_by_label("Query").fill("film")
+    documents = page.get_by_label("Documents")
+    for place, text in enumerate(("bad", "good")):
+        documents.nth(place).fill(text)
+    page.get_by_role("button", name="Rank").click()
+    expect(answer(page).get_by_role("status")).to_have_text("good")
+    assert shown_bars(page) == [["good", "1.5", "81.76"], ["bad", "-2", "11.92"]]
+    assert server.asked[0][1]["documents"] == ["bad", "good"]
 
 
 def test_a_number_is_told(open_page: Any) -> None:

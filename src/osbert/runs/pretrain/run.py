@@ -123,6 +123,10 @@ class PretrainingRun:
         self._write_tokenizer(self.out)
         return False
 
+    def _write_tokenizer(self, folder: Path) -> None:
+        sizes = self.plan.settings.model
+        write_any_tokenizer(self.plan.tokenizer, folder, length=sizes.length, segments=sizes.segments)
+
     def _trainer(self) -> Trainer:
         settings, plan = self.plan.settings, self.plan
         self.learner, fresh = first_weights(plan)
@@ -166,6 +170,8 @@ class PretrainingRun:
             f"({corpus.tokens:,} tokens, {len(self.plan.tokenizer):,} pieces): {settings.training.steps:,} steps of "
             f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {place}"
         )
+        for course in filter(None, (objective.course() for objective in self.plan.objectives.values())):
+            self._say(course)
         needed = disk_bytes(parameters, settings.training)
         free = shutil.disk_usage(self.out).free
         if settings.training.checkpoint_every and free < needed:
@@ -304,6 +310,9 @@ class PretrainingRun:
         if isinstance(metrics, Metrics):
             metrics.settle()
         write_model(learner.cpu(), self.out)
+        for name, companion in learner.companions.items():
+            write_model(companion, self.out / name)
+            self._write_tokenizer(self.out / name)
         if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())
@@ -336,10 +345,6 @@ class PretrainingRun:
         learner = build_learner(self.plan)
         tensors.put_weights(learner, Alone(), weights)
         return learner
-
-    def _write_tokenizer(self, folder: Path) -> None:
-        sizes = self.plan.settings.model
-        write_any_tokenizer(self.plan.tokenizer, folder, length=sizes.length, segments=sizes.segments)
 
     def _report(self) -> Path:
         return self.out / "report.html"

@@ -1,4 +1,4 @@
-"""POST /v1/predict: labels, numbers and choices."""
+"""POST /v1/predict: a label or several, numbers and choices."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ class PredictRequest(Request, title="Predict"):
 
 
 class PredictValue(BaseModel, title="Prediction"):
-    """Of a text or a record: a label, or a number (value), or a choice."""
+    """Of a text or a record: a label, or all labels that it has, or a number (value), or a choice."""
 
     __qualname__ = "Prediction"
 
     label: str | None = None
+    labels: list[str] | None = None
     value: float | None = None
     choice: int | None = None
     probabilities: dict[str, float] | list[float] | None = None

@@ -5,13 +5,16 @@ import { drawing, element, percent } from "./elements.js";
 /** Where all names have at most so many letters, the bars stand beside them, else below. */
 const BRIEF = 18;
 
-/** Return the table of [{name, share, told?}], share from 0 to 1, in their order; the `chosen` row stands out. */
+/** Return the table of [{name, share, told?, given?}], share from 0 to 1, in their order.
+ *
+ * The row at the place `chosen` stands out, and so do those that are `given`.
+ */
 export function bars(rows, { caption, chosen = -1 }) {
   const brief = rows.every(({ name }) => name.length <= BRIEF);
-  const lines = rows.map(({ name, share, told }, place) =>
+  const lines = rows.map(({ name, share, told, given }, place) =>
     element(
       "tr",
-      { class: place === chosen ? "chosen" : null },
+      { class: given || place === chosen ? "chosen" : null },
       element("th", { scope: "row", dir: "auto" }, name, brief ? null : bar(share)),
       brief && element("td", { class: "bar" }, bar(share)),
       element("td", { class: "number" }, told ?? percent(share)),

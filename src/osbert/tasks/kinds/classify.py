@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import Problems, UserError, nearest
+from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
 from osbert.tasks.tables.joined import joined_labels
-from osbert.tasks.tables.texts import TextTask
-from osbert.terminal import one_line
+from osbert.tasks.tables.labels import listed_labels, note_unknown
+from osbert.tasks.tables.weights import WeightedTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -31,7 +30,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(TemperedTask, TextTask):
+class Classify(TemperedTask, WeightedTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     edge = Edge(kind="classify", call="predict")
@@ -43,17 +42,6 @@ class Classify(TemperedTask, TextTask):
 
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
-    class_weights: Literal["none", "balanced"] = "none"
-    """balanced: every class weighs the same in the loss, however rare it is."""
-    weights: tuple[float, ...] = ()
-    """The classes' weights in the loss, one a label; with balanced they are found in the training rows."""
-
-    def __post_init__(self) -> None:
-        """Refuse weights that are not above 0."""
-        super().__post_init__()
-        wrong = [weight for weight in self.weights if not 0 < weight < math.inf]
-        if wrong:
-            raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
 
     @property
     def criterion(self) -> str:
@@ -74,9 +62,8 @@ class Classify(TemperedTask, TextTask):
             return []
         shown = ", ".join(f"'{label}'" for label in joined[:3])
         return [
-            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({shown}): each "
-            "combination is learnt as a class of its own. For separate labels, write a column for each (yes or no) "
-            "and train a run for each (--label)."
+            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({shown}): each combination "
+            "is learnt as a class of its own. For several labels a row: osbert finetune multilabel."
         ]
 
     def value(self, text: str) -> str:
@@ -84,33 +71,20 @@ class Classify(TemperedTask, TextTask):
         return self.spellings.get(text, text)
 
     def fitted(self, records: Sequence[Record]) -> Self:
-        """Return the task with the labels' names, and their weights if they are to be balanced.
+        """Return the task with the labels' names, and their weights in the loss.
 
-        Raises UserError at rows of one class, and when weights were given that are not one a label, or though they are
-        to be balanced.
+        Raises UserError at rows of one class, and at weights that do not go with the labels.
         """
         counts = Counter(record.label for record in records)
         if len(counts) == 1:
             raise UserError(
-                f"every training row has the label '{_listed([*counts])}'; a classifier needs two or more. Add rows of "
-                "another, or name the right column with --label.",
+                f"every training row has the label '{listed_labels([*counts])}'; a classifier needs two or more. Add "
+                "rows of another, or name the right column with --label.",
                 code="nothing-to-learn",
             )
         labels = self.labels or tuple(sorted(counts))
-        weights = self.weights
-        if weights and self.class_weights == "balanced":
-            raise UserError(
-                "--class-weights balanced finds the weights that --weights gives: say only one of the two.",
-                code="options-exclude-each-other",
-            )
-        if weights and len(weights) != len(labels):
-            raise UserError(
-                f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
-                f"{_listed(labels)}, in this order.",
-                code="wrong-number-of-values",
-            )
-        if self.class_weights == "balanced":
-            weights = tuple(len(records) / (len(labels) * max(counts[label], 1)) for label in labels)
+        balanced = [len(records) / (len(labels) * max(counts[label], 1)) for label in labels]
+        weights = self.label_weights(labels, balanced)
         return dataclasses.replace(self, labels=labels, weights=weights)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
@@ -122,11 +96,7 @@ class Classify(TemperedTask, TextTask):
             return
         for record in records:
             if record.label is not None and record.label not in self.labels:
-                problems.add(
-                    f"{record.place}: unknown label '{one_line(record.label)}' (known: {_listed(self.labels)})."
-                    f"{one_line(nearest(record.label, self.labels))}",
-                    code="unknown-label",
-                )
+                note_unknown(record.label, self.labels, place=record.place, problems=problems)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence, or the windows, with the label's number as the target of each."""
@@ -141,16 +111,19 @@ class Classify(TemperedTask, TextTask):
         from osbert.models.heads.predictions import SequenceHead
 
         share = backbone.architecture.dropout
-        return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share)
+        orders = 1 + self.both_orders
+        return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
         """Return the likeliest label and the softmax over all, by the mean scores of a record's windows.
 
-        That mean is what the layer would say of the windows' mean state; it is taken at the task's temperature.
+        That mean is what the layer would say of the windows' mean state; it is taken at the task's temperature. Of a
+        pair in both orders it is the sum, what the layer says of the sum of the states.
         """
-        scores = np.asarray(np.mean(outputs, axis=0, dtype=np.float64))
+        joined = np.sum if self.both_orders else np.mean
+        scores = np.asarray(joined(outputs, axis=0, dtype=np.float64))
         probabilities = dict(zip(self.labels, self.shares(scores).tolist()))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
 
@@ -219,8 +192,3 @@ def matthews(table: NDArray[np.int64]) -> float:
     true, said, n = table.sum(axis=1).astype(float), table.sum(axis=0).astype(float), float(table.sum())
     spread = float(np.sqrt((n * n - true @ true) * (n * n - said @ said)))
     return (n * float(np.trace(table)) - float(true @ said)) / spread if spread > 0 else 0.0
-
-
-def _listed(labels: Sequence[str]) -> str:
-    shown = one_line(", ".join(labels[:10]))
-    return shown if len(labels) <= 10 else f"{shown} and {len(labels) - 10} more"

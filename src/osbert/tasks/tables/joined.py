@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 SEPARATORS = (",", ";", "|")
 _DECIMAL = re.compile(r"\s*[+-]?\d+,\d+\s*")
@@ -24,7 +25,7 @@ def joined_labels(labels: Sequence[str]) -> list[str]:
     >>> joined_labels(["Boston, MA", "New York, NY", "Albany, NY"]), joined_labels(["1,0", "1,3", "2,0", "2,3"])
     ([], [])
     """
-    if lists := [label for label in labels if _is_list(label)]:
+    if lists := [label for label in labels if listed(label) is not None]:
         return lists
     for separator in SEPARATORS:
         parts = {label: parts for label in labels if len(parts := _parts(label, separator)) > 1}
@@ -44,13 +45,14 @@ def _parts(label: str, separator: str) -> set[str]:
     return {part.strip() for part in label.split(separator)} - {""}
 
 
-def _is_list(label: str) -> bool:
-    """Return whether a label is a JSON or Python list; "[spam]" is a word in brackets."""
+def listed(label: str) -> list[Any] | None:
+    """Return what a JSON or Python list in a cell holds, None for another text; "[spam]" is a word in brackets."""
     if not (label.startswith("[") and label.endswith("]")):
-        return False
+        return None
     for parse in (json.loads, ast.literal_eval):
         try:
-            return isinstance(parse(label), list)
+            found = parse(label)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-    return False
+        return found if isinstance(found, list) else None
+    return None

@@ -1,0 +1,296 @@
+"""multilabel: any number of K labels for a text or a pair of texts, each by a sigmoid of its own; none is allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Booleans, Example
+from osbert.data.pack import Packer
+from osbert.errors import Problems, UserError
+from osbert.reading.columns import TextColumns
+from osbert.reading.held_out import hold_out_known
+from osbert.reading.table import Origin, Row, Table
+from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks.calibration import Calibration
+from osbert.tasks.edges import Edge
+from osbert.tasks.kinds.multilabel.cells import cell_labels, flag_labels, joined, nested_labels
+from osbert.tasks.kinds.multilabel.columns import LabelColumns, LabelSearch
+from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction
+from osbert.tasks.kinds.multilabel.scores import label_scores, matrix
+from osbert.tasks.kinds.multilabel.thresholds import USUAL, best_threshold, label_thresholds
+from osbert.tasks.tables import UnlabelledRow
+from osbert.tasks.tables.joined import joined_labels
+from osbert.tasks.tables.labels import listed_labels, note_unknown
+from osbert.tasks.tables.texts import TextSource
+from osbert.tasks.tables.weights import WeightedTask
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Backbone, Head
+
+SHOWN = 100
+"""Most labels whose table is shown."""
+
+
+class MultilabelSource(TextSource):
+    """Reads tables with a text, or a pair, and labels: in one column, or in a column of 0 and 1 for each."""
+
+    task: Multilabel
+
+    def columns(self, table: Table, *, labelled: bool) -> LabelColumns:
+        """Return the columns that hold text, pair and labels; without `labelled` the labels may be absent."""
+        task = self.task
+        asked = TextColumns(text=task.text, pair=task.pair, label=task.label)
+        search = LabelSearch(asked=asked, flags=task.label_columns, separator=task.separator, labels=task.labels)
+        return search.columns(table, labelled=labelled)
+
+    def resolved(self) -> Task:
+        """Return the task with the columns and the separator of its training file written down.
+
+        Columns of 0 and 1 are the labels, in their order, unless these are given.
+        """
+        found = self.columns(self.open(self.file("train")), labelled=True)
+        named = dataclasses.replace(
+            self.task,
+            text=found.text,
+            pair=found.pair,
+            label="" if found.flags else found.label,
+            label_columns=found.flags,
+            separator=found.separator,
+            labels=self.task.labels or found.flags,
+        )
+        return self.passed_on(named)
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data, whose labels may be written in another way."""
+        return super().moved(data, {"label_columns": ()} | dict(given))
+
+    def held(self, records: Sequence[Record]) -> Booleans:
+        """Return which of the training rows (n,) are held out; none has the last of a label."""
+        return hold_out_known([record.label for record in records], self.task.held_out)
+
+    def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
+        """Return the record of a row; raises ValueError, saying why, when its labels or its text cannot be used."""
+        assert isinstance(columns, LabelColumns)
+        if missing := [name for name in (*columns.texts, *columns.sources) if name not in row.values]:
+            raise (UnlabelledRow if missing[0] in columns.sources else ValueError)(f"there is no '{missing[0]}' in it")
+        texts = tuple(row.values[name] for name in columns.texts)
+        label = self._labels(row, columns) if columns.label else None
+        return Record(number=0, texts=texts, label=label, path=path, line=row.line)
+
+    def _labels(self, row: Row, columns: LabelColumns) -> tuple[str, ...]:
+        if all(name in row.nulls for name in columns.sources):
+            raise UnlabelledRow("the labels are null; a row without a label has an empty list, or an empty text")
+        if columns.flags:
+            if not any(row.values[name].strip() for name in columns.flags):
+                raise UnlabelledRow("the columns of the labels are empty; a row without a label has 0 in each")
+            return flag_labels(row.values, columns.flags)
+        cell = row.values[columns.label]
+        return nested_labels(cell) if columns.label in row.nested else cell_labels(cell, columns.separator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Multilabel(WeightedTask):
+    """Texts or pairs with any number of labels each. The labels are learnt from the training rows, in sorted order."""
+
+    values = "labels"
+    reader: ClassVar[type[Source]] = MultilabelSource
+    edge = Edge(kind="multilabel", call="predict")
+    published_outputs = 0
+
+    labels: tuple[str, ...] = ()
+    """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
+    separator: str = ""
+    """What stands between labels in a cell: found by looking (; or | or a comma) when left open; none if each cell is
+    one label. Lists (JSON) need none."""
+    label_columns: tuple[str, ...] = ()
+    """Columns that are named as the labels and hold 1 where a row has the label, else 0; found if all columns but the
+    text are such and there is no column of labels."""
+    threshold: str = "global"
+    """The probability from which a label is given: global, one for all labels that gives the highest micro F1 on the
+    development rows; per-label, one each that gives the label's highest F1; or a number, such as 0.5."""
+    thresholds: tuple[float, ...] = ()
+    """The thresholds, one a label; found on the development rows."""
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold that is none, and columns of both kinds."""
+        super().__post_init__()
+        self._number()
+        if self.label and self.label_columns:
+            raise ValueError("label is one column with all labels, label_columns are one for each: give one of them")
+        if self.thresholds and self.labels and len(self.thresholds) != len(self.labels):
+            raise ValueError(f"thresholds has {len(self.thresholds)} numbers, but there are {len(self.labels)} labels")
+
+    def _number(self) -> float | None:
+        """Return the threshold that was given as a number, None for one to be found. Raises ValueError otherwise."""
+        if self.threshold in ("global", "per-label"):
+            return None
+        try:
+            number = float(self.threshold)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number <= 1:
+            raise ValueError(f"threshold is global, per-label or a probability from 0 to 1, not '{self.threshold}'")
+        return number
+
+    @property
+    def criterion(self) -> str:
+        """Return what the thresholds are found by: micro F1, or macro F1 where each label has its own."""
+        return "macro_f1" if self.threshold == "per-label" else "micro_f1"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the labels."""
+        return self.labels
+
+    @property
+    def decisive(self) -> tuple[float, ...]:
+        """Return the thresholds in use: those found, or the number that was given, or 0.5."""
+        number = self._number()
+        return self.thresholds or (USUAL if number is None else number,) * len(self.labels)
+
+    def remarks(self) -> list[str]:
+        """Return which labels look like several that another separator would part."""
+        if not (found := joined_labels(self.labels)):
+            return []
+        shown = ", ".join(f"'{label}'" for label in found[:3])
+        return [
+            f"{len(found):,} of {len(self.labels):,} labels look like several in one ({shown}): say with --separator "
+            "what separates them."
+        ]
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return how many rows a split has, how often each label, how many rows have none, and which labels no row."""
+        counts = Counter(label for record in records for label in record.label or ())
+        shares = [f"{label} {count:,}" for label, count in sorted(counts.items())]
+        more = f" and {len(shares) - 10} more labels" if len(shares) > 10 else ""
+        rows = f"{len(records):,} rows ({', '.join(shares[:10])}{more}; {sum(not r.label for r in records):,} without)"
+        absent = [label for label in self.labels if not counts[label]]
+        return f"{rows}; none of them has {listed_labels(absent)}" if absent else rows
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task with the labels' names, and the weights of the rows that have them in the loss.
+
+        Raises UserError where all rows have the same labels, and at weights that do not go with the labels.
+        """
+        found = {record.label for record in records}
+        if len(found) == 1:
+            one = listed_labels([*found.pop()])
+            raise UserError(
+                f"every training row has {f'the labels {one}' if one else 'no label'}: there is nothing to learn. Add "
+                "others, or name the right column with --label (or --label-columns).",
+                code="nothing-to-learn",
+            )
+        labels = self.labels or tuple(sorted({one for own in found for one in own}))
+        true = matrix([record.label for record in records], labels).sum(axis=0)
+        balanced = np.maximum(len(records) - true, 1) / np.maximum(true, 1)
+        return dataclasses.replace(self, labels=labels, weights=self.label_weights(labels, balanced.tolist()))
+
+    def check(self, records: Sequence[Record], problems: Problems) -> None:
+        """Note each row with a label that was not seen in training."""
+        if not self.labels:
+            return
+        known = {*self.labels}
+        for record in records:
+            for label in (one for one in record.label or () if one not in known):
+                note_unknown(label, self.labels, place=record.place, problems=problems)
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the one sequence, or the windows, with a target for each label: 1 where the record has it, else 0."""
+        examples = super().encode(record, packer)
+        if record.label is None:
+            return examples
+        there = matrix([record.label], self.labels)[0]
+        weights = np.where(there, self.weights, 1.0) if self.weights else None
+        return self.aimed(examples, there.astype(np.int64), weights)
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return a linear layer from the pooled state to K scores."""
+        from osbert.models.heads.predictions import LabelsHead
+
+        rate = backbone.architecture.dropout
+        return LabelsHead(backbone, target=self.name, labels=len(self.labels), dropout=rate)
+
+    def decode(
+        self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
+    ) -> LabelsPrediction:
+        """Return the labels that reach their thresholds, by the sigmoid of the mean scores of a record's windows."""
+        scores = np.asarray(np.mean(outputs, axis=0, dtype=np.float64))
+        shares = np.exp(-np.logaddexp(0.0, -scores))  # the sigmoid, without overflow
+        made = LabelsPrediction(value=(), probabilities=dict(zip(self.labels, shares.tolist())))
+        return made.decided(self.decisive)
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return micro, macro and sample F1, subset accuracy, mean average precision, and the F1 of each label."""
+        said = matrix([one.value for one in predictions], self.labels)
+        true = matrix([one.label for one in records], self.labels)
+        return label_scores(said, true, self._probabilities(predictions), self.labels)
+
+    def error(self, prediction: Prediction, record: Record) -> float:
+        """Return by how much the probability of a label is off that was given or left out wrongly: the worst of all."""
+        wrong = {*prediction.value} ^ {*record.label}
+        return max((abs((name in record.label) - prediction.probabilities.get(name, 0.0)) for name in wrong), default=0)
+
+    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
+        """Return the task with its thresholds: those of the highest F1 on the records, unless a number was given."""
+        number = self._number()
+        true = matrix([record.label for record in records], self.labels)
+        if number is not None:
+            found = (number,) * len(self.labels)
+        elif self.threshold == "per-label":
+            found = label_thresholds(true, self._probabilities(predictions))
+        else:
+            found = (best_threshold(true, self._probabilities(predictions)),) * len(self.labels)
+        return dataclasses.replace(self, thresholds=found), None
+
+    def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
+        """Return the labels at the thresholds that suit these records best."""
+        thresholds = self.tuned(predictions, records)[0].thresholds
+        return [one.decided(thresholds) if isinstance(one, LabelsPrediction) else one for one in predictions]
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return for each label its threshold, how many rows have it, were given it, and both."""
+        if len(self.labels) > SHOWN:
+            return []
+        said = matrix([one.value for one in predictions], self.labels)
+        true = matrix([one.label for one in records], self.labels)
+        counts = np.stack([true.sum(axis=0), said.sum(axis=0), (said & true).sum(axis=0)], axis=1).tolist()
+        rows = [
+            [label, f"{threshold:.3f}", *(f"{count:,}" for count in line)]
+            for label, threshold, line in zip(self.labels, self.decisive, counts)
+        ]
+        return [["label", "threshold", "true", "predicted", "both"], *rows]
+
+    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
+        """Return the labels, as they may be read back, the probability of every label, and how much was not read."""
+        names = ("prediction", *(f"probability of {label}" for label in self.labels), "truncated")
+        if prediction is None:
+            return dict.fromkeys(names, "")
+        shares = [f"{prediction.probabilities[label]:.6f}" for label in self.labels]
+        between = ";" if len(self.separator) != 1 else self.separator
+        return dict(zip(names, (joined(prediction.value, between), *shares, prediction.truncated)))
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return the labels and the probabilities of all."""
+        return {"labels": list(prediction.value), "probabilities": dict(prediction.probabilities)}
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
+        """Return the task for others' classifier, whose labels are given from a probability of 0.5."""
+        return cls(labels=tuple(labels), threshold=f"{USUAL}"), ()
+
+    def published(self) -> dict[str, Any]:
+        """Return the labels' names."""
+        return {"labels": self.labels}
+
+    def _probabilities(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+        """Return the probabilities of the labels, (n, K)."""
+        rows = [[one.probabilities.get(label, 0.0) for label in self.labels] for one in predictions]
+        return np.array(rows, np.float64).reshape(len(predictions), len(self.labels))

@@ -1,0 +1,117 @@
+"""The labels of a row: of a list, of a cell with a separator between them, or of columns with 0 and 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from json import JSONDecodeError
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.guarded import parse_json
+from osbert.tasks.tables.joined import SEPARATORS, listed
+
+Labels = tuple[str, ...]
+"""The labels of a row, sorted by name, each once; () for none."""
+
+FLAGS: Mapping[str, bool] = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+"""What the cells of a label's own column hold, in small letters -> whether the row has the label."""
+NONE = "none"
+"""The separator of cells that hold one label each, whatever is in it."""
+
+
+def canonical(labels: Iterable[str]) -> Labels:
+    """Return labels sorted by name, each once, so that equal sets are equal.
+
+    >>> canonical(["war", "art", "war"])
+    ('art', 'war')
+    """
+    return tuple(sorted({*labels}))
+
+
+def cell_labels(cell: str, separator: str) -> Labels:
+    """Return the labels in a cell: those of a JSON or Python list, else its parts between separators.
+
+    `separator`: "" and "none" for a cell with one label. Raises ValueError at a list of something else than texts and
+    numbers.
+
+    >>> cell_labels("war; art;", ";"), cell_labels('["a;b"]', ";"), cell_labels(" a, b ", "none"), cell_labels("", ",")
+    (('art', 'war'), ('a;b',), ('a, b',), ())
+    """
+    text = cell.strip()
+    if (parts := listed(text)) is not None:
+        return _names(parts)
+    split = text.split(separator) if separator not in ("", NONE) else [text]
+    return canonical(filter(None, (part.strip() for part in split)))
+
+
+def nested_labels(cell: str) -> Labels:
+    """Return the labels of a list as JSON. Raises ValueError if it is an object, or holds other things than labels."""
+    try:
+        value = parse_json(cell)
+    except JSONDecodeError:
+        value = None
+    if not isinstance(value, list):
+        raise ValueError(f'the labels are no list ({cell[:40]}). Write them as ["one", "other"], and [] for none')
+    return _names(value)
+
+
+def flag_labels(values: Mapping[str, str], columns: Sequence[str]) -> Labels:
+    """Return the labels whose columns hold 1. Raises ValueError at a cell that is neither 0 nor 1."""
+    for name in columns:
+        if values[name].strip().lower() not in FLAGS:
+            raise ValueError(f"the column '{name}' holds {values[name][:40]!r}, which is neither 0 nor 1")
+    return canonical(name for name in columns if FLAGS[values[name].strip().lower()])
+
+
+def find_separator(cells: Collection[str], *, where: str) -> str:
+    """Return what separates the labels in some cells: ; or | or a comma, "" where none of these is in a cell.
+
+    Lists need none. Raises UserError when cells hold more than one of them, with a cell for each: `where` is what holds
+    the cells.
+
+    >>> find_separator(["war;art", "war"], where="the column"), find_separator(["war", '["a", "b"]'], where="it")
+    (';', '')
+    """
+    texts = [cell for cell in cells if listed(cell.strip()) is None]
+    found = {one: cell for one in SEPARATORS for cell in texts if one in cell}
+    if len(found) > 1:
+        shown = ", ".join(f"'{one}' as in {cell[:40]!r}" for one, cell in found.items())
+        first = next(iter(found))
+        raise UserError(
+            f"{where} holds several signs that may separate labels: {shown}. Say which one does (--separator "
+            f"'{first}'), or --separator none if each cell is one label.",
+            code="ambiguous-separator",
+        )
+    return next(iter(found), "")
+
+
+def joined(labels: Sequence[str], separator: str) -> str:
+    """Return labels as a cell that `cell_labels` reads as these: with a separator, or as a list; "[]" for none.
+
+    >>> joined(("art", "war"), ";"), joined(("a;b", "c"), ";"), joined((), ";")
+    ('art;war', '["a;b", "c"]', '[]')
+    """
+    cell = separator.join(labels)
+    plain = bool(labels) and not any(separator in label for label in labels) and listed(cell) is None
+    return cell if plain else json.dumps(list(labels), ensure_ascii=False)
+
+
+def _names(values: Sequence[Any]) -> Labels:
+    """Return the labels in a list. Raises ValueError at a number twice: it is a vector of 0 and 1, not of names."""
+    names = [_name(value) for value in values]
+    for name, value in zip(names, values):
+        if not isinstance(value, str) and names.count(name) > 1:
+            raise ValueError(
+                f"the list of labels holds {name} twice. Write the labels' names, or a column of 0 and 1 for each label"
+            )
+    return canonical(names)
+
+
+def _name(value: Any) -> str:
+    """Return a label in a list as text; numbers as JSON writes them."""
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError(f"the list of labels holds {value!r:.40}, which is no label. Write texts or numbers")

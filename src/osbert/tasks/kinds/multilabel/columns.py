@@ -1,0 +1,139 @@
+"""Which columns of a table hold the text and its labels: one column with several, or a column of 0 and 1 for each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from osbert.errors import Problems, UserError
+from osbert.reading.columns import Header, TextColumns, choose
+from osbert.reading.table import Row, Table
+from osbert.tasks.kinds.multilabel.cells import FLAGS, NONE, find_separator
+
+LOOKED = 10_000
+"""Rows of a file in which the separator, and columns of 0 and 1, are looked for."""
+_LISTS = ("labels", "tags", "categories", "classes", "topics", "genres", "emotions", "targets")
+_NUMBERS = ("id", "index", "idx", "row", "number", "unnamed: 0", "")
+"""Names of columns that number the rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelColumns(TextColumns):
+    """The columns in use. `label` holds all labels of a row, with `separator` between; "" where there are none.
+
+    `flags`: the columns that hold 0 or 1 for a label each; `label` is then the first of them.
+    """
+
+    flags: tuple[str, ...] = ()
+    separator: str = ""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Return the columns that the labels are read from."""
+        return (self.flags or (self.label,)) if self.label else ()
+
+    def describe(self, *, labelled: bool = True) -> str:
+        """Return the choice in words, without `labelled` that the labels are not read."""
+        texts = dataclasses.replace(self, label="", flags=(), separator="")
+        where = TextColumns.describe(texts).removesuffix(", no label")
+        if not self.label:
+            return f"{where}, no labels"
+        names = ", ".join(f"'{name}'" for name in self.sources[:5]) + (", ..." if len(self.sources) > 5 else "")
+        if not labelled:
+            return f"{where}, the labels in {names} are not read"
+        if self.flags:
+            return f"{where}, labels from {len(self.flags)} columns of 0 and 1 ({names})"
+        between = f"separated by '{self.separator}'" if self.separator not in ("", NONE) else "a list or one a cell"
+        return f"{where}, labels from {names}, {between}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSearch:
+    """What the user, or the training, says of the columns; "" and () where nothing is said.
+
+    `labels`: those that are known.
+    """
+
+    asked: TextColumns
+    flags: tuple[str, ...]
+    separator: str
+    labels: tuple[str, ...]
+
+    def columns(self, table: Table, *, labelled: bool) -> LabelColumns:
+        """Return the columns of a table; without `labelled` the labels may be absent.
+
+        Raises UserError when they cannot be found, when several may be meant, and at several separators.
+        """
+        header = Header(table.columns, table.called)
+        flags = self._flags(table, header, labelled=labelled)
+        label = "" if flags else self.asked.label or header.first(_LISTS)
+        found = choose(
+            [name for name in table.columns if name not in flags],
+            asked=dataclasses.replace(self.asked, label=label),
+            path=table.called,
+            labelled=labelled and not flags,
+        )
+        if flags:
+            return LabelColumns(text=found.text, pair=found.pair, label=flags[0], flags=flags)
+        made = LabelColumns(text=found.text, pair=found.pair, label=found.label)
+        separator = self.separator or (self._separator(table, made.label) if made.label else "")
+        return dataclasses.replace(made, separator=separator)
+
+    def _separator(self, table: Table, label: str) -> str:
+        """Return what separates the labels in a column, "" for nothing; a label that is known is not looked at."""
+        rows = (row for row in _rows(table) if label in row.values and label not in row.nested)
+        cells = dict.fromkeys(row.values[label] for row in rows)
+        return find_separator([cell for cell in cells if cell not in self.labels], where=f"{table.called}: '{label}'")
+
+    def _flags(self, table: Table, header: Header, *, labelled: bool) -> tuple[str, ...]:
+        """Return the columns of 0 and 1 that are labels: those asked for, of the known labels, or all there are."""
+        if self.asked.label:
+            return ()
+        if self.flags:
+            if not labelled and not {*self.flags} <= {*table.columns}:
+                return ()
+            for name in self.flags:
+                header.require(name, option="label-columns")
+            return self.flags
+        if self.labels and {*self.labels} <= {*table.columns}:
+            return self.labels
+        if header.first(_LISTS):
+            return ()
+        return self._found(table, _binary(table, but=self.asked.texts), labelled=labelled)
+
+    def _found(self, table: Table, binary: Sequence[str], *, labelled: bool) -> tuple[str, ...]:
+        """Return columns that hold 0 and 1 alone, if all columns but the text are such; () if others hold labels."""
+        if len(binary) < 2:
+            return ()
+        others = [name for name in table.columns if name not in binary]
+        found = choose(others, asked=dataclasses.replace(self.asked, label=""), path=table.called, labelled=False)
+        if found.label:
+            return ()
+        if more := [name for name in others if name not in found.texts and name.strip().lower() not in _NUMBERS]:
+            if not labelled:
+                return ()
+            names = ",".join(binary)
+            raise UserError(
+                f"{table.called} has columns of 0 and 1 ({names}), and others ({', '.join(more)}): give "
+                f"--label-columns {names} if these are the labels, or the column of the labels with --label NAME.",
+                code="ambiguous-column",
+            )
+        return tuple(binary)
+
+
+def _binary(table: Table, *, but: Sequence[str]) -> list[str]:
+    """Return the columns that hold nothing but 0 and 1 in the first rows."""
+    left = [name for name in table.columns if name not in but]
+    for row in _rows(table):
+        left = [name for name in left if row.values.get(name, "").strip().lower() in FLAGS]
+        if not left:
+            break
+    return left
+
+
+def _rows(table: Table) -> Iterator[Row]:
+    """Yield the first rows; what cannot be read is reported when the table is read."""
+    rows = table.rows(Problems(heading="", shown=0))
+    return (row for row in islice(rows, LOOKED) if not row.blank)

@@ -1,0 +1,35 @@
+"""What a model says of a row that may have several labels: those it gives, and the probability of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from osbert.tasks.kinds.multilabel.cells import canonical
+from osbert.tasks.record import Prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelsPrediction(Prediction):
+    """The labels whose probabilities reach their thresholds are the `value`, sorted by name; () for none."""
+
+    @property
+    def answer(self) -> str:
+        """Return the labels in words."""
+        return ", ".join(map(repr, self.value)) or "without a label"
+
+    def decided(self, thresholds: Sequence[float]) -> Self:
+        """Return the prediction at other thresholds, in the order of its probabilities."""
+        pairs = zip(self.probabilities.items(), thresholds, strict=True)
+        return replace(self, value=canonical(name for (name, share), threshold in pairs if share >= threshold))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, with a list of labels."""
+        return super().as_dict() | {"prediction": list(self.value)}
+
+    def lines(self) -> list[str]:
+        """Return the labels in a line, then each probability, with a * on those that are given."""
+        shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
+        rows = [f"{'*' if name in self.value else ' '} {share:7.2%}  {name}" for name, share in shares]
+        return [", ".join(self.value) or "(no label)", *rows]

@@ -1,0 +1,79 @@
+"""Weights of labels in the loss: balanced by the training rows, given by label, or one a label in their order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from osbert.errors import UserError, nearest
+from osbert.tasks.tables.labels import listed_labels
+from osbert.tasks.tables.texts import TextTask
+
+GIVEN = ("none", "balanced")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedTask(TextTask):
+    """A task whose labels may weigh differently in the loss."""
+
+    class_weights: str = "none"
+    """balanced: every class weighs the same in the loss, however rare it is; or a weight by label, spam=3,ham=0.5, and
+    1 for labels that are not named. With multilabel it is the rows that have a label whose weight this is, and balanced
+    makes them weigh as much as those that do not."""
+    weights: tuple[float, ...] = ()
+    """The labels' weights in the loss, one a label; found or filled in where class_weights says something."""
+
+    def __post_init__(self) -> None:
+        """Refuse weights that are not above 0, and a table of weights that is none."""
+        super().__post_init__()
+        table = {} if self.class_weights in GIVEN else weight_table(self.class_weights)
+        wrong = [weight for weight in (*self.weights, *table.values()) if not 0 < weight < math.inf]
+        if wrong:
+            raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
+
+    def label_weights(self, labels: Sequence[str], balanced: Sequence[float]) -> tuple[float, ...]:
+        """Return the weights of labels, () where all weigh the same; `balanced`: those that the rows suggest.
+
+        Raises UserError at weights that are not one a label, or are there twice, and at a label that is none.
+        """
+        weights = self.weights
+        if weights and self.class_weights != "none":
+            raise UserError(
+                f"--class-weights {self.class_weights} says the weights that --weights gives: say only one of the two.",
+                code="options-exclude-each-other",
+            )
+        if weights and len(weights) != len(labels):
+            raise UserError(
+                f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
+                f"{listed_labels(labels)}, in this order.",
+                code="wrong-number-of-values",
+            )
+        if self.class_weights in GIVEN:
+            return tuple(balanced) if self.class_weights == "balanced" else weights
+        table = weight_table(self.class_weights)
+        if unknown := [name for name in table if name not in labels]:
+            raise UserError(
+                f"--class-weights: there is no label '{unknown[0]}' (there are {listed_labels(labels)})."
+                f"{nearest(unknown[0], labels)}",
+                code="unknown-label",
+            )
+        return tuple(table.get(label, 1.0) for label in labels)
+
+
+def weight_table(text: str) -> dict[str, float]:
+    """Return weights by label, as they are written in a setting. Raises ValueError where it is no such table.
+
+    >>> weight_table("spam=3, a=b=0.5")
+    {'spam': 3.0, 'a=b': 0.5}
+    """
+    table = {}
+    for part in text.split(","):
+        name, _, number = part.rpartition("=")
+        try:
+            table[name.strip()] = float(number)
+        except ValueError:
+            name = ""
+        if not name.strip():
+            raise ValueError(f"class_weights is none, balanced, or weights by label (spam=3,ham=0.5), not '{text}'")
+    return table
