@@ -162,6 +162,12 @@ def test_weights_are_one_a_label() -> None:
         Classify(length=4)
 
 
+def test_smoothing_leaves_something_of_the_label() -> None:
+    for wrong in (-0.1, 1.0):
+        with pytest.raises(ValueError, match="label_smoothing"):
+            Classify(label_smoothing=wrong)
+
+
 def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
     path = table(tmp_path, "data.csv", [("good", "pos")] * 30)
     with refusal("nothing-to-learn", "pos"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -97,14 +100,16 @@ class SequenceHead(Head):
         labels: int = 2,
         dropout: float = 0.0,
         form: Form = "sequence",
+        loss: Callable[[Tensor, BatchTarget], Loss] | None = None,
     ) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets `target`.
 
         `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
-        fine-tuning (appendix A.3).
+        fine-tuning (appendix A.3). `loss`: of scores (M, K) and their targets, cross-entropy by default.
         """
         super().__init__()
         self.form = form
+        self.loss = loss or classification_loss
         self.target = target
         self.dropout = Dropout(dropout)
         self.linear = Linear(backbone.architecture.width, labels)
@@ -115,9 +120,9 @@ class SequenceHead(Head):
         return self.linear(self.dropout(states.pooled))
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed cross-entropy in nats."""
+        """Return the summed loss, in nats."""
         target = batch.targets[self.target]
-        return classification_loss(self.outputs(states, batch)[target.index], target)
+        return self.loss(self.outputs(states, batch)[target.index], target)
 
 
 class NumberHead(SequenceHead):
@@ -127,12 +132,7 @@ class NumberHead(SequenceHead):
 
     def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`, real numbers."""
-        super().__init__(backbone, target=target, labels=1, dropout=dropout)
-
-    def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed squared error."""
-        target = batch.targets[self.target]
-        return regression_loss(self.outputs(states, batch)[target.index], target)
+        super().__init__(backbone, target=target, labels=1, dropout=dropout, loss=regression_loss)
 
 
 class LabelsHead(SequenceHead):
@@ -154,14 +154,16 @@ class LabelsHead(SequenceHead):
         return super().flops(labels // self.linear.out_features)
 
 
-def classification_loss(scores: Tensor, target: BatchTarget) -> Loss:
-    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right."""
+def classification_loss(scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0) -> Loss:
+    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right.
+
+    `smoothing`: the part of the true probability that goes to all classes alike (Szegedy et al. 2016, section 7).
+    """
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
+    entropy = partial(functional.cross_entropy, scores.float(), target.labels, label_smoothing=smoothing)
     if target.weights is None:
-        total = functional.cross_entropy(scores.float(), target.labels, reduction="sum")
-    else:
-        total = (functional.cross_entropy(scores.float(), target.labels, reduction="none") * target.weights).sum()
-    return Loss(total=total, count=target.count, hits=hits)
+        return Loss(total=entropy(reduction="sum"), count=target.count, hits=hits)
+    return Loss(total=(entropy(reduction="none") * target.weights).sum(), count=target.count, hits=hits)
 
 
 def regression_loss(scores: Tensor, target: BatchTarget) -> Loss:

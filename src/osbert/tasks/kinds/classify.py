@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -42,6 +43,14 @@ class Classify(TemperedTask, WeightedTask):
 
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
+    label_smoothing: float = 0.0
+    """Part of the true probability that the loss gives to all labels alike (Szegedy et al. 2016), such as 0.1."""
+
+    def __post_init__(self) -> None:
+        """Refuse a smoothing that leaves nothing of the label."""
+        super().__post_init__()
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing:g}")
 
     @property
     def criterion(self) -> str:
@@ -108,10 +117,11 @@ class Classify(TemperedTask, WeightedTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to K scores."""
-        from osbert.models.heads.predictions import SequenceHead
+        from osbert.models.heads.predictions import SequenceHead, classification_loss
 
         share = backbone.architecture.dropout
-        return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share)
+        loss = partial(classification_loss, smoothing=self.label_smoothing)
+        return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, loss=loss)
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
