@@ -151,6 +151,22 @@ def test_smoothing_is_torchs_of_each_row(weights: list[float] | None) -> None:
     torch.testing.assert_close(each, -(smooth * scores.log_softmax(dim=1)).sum(dim=1))
 
 
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("weights", [None, [1.0, 0.25, 2.0, 1.0]])
+def test_focal_loss_is_its_equation(gamma: float, weights: list[float] | None) -> None:
+    """Lin et al. 2017, equations 4 and 5; a row that is sure has a loss of 0 and a finite gradient."""
+    scores, target = scored([0, 1, 2, 1], weights)
+    loss = classification_loss(scores, target, gamma=gamma)
+    right = scores.double().softmax(dim=1).gather(1, target.labels[:, None])[:, 0]
+    each = -((1 - right) ** gamma) * right.log()
+    expected = (each * (torch.ones(4) if weights is None else target.weights)).sum()
+    torch.testing.assert_close(loss.total, expected.float())
+    (found,) = torch.autograd.grad(loss.total, scores, retain_graph=True)
+    assert torch.isfinite(found).all() and loss.count == target.count
+    rest = torch.autograd.grad(expected, scores)[0][1:]  # of the sure row the plain equation has 0 / 0
+    torch.testing.assert_close(found[1:], rest, rtol=1e-4, atol=1e-6)
+
+
 def test_several_labels_are_torchs_binary_cross_entropy(make_backbone, make_batch) -> None:
     """With weights of the positive labels the sum is that of torch's pos_weight."""
     backbone, batch = make_backbone(), make_batch([5, 4, 3])

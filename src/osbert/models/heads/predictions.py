@@ -154,16 +154,21 @@ class LabelsHead(SequenceHead):
         return super().flops(labels // self.linear.out_features)
 
 
-def classification_loss(scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0) -> Loss:
+def classification_loss(scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0, gamma: float = 0.0) -> Loss:
     """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right.
 
     `smoothing`: the part of the true probability that goes to all classes alike (Szegedy et al. 2016, section 7).
+    `gamma`: that of the focal loss (Lin et al. 2017, equation 4), which does not go with smoothing.
     """
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
     entropy = partial(functional.cross_entropy, scores.float(), target.labels, label_smoothing=smoothing)
-    if target.weights is None:
+    if target.weights is None and not gamma:
         return Loss(total=entropy(reduction="sum"), count=target.count, hits=hits)
-    return Loss(total=(entropy(reduction="none") * target.weights).sum(), count=target.count, hits=hits)
+    each = entropy(reduction="none")
+    if gamma:  # -expm1(-each) is 1 - p; where that is 0, a power of it below 1 would have no gradient
+        each = each * (-torch.expm1(-each)).clamp_min(torch.finfo(each.dtype).tiny) ** gamma
+    total = each.sum() if target.weights is None else (each * target.weights).sum()
+    return Loss(total=total, count=target.count, hits=hits)
 
 
 def regression_loss(scores: Tensor, target: BatchTarget) -> Loss:

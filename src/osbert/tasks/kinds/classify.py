@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,11 +47,19 @@ class Classify(TemperedTask, WeightedTask):
     label_smoothing: float = 0.0
     """Part of the true probability that the loss gives to all labels alike (Szegedy et al. 2016), such as 0.1."""
 
+    focal: float = 0.0
+    """Gamma of the focal loss (Lin et al. 2017), such as 2: rows count the less, the surer the model is of their label,
+    by the factor (1 - p) ** gamma. 0 for the cross-entropy."""
+
     def __post_init__(self) -> None:
-        """Refuse a smoothing that leaves nothing of the label."""
+        """Refuse a smoothing that leaves nothing of the label, and a gamma that is none."""
         super().__post_init__()
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing:g}")
+        if not 0 <= self.focal < math.inf:
+            raise ValueError(f"focal must be 0 or more, not {self.focal:g}")
+        if self.focal and self.label_smoothing:
+            raise ValueError("focal and label_smoothing change the same loss: give one of the two")
 
     @property
     def criterion(self) -> str:
@@ -120,7 +129,7 @@ class Classify(TemperedTask, WeightedTask):
         from osbert.models.heads.predictions import SequenceHead, classification_loss
 
         share = backbone.architecture.dropout
-        loss = partial(classification_loss, smoothing=self.label_smoothing)
+        loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
         return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, loss=loss)
 
     def decode(
