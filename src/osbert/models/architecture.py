@@ -26,6 +26,8 @@ class Architecture(Sizes):
     """Blocks with weights of their own; each serves layers / distinct neighbouring layers (ALBERT: 1); 0 for layers."""
     heads: int = 12
     """Attention heads in a block; they share the width evenly."""
+    key_heads: int = 0
+    """Heads of keys and values, each for heads / key_heads neighbouring heads of queries (GQA); 0 for as many."""
     width: int = 768
     """Numbers in the state of a token."""
     feedforward: int = 0
@@ -56,6 +58,9 @@ class Architecture(Sizes):
     """With a window: every how many blocks, beginning with the first, one is global; the others are local."""
     local_base: float = 10_000.0
     """Base of the rotary angles in local blocks."""
+    distance_scores: int = 0
+    """Kinds of distance between tokens, for each of which a learned number is added to each head's scores, the same in
+    all layers (T5; MPNet: 32); 0 for none."""
     buckets: int = 256
     """Distances to either side with a vector, for disentangled positions: half of them for one distance each, the
     others for wider and wider ranges up to `farthest`. 0: one vector for each distance."""
@@ -89,9 +94,11 @@ class Architecture(Sizes):
     """Whether norms and linear layers add biases; the pooler and the heads have `head_biases`."""
     norm_biases: bool = False
     """Whether norms add biases where biases are off."""
-    summary: Literal["token", "first", "last", "mean"] = "token"
+    root_norm: bool = False
+    """Whether norms divide by the root mean square alone: they subtract no mean and add no biases (RMSNorm)."""
+    summary: Literal["token", "first", "last", "mean", "late"] = "token"
     """The state that stands for a sequence: that of its first token (token: the last with direction = left_to_right),
-    of its last token, or the mean of all."""
+    of its last token, or the mean of all; late: the mean, too, but of what the pooler makes of each token's state."""
     head_transform: bool = False
     """Whether the pooler ends in a norm, and heads for tokens and spans have such layers of their own (ModernBERT)."""
     head_biases: bool = True
@@ -103,6 +110,9 @@ class Architecture(Sizes):
     piece_transform: bool = True
     """Whether heads that predict pieces have a dense layer, an activation, a norm and a bias for each piece, as BERT's;
     GPT's compare states with the pieces as they are."""
+    tied: bool = True
+    """Whether heads that predict pieces compare states with the piece embeddings, as BERT's, or with a table of their
+    own, as EuroBERT's."""
     adapters: int = 0
     """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
@@ -140,10 +150,12 @@ class Architecture(Sizes):
         layers stay in proportion, narrow embeddings narrower than the states, and layers share as many blocks as
         divide them evenly.
         """
+        heads = max(width // HEAD, 4 if self.neighbours else 1)
         return self.changed(
             layers=layers,
             width=width,
-            heads=max(width // HEAD, 4 if self.neighbours else 1),
+            heads=heads,
+            key_heads=math.gcd(heads, self.key_heads) % heads,
             feedforward=round(self.feedforward * width / self.width),
             distinct=math.gcd(layers, self.distinct) if self.distinct else 0,
             embedding=self.embedding if self.embedding < width else width // 2,
@@ -168,7 +180,7 @@ class Architecture(Sizes):
         `length`: tokens of the sequence.
         """
         within = 9 * self.width + (3 if self.gated else 2) * (self.feedforward or 4 * self.width)
-        kept = self.attention_dropout or self.positions == "disentangled"
+        kept = self.attention_dropout or self.positions == "disentangled" or self.distance_scores
         return within + (3 * self.heads * length if kept else 0)
 
     def is_local(self, layer: int) -> bool:
@@ -187,7 +199,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
         "at least 1, or 0 for as many as there are layers": (0, ("distinct",)),
         "at least 1, or 0 for none": (
             0,
-            ("segments", "embedding", "first_position", "recurrent", "adapters", "window", "buckets"),
+            ("segments", "embedding", "first_position", "recurrent", "adapters", "window", "buckets", "key_heads"),
         ),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
@@ -208,7 +220,8 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_blocks(sizes))
+    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_distance_scores(sizes))
+    yield from (*_of_neighbours(sizes), *_of_blocks(sizes))
     if sizes.recurrent > 0 and sizes.width % 2:
         yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
     if sizes.heads >= 1:
@@ -231,12 +244,6 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
 def _of_positions(sizes: Architecture) -> Iterator[str]:
     if sizes.first_position > 0 and sizes.positions != "learned":
         yield f"first_position is {sizes.first_position}, but {sizes.positions} positions are not learned vectors"
-    if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
-        yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
-    if sizes.neighbours and not sizes.biases:
-        yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
-    if sizes.neighbours and (sizes.rotary_base, sizes.local_base) != (Architecture.rotary_base,) * 2:
-        yield f"neighbours is {sizes.neighbours}, which is made for a rotary_base of {Architecture.rotary_base:,.0f}"
     own = {"rotary": ("rotary_base", "local_base"), "disentangled": ("buckets", "farthest", "distance_projections")}
     for positions, names in own.items():
         for name in names if sizes.positions != positions else ():
@@ -249,11 +256,32 @@ def _of_positions(sizes: Architecture) -> Iterator[str]:
         yield f"farthest is {sizes.farthest:,}, but must be from {least:,} (buckets / 2 + 2) to {MOST['length']:,}"
 
 
+def _of_distance_scores(sizes: Architecture) -> Iterator[str]:
+    if sizes.distance_scores % 4 or not 0 <= sizes.distance_scores <= 256:
+        yield f"distance_scores is {sizes.distance_scores}, but must be 0, or a multiple of 4 up to 256"
+    for name in ("distance_scores", "key_heads") if sizes.positions == "disentangled" else ():
+        if getattr(sizes, name):
+            yield f"{name} is {getattr(sizes, name)}, which disentangled positions do without: leave it at 0"
+
+
+def _of_neighbours(sizes: Architecture) -> Iterator[str]:
+    if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
+        yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
+    if sizes.neighbours and sizes.key_heads:
+        yield f"neighbours is {sizes.neighbours}, but heads that share keys cannot face different neighbours"
+    if sizes.neighbours and not sizes.biases:
+        yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
+    if sizes.neighbours and (sizes.rotary_base, sizes.local_base) != (Architecture.rotary_base,) * 2:
+        yield f"neighbours is {sizes.neighbours}, which is made for a rotary_base of {Architecture.rotary_base:,.0f}"
+
+
 def _of_blocks(sizes: Architecture) -> Iterator[str]:
     if not sizes.window and (sizes.global_every != 1 or sizes.local_base != Architecture.local_base):
         yield "global_every and local_base are for local blocks, but the window is 0: all blocks are global"
     if sizes.window and sizes.global_every == 1:
         yield f"window is {sizes.window}, but with global_every 1 no block is local"
+    if sizes.root_norm and sizes.norm_biases:
+        yield "norm_biases is True, but root_norm is, too: such norms have no biases"
     if sizes.norm_biases and sizes.biases:
         yield "norm_biases is True, but biases is, too, which gives norms theirs: leave norm_biases at False"
     if not sizes.first_norm and sizes.normalization != "pre":
@@ -261,6 +289,8 @@ def _of_blocks(sizes: Architecture) -> Iterator[str]:
 
 
 def _uneven(sizes: Architecture) -> Iterator[str]:
+    if sizes.key_heads > 0 and (sizes.heads % sizes.key_heads or sizes.key_heads == sizes.heads):
+        yield f"key_heads is {sizes.key_heads}, but must divide {sizes.heads} heads into groups of several, or be 0"
     if sizes.width % sizes.heads:
         yield f"the width {sizes.width} cannot be shared evenly by {sizes.heads} heads"
     elif sizes.positions == "rotary" and (sizes.width // sizes.heads) % 2:

@@ -60,6 +60,10 @@ class Sizes:
     """Whether heads for tokens and spans transform the states, too: a dense layer, an activation and a norm."""
     head_biases: bool = True
     """Whether the transforms of heads add biases."""
+    root_norm: bool = False
+    """Whether the norms of the transforms of heads divide by the root mean square alone."""
+    tied: bool = True
+    """Whether heads that predict pieces compare the states with the piece embeddings, or with a table of their own."""
 
     @property
     def summary_is_last(self) -> bool:

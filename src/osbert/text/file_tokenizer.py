@@ -1,6 +1,7 @@
-"""FileTokenizer: pieces as a tokenizer.json says, for encoders whose pieces are not WordPiece's, by `tokenizers`.
+"""FileTokenizer: pieces as a tokenizer.json says, for encoders whose pieces are not BERT's, by `tokenizers`.
 
-Byte-level BPE (GPT-2, RoBERTa) and Unigram (XLM-R, ALBERT) come as such a file, which the library that wrote it reads.
+Byte-level BPE (GPT-2, RoBERTa), BPE with bytes for rare characters (Gemma, mmBERT), Unigram (XLM-R, ALBERT) and
+WordPiece with special pieces of its own (MPNet) come as such a file, which the library that wrote it reads.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from osbert.errors import Problems, UserError
 from osbert.guarded import native
 from osbert.text.form import Form
 from osbert.text.tokenizer import Encoding, Tokenizer
+from osbert.text.wordpiece import continues
 
 NAMES = ("pad", "unknown", "cls", "sep", "mask")
 """The special pieces of encoders. GPT's tokenizers have but `unknown`, and GPT-2's an `end` of texts."""
@@ -34,13 +36,9 @@ class FileTokenizer:
     """A tokenizer.json, and which of its pieces are the special ones. Two are equal when their fingerprints are.
 
     `form`: the special pieces of a sequence, as the file's post-processor sets them. `settings`: what else its folder
-    says of it, to be written into others.
+    says of it, to be written into others. `spaced`: whether a space before a word is in the word's first piece.
+    `cjk`: whether each ideograph is a piece.
     """
-
-    spaced = True
-    """Whether a space before a word is in the word's first piece."""
-    cjk = False
-    """Whether each ideograph is a piece."""
 
     def __init__(self, content: str, *, specials: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
         """Take the file's content; `specials`: each of NAMES that it has, and "end" -> its piece.
@@ -49,6 +47,7 @@ class FileTokenizer:
         cannot read it, a special piece is missing, or a Form cannot express its sequences.
         """
         from tokenizers import Tokenizer as Library
+        from tokenizers.models import WordPiece
 
         self.content = content
         self.specials = dict(specials)
@@ -62,6 +61,8 @@ class FileTokenizer:
             raise UserError(f"the tokenizers library cannot read it: {error}", code="unusable-tokenizer") from error
         self._library.no_padding()
         self._library.no_truncation()
+        self.spaced = not isinstance(self._library.model, WordPiece)
+        self.cjk = not self.spaced and getattr(self._library.normalizer, "handle_chinese_chars", False)
         ids = self._library.get_vocab(with_added_tokens=True)
         pieces = [""] * (max(ids.values(), default=-1) + 1)
         for piece, index in ids.items():
@@ -115,10 +116,12 @@ class FileTokenizer:
 
     @cached_property
     def continuation(self) -> NDArray[np.bool_]:
-        """Return which pieces (V,) follow another without a space: within words, but also punctuation.
+        """Return which pieces (V,) follow another without a space: within words; but for WordPiece also punctuation.
 
         None where pieces do not show it.
         """
+        if not self.spaced:
+            return np.array([continues(piece) for piece in self.vocabulary])
         starts = np.array([piece.startswith(WORD_STARTS) for piece in self.vocabulary])
         follows = ~starts & starts.any()
         follows[[*self._ids.values()]] = False
@@ -212,7 +215,8 @@ class FileTokenizer:
         """Return the special pieces of sequences, as a trial of one text and of a pair shows them.
 
         Raises UserError, with the pieces of the pair, where there are none, where one text has others around it than a
-        pair, or where the segments are not 0 up to the second text and one number from there on.
+        pair, or where the segments are not 0 up to the second text and one number from there on. Where its model gets
+        no segments, they may be any, and count as 0.
         """
         text = self.encode("a").tolist()
         single, pair = self._cut("a"), self._cut("a", "a")
@@ -220,15 +224,18 @@ class FileTokenizer:
         second = _find(text, pair.ids, start + len(text))
         before, after = single.ids[:start], single.ids[start + len(text) :]
         between = pair.ids[start + len(text) : second]
-        segment = pair.type_ids[second] if second >= 0 else 0
+        kinds = pair.type_ids
+        if "token_type_ids" not in self.settings.get("model_input_names", ["token_type_ids"]):
+            kinds = [0] * len(pair.ids)
+        segment = kinds[second] if second >= 0 else 0
         if (
             not text
             or min(start, second) < 0
             or not (before or after or "cls" not in self.specials)
             or pair.ids != [*before, *text, *between, *text, *after]
-            or pair.type_ids != [0] * second + [segment] * (len(pair.ids) - second)
+            or kinds != [0] * second + [segment] * (len(pair.ids) - second)
         ):
-            shown = " ".join(f"{piece}:{number}" for piece, number in zip(self.tokens(pair.ids), pair.type_ids))
+            shown = " ".join(f"{piece}:{number}" for piece, number in zip(self.tokens(pair.ids), kinds))
             raise UserError(
                 f"a text becomes {' '.join(self.tokens(single.ids))!r} and a pair of texts, with its segments, "
                 f"{shown!r}. An encoder has the same special pieces around one text and around two, one at least, and "

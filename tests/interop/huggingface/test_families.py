@@ -48,6 +48,7 @@ DEBERTA = BERT | {
 }
 """In batches whose longest text is longer than the distances go."""
 MODERN = BERT | {"local_attention": 8, "pad_token_id": 0}
+EURO = BERT | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("Roberta", ROBERTA),
     "xlm-roberta": ("XLMRoberta", ROBERTA),
@@ -63,6 +64,15 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "Albert",
         BERT | {"embedding_size": 6, "num_hidden_layers": 4, "num_hidden_groups": 2, "hidden_act": "relu"},
     ),
+    "mpnet": ("MPNet", BERT | {"max_position_embeddings": 202, "layer_norm_eps": 1e-5}),
+    "eurobert": ("EuroBert", EURO),
+    "eurobert-grouped": (
+        "EuroBert",
+        EURO
+        | {"num_attention_heads": 4, "num_key_value_heads": 2, "classifier_pooling": "bos", "hidden_act": "gelu"}
+        | {"tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    ),
+    "eurobert-mean": ("EuroBert", EURO | {"num_key_value_heads": 1, "classifier_pooling": "mean"}),
     "nomic_bert": ("NomicBert", BERT | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
     "gte": ("Gte", BERT | {"pad_token_id": 0}),
     "deberta-v3": (
@@ -90,7 +100,7 @@ HEADS = {
     "mlm": "ForMaskedLM",
 }
 
-MISSING = dict.fromkeys(("nomic_bert", "gte"), ("span", "choose"))
+MISSING = dict.fromkeys(("nomic_bert", "gte", "eurobert", "eurobert-grouped", "eurobert-mean"), ("span", "choose"))
 """The heads that transformers has no class for."""
 
 
@@ -230,6 +240,17 @@ def test_regression_is_written_as_theirs(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(2 + 3 * scores(learner, "regress", batch), wanted, rtol=0, atol=TOLERANCE)
 
 
+def test_mpnet_is_theirs_beyond_its_farthest_bucket(tmp_path: Path) -> None:
+    """All distances from 128 on are one; below, each edge of a bucket lies where theirs does."""
+    made = model("mpnet")
+    made.save_pretrained(tmp_path)
+    batch = batch_of([200, 150, 20], segments=False)
+    backbone = open_folder(tmp_path).backbone.eval()
+    expected = torch.cat([one.last_hidden_state[0] for one in theirs(made, batch)])
+    with torch.no_grad():
+        torch.testing.assert_close(backbone(batch).hidden, expected, rtol=0, atol=TOLERANCE)
+
+
 def test_alberts_pretraining_is_read_and_written(tmp_path: Path) -> None:
     """Masked pieces and the order of sentences: both scores of AlbertForPreTraining, and a fresh folder of ours."""
     made = model("albert", "ForPreTraining")
@@ -248,28 +269,6 @@ def test_alberts_pretraining_is_read_and_written(tmp_path: Path) -> None:
     assert again.config.architectures == ["AlbertForPreTraining"]
     assert not report["missing_keys"] and not report["mismatched_keys"] and not report["unexpected_keys"]
     torch.testing.assert_close(theirs(again.eval(), batch)[0].sop_logits, found[0].sop_logits, rtol=0, atol=TOLERANCE)
-
-
-def test_a_deberta_discriminator_is_read_with_its_language_head_and_the_rest_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The published names of the third version: a masked-LM head that is not "legacy", and one for replaced tokens."""
-    monkeypatch.setitem(CONFIGS, "rtd", ("DebertaV2", CONFIGS["deberta-v3"][1] | {"legacy": False}))
-    made = model("rtd", "ForMaskedLM")
-    made.save_pretrained(tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    assert "lm_predictions.lm_head.dense.weight" in tensors
-    replaced = [f"mask_predictions.{name}.bias" for name in ("dense", "LayerNorm", "classifier")]
-    left = dict.fromkeys([*replaced, "deberta.embeddings.position_embeddings.weight"], torch.ones(16))
-    save_file(tensors | {name: tensor.clone() for name, tensor in left.items()}, tmp_path / "model.safetensors")
-    folder = open_folder(tmp_path)
-    unused = {row.name: row.expected for row in folder.report.rows if row.status == "unused"}
-    assert all(unused[name] for name in replaced)
-    assert [row.name for row in folder.report.problems] == ["embeddings.position_embeddings.weight"]
-    learner = Learner(folder.backbone, {"mlm": head_of("mlm", folder.backbone)}).eval()
-    assert all(row.status == "loaded" for row in huggingface.fill_heads(folder.tensors, learner))
-    batch = labelled(batch_of([24, 9, 5], segments=False), "mlm")
-    torch.testing.assert_close(scores(learner, "mlm", batch), expected(made, "mlm", batch), rtol=0, atol=TOLERANCE)
 
 
 def test_what_is_missing_is_told_by_its_name_in_the_file(tmp_path: Path) -> None:
@@ -317,22 +316,29 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
         ("albert", {"num_hidden_groups": 0}, ("unsupported-model", "num_hidden_groups", "1")),
         ("albert", {"inner_group_num": 2}, ("unsupported-model", "inner_group_num", "2")),
         ("albert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
-        ("deberta-v3", {"conv_kernel_size": 3}, ("unsupported-model", "conv_kernel_size", "3", "0")),
-        ("deberta-v3", {"position_biased_input": True}, ("unsupported-model", "position_biased_input", "True")),
-        ("deberta-v3", {"relative_attention": False}, ("unsupported-model", "relative_attention", "False")),
-        ("deberta-v3", {"pos_att_type": ["c2p"]}, ("unsupported-model", "pos_att_type", "['c2p']")),
-        ("deberta-v3", {"norm_rel_ebd": "none"}, ("unsupported-model", "norm_rel_ebd", "'none'")),
-        ("deberta-v3", {"position_buckets": 7}, ("unsupported-model", "buckets", "7")),
-        ("deberta-v3", {"position_buckets": 4.5}, ("unsupported-model", "position_buckets", "4.5")),
-        ("deberta-v3", {"max_relative_positions": 5}, ("unsupported-model", "farthest", "5")),
-        ("deberta-v3", {"share_att_key": "yes"}, ("unsupported-model", "share_att_key", "'yes'")),
-        ("deberta-v3", {"attention_head_size": 4}, ("unsupported-model", "attention_head_size", "4")),
-        ("deberta-v3", {"embedding_size": None}, ("unsupported-model", "embedding_size", "None")),
-        ("deberta-v3", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
-        ("deberta-v3", {"pooler_hidden_act": "tanh"}, ("unsupported-model", "pooler_hidden_act", "'tanh'", "'gelu'")),
-        ("deberta-v3", {"pooler_hidden_size": 8}, ("unsupported-model", "pooler_hidden_size", "8")),
-        ("deberta-v3", {"pooler_dropout": 0.1}, ("unsupported-model", "pooler_dropout", "0.1")),
-        ("deberta-v3", {"tie_word_embeddings": False}, ("unsupported-model", "tie_word_embeddings", "False")),
+        (
+            "mpnet",
+            {"relative_attention_num_buckets": 64},
+            ("unsupported-model", "relative_attention_num_buckets", "64", "32"),
+        ),
+        ("mpnet", {"hidden_act": "relu"}, ("unsupported-model", "hidden_act", "'relu'", "'gelu'")),
+        ("mpnet", {"pad_token_id": 0}, ("unsupported-model", "pad_token_id", "0")),
+        ("mpnet", {"is_decoder": True}, ("unsupported-model", "is_decoder", "True")),
+        ("eurobert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
+        ("eurobert", {"attention_bias": True}, ("unsupported-model", "attention_bias", "True")),
+        ("eurobert", {"mlp_bias": True}, ("unsupported-model", "mlp_bias", "True")),
+        ("eurobert", {"pretraining_tp": 2}, ("unsupported-model", "pretraining_tp", "2")),
+        ("eurobert", {"hidden_dropout": 0.1}, ("unsupported-model", "hidden_dropout", "0.1")),
+        ("eurobert", {"head_dim": 4}, ("unsupported-model", "head_dim", "4")),
+        ("eurobert", {"num_key_value_heads": 3}, ("unsupported-model", "num_key_value_heads", "3", "2")),
+        ("eurobert", {"classifier_pooling": "last"}, ("unsupported-model", "classifier_pooling", "'last'", "late")),
+        ("eurobert", {"rope_scaling": {"factor": 2.0}}, ("unsupported-model", "rope_scaling", "2.0")),
+        (
+            "eurobert",
+            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
+            ("unsupported-model", "rope_parameters", "llama3"),
+        ),
+        ("eurobert", {"tie_word_embeddings": "no"}, ("unsupported-model", "tie_word_embeddings", "'no'")),
         ("electra", {"summary_type": "last"}, ("unsupported-model", "summary_type", "'last'")),
     ],
 )

@@ -99,12 +99,21 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"global_every": 3}, "the window is 0"),
         ({"first_norm": False}, "normalization pre"),
         ({"norm_biases": True}, "norm_biases is True"),
+        ({"root_norm": True, "biases": False, "norm_biases": True}, "root_norm is, too"),
+        ({"key_heads": -1}, "key_heads is -1"),
+        ({"heads": 4, "key_heads": 3}, "key_heads is 3"),
+        ({"key_heads": 2}, "key_heads is 2"),
+        ({"positions": "rotary", "neighbours": 1.0, "key_heads": 1}, "cannot face different neighbours"),
+        ({"distance_scores": 6}, "distance_scores is 6"),
+        ({"distance_scores": -4}, "distance_scores is -4"),
         ({"positions": "disentangled", "first_position": 2}, "disentangled positions are not learned"),
         ({"positions": "disentangled", "buckets": 7}, "buckets is 7"),
         ({"positions": "disentangled", "buckets": -2}, "buckets is -2"),
         ({"positions": "disentangled", "buckets": 8, "farthest": 5}, "farthest is 5"),
         ({"positions": "rotary", "farthest": 64}, "farthest is 64, but positions are rotary"),
         ({"project_first": True}, "embedding is 0"),
+        ({"positions": "disentangled", "distance_scores": 8}, "distance_scores is 8"),
+        ({"positions": "disentangled", "key_heads": 1}, "key_heads is 1"),
     ],
 )
 def test_impossible_sizes_are_named(changes: dict[str, object], text: str) -> None:
@@ -130,6 +139,10 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"length": 50},
         {"segments": 3},
         {"segments": 0},
+        {"root_norm": True},
+        {"key_heads": 1},
+        {"summary": "late"},
+        {"distance_scores": 8},
         {"first_position": 2},
         {"embedding": 6},
         {"embedding": 6, "project_first": True},
@@ -193,7 +206,7 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
-    tested.add("piece_transform")  # of the language-model heads: heads/test_predictions.py
+    tested |= {"piece_transform", "tied"}  # of the language-model heads: heads/test_predictions.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}
 
 

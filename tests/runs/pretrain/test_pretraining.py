@@ -15,6 +15,7 @@ import pytest
 import corpora
 from clock import CLOCK
 from osbert.errors import UserError
+from osbert.interop.folder import open_folder
 from osbert.runs.contract import Notice
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain import budget
@@ -112,6 +113,40 @@ def test_ctrl_c_between_two_steps_saves_the_last_one(run, whole, step: int) -> N
     done = run(watch=events.append)
     assert any(str(event) == f"Going on from the checkpoint of step {step}." for event in events)
     assert same(done.folder, whole)
+
+
+LLAMA = {
+    "model.positions": "rotary", "model.normalization": "pre", "model.root_norm": True,
+    "model.gated": True, "model.biases": False, "model.activation": "silu", "heads": 4, "model.key_heads": 2,
+    "model.embedding_norm": False, "model.piece_transform": False, "model.tied": False, "model.segments": 0,
+    "model.pooling": "gelu", "model.summary": "late", "model.neighbours": 0.0,
+}  # fmt: skip
+DISTANCES = {"model.distance_scores": 8, "model.positions": "learned", "model.neighbours": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [(LLAMA | {"method": "muon"}, "eurobert"), (LLAMA, "eurobert"), (DISTANCES, "osbert")],
+    ids=["llama-muon", "llama", "distances"],
+)
+def test_blocks_of_other_families_train_and_go_on(run, settings: dict[str, Any], kind: str) -> None:
+    """Root norms, gates, shared keys and a table of the head's own; and scores of distances."""
+    settings = settings | {"objectives": ["mlm"], "mlm.unigram_start": False, "learning_rate": 1e-2}
+
+    def interrupt(event: Any) -> None:
+        if isinstance(event, Progress) and event.step == 3:
+            raise KeyboardInterrupt
+
+    undisturbed = run("undisturbed", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        run(watch=interrupt, **settings)
+    assert same(run(**settings).folder, undisturbed.folder)
+    assert json.loads((undisturbed.folder / "config.json").read_text())["model_type"] == kind
+    held_out = [
+        line["held_out.loss"] for line in read_lines(undisturbed.folder / "metrics.jsonl") if "held_out.loss" in line
+    ]
+    assert held_out[-1] < held_out[0]
+    assert [*open_folder(undisturbed.folder).heads] == ["mlm"]
 
 
 @pytest.mark.parametrize("of", ["training", "held_out"])

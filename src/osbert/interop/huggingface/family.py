@@ -180,20 +180,24 @@ class Family:
         }
         if not self.halves:
             return found
-        count = self.in_bert_fields(config).get("num_attention_heads")
-        return {name: _paired(tensor, count) if _turned(name) else tensor for name, tensor in found.items()}
+        fields = self.in_bert_fields(config)
+        width, count = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
+        if not isinstance(width, int) or not isinstance(count, int) or count < 1:
+            return found
+        return {name: _paired(tensor, width // count) if _turned(name) else tensor for name, tensor in found.items()}
 
     def published(
-        self, tensors: Mapping[str, Tensor], forms: Container[str], *, prefix: bool, heads: int
+        self, tensors: Mapping[str, Tensor], forms: Container[str], *, prefix: bool, width: int
     ) -> dict[str, Tensor]:
-        """Return their tensors for those that have BERT's names, in a model with attention heads: `canonical` undone.
+        """Return their tensors for those that have BERT's names, whose attention heads are `width` wide.
 
-        `forms`: those of the heads published with it. `prefix`: whether the backbone's get the family's prefix.
+        That undoes `canonical`. `forms`: those of the heads published with it. `prefix`: whether the backbone's get the
+        family's prefix.
         """
         places = {part: place for parts in self.fused.values() for place, part in enumerate(parts)}
         parts: dict[str, dict[int, Tensor]] = {}
         for name, tensor in tensors.items():
-            part = _halved(tensor, heads) if self.halves and _turned(name) else tensor
+            part = _halved(tensor, width) if self.halves and _turned(name) else tensor
             place = next((place for own, place in places.items() if own in name), 0)
             parts.setdefault(self.spelled(name, forms, prefix=prefix), {})[place] = part
         whole = {name: torch.cat([rows[place] for place in sorted(rows)]) for name, rows in parts.items()}
@@ -283,16 +287,16 @@ def _turned(name: str) -> bool:
     return ".attention.self.query." in name or ".attention.self.key." in name
 
 
-def _paired(rows: Tensor, heads: Any) -> Tensor:
-    """Return `rows` (H K, ...) with the halves of each head made pairs; as they are if they are no whole heads."""
-    if not isinstance(heads, int) or heads < 1 or rows.shape[0] % (2 * heads):
+def _paired(rows: Tensor, width: int) -> Tensor:
+    """Return `rows` (H K, ...) with the halves of each head, K = `width`, made pairs; as they are if K does not fit."""
+    if width < 2 or width % 2 or rows.shape[0] % width:
         return rows
-    return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)  # (H, 2, K/2, ...) -> (H K, ...)
+    return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).flatten(0, 2)  # (H, 2, K/2, ...) -> (H K, ...)
 
 
-def _halved(rows: Tensor, heads: int) -> Tensor:
-    """Return `rows` (H K, ...) with the pairs of each head made halves: what `_paired` undoes."""
-    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+def _halved(rows: Tensor, width: int) -> Tensor:
+    """Return `rows` (H K, ...) with the pairs of each head, K = `width`, made halves: what `_paired` undoes."""
+    return rows.unflatten(0, (-1, width // 2, 2)).transpose(1, 2).flatten(0, 2)
 
 
 @cache

@@ -114,7 +114,7 @@ def laid_out(
     if family and isinstance(sizes, Architecture):
         forms = {head.form for name, head in _heads(learner) if published[name]}
         bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-        tensors = family.published(bare, forms, prefix=bool(prefix), heads=sizes.heads)
+        tensors = family.published(bare, forms, prefix=bool(prefix), width=sizes.width // sizes.heads)
     return config, tensors
 
 
@@ -184,12 +184,13 @@ def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Tensor
     used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
     family = of_architecture(backbone.architecture)
     buffers = names.BUFFERS + (family.buffers if family else ())
-    return [_unused(name, tensors, buffers) for name in tensors if name not in used]
+    tied = backbone.architecture.tied
+    return [_unused(name, tensors, buffers, tied=tied) for name in tensors if name not in used]
 
 
-def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = ()) -> TensorRow:
+def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = (), *, tied: bool = True) -> TensorRow:
     shape = tuple(tensors[name].shape)
-    if name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
+    if tied and name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
         return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
     if name.endswith(buffers):
@@ -227,7 +228,8 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
         rows += found
         if all(row.status == "loaded" for row in found):
             head.load_state_dict(state)
-        if head.form == "mlm" and names.DECODER in tensors and not (row := _unused(names.DECODER, tensors)).expected:
+        decoder = head.form == "mlm" and learner.backbone.architecture.tied and names.DECODER in tensors
+        if decoder and not (row := _unused(names.DECODER, tensors)).expected:
             rows.append(row)
     return rows
 

@@ -56,14 +56,14 @@ _TRANSFORM = {
 
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
-    if form == "mlm" and not sizes.piece_transform:
-        return {}
-    found = HEADS.get(form, {})
+    found = {} if form == "mlm" and not sizes.piece_transform else HEADS.get(form, {})
+    if form == "mlm" and not sizes.tied:
+        found = {**found, "table.weight": DECODER}
     if sizes.head_transform and form in ("tokens", "span"):
         found = {**found, **_TRANSFORM}
-    if sizes.head_biases:
-        return found
-    return {ours: theirs for ours, theirs in found.items() if not ours.endswith(("dense.bias", "norm.bias"))}
+    without: tuple[str, ...] = () if sizes.head_biases else ("dense.bias", "norm.bias")
+    without += ("norm.bias",) if sizes.root_norm else ()
+    return {ours: theirs for ours, theirs in found.items() if not ours.endswith(without)}
 
 
 HEAD_PREFIXES = (
@@ -75,7 +75,7 @@ HEAD_PREFIXES = (
 BIAS = "cls.predictions.bias"
 DECODER_BIAS = "cls.predictions.decoder.bias"
 DECODER = "cls.predictions.decoder.weight"
-"""The masked-LM head's vocabulary product: the piece embeddings again when tied, as they always are with us."""
+"""The masked-LM head's vocabulary product: the piece embeddings again when tied, else a table of the head's own."""
 
 PIECES = "embeddings.word_embeddings.weight"
 
@@ -95,6 +95,9 @@ _BLOCK = {
     "feedforward_norm": ("output.LayerNorm",),
 }
 
+_SHARING = {"attention.query": _BLOCK["attention.inward"][:1], "attention.inward": _BLOCK["attention.inward"][1:]}
+"""Those of attention whose heads share keys and values."""
+
 _GATED = {"up": ("intermediate.dense", "intermediate.gate")}
 """Those of gated feed-forward layers: what the activation works on, and what its values are multiplied by."""
 
@@ -108,7 +111,11 @@ _ADAPTERS = {
 
 def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
     """Return our backbone's tensors -> theirs without prefix; of several, ours holds the rows of all in turn."""
-    return _bert_names(architecture) if isinstance(architecture, Architecture) else own.names(architecture)
+    if not isinstance(architecture, Architecture):
+        return own.names(architecture)
+    names = _bert_names(architecture)
+    without = ("norm.bias",) if architecture.root_norm else ()
+    return {ours: theirs for ours, theirs in names.items() if not ours.endswith(without)}
 
 
 def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
@@ -117,6 +124,8 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         names["embeddings.segments.weight"] = ("embeddings.token_type_embeddings.weight",)
     if architecture.positions == "learned":
         names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
+    if architecture.distance_scores:
+        names["embeddings.distance_scores.table.weight"] = ("encoder.relative_attention_bias.weight",)
     if architecture.normalization == "pre":
         names |= _both("norm", ("encoder.LayerNorm",))
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
@@ -137,8 +146,9 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
 
 def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
+    parts = _BLOCK | (_GATED if architecture.gated else {}) | (_SHARING if architecture.key_heads else {})
     for layer in range(architecture.blocks):
-        for ours, theirs in {**_BLOCK, **(_GATED if architecture.gated else {})}.items():
+        for ours, theirs in parts.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
         if architecture.distance_projections:
             own = tuple(f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key"))

@@ -1,6 +1,6 @@
-"""Tokenizers of other families, in and out: byte-level BPE and Unigram as tokenizer.json, BPE also as it once came.
+"""Tokenizers of other families, in and out: BPE, Unigram and WordPiece as tokenizer.json, BPE also as it once came.
 
-BERT's own, and those of DistilBERT and ELECTRA, are tokenizer_files.py's.
+BERT's own WordPiece, and that of DistilBERT and ELECTRA, is tokenizer_files.py's.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ from osbert.interop.tokenizer_files import (
     write_tokenizer,
 )
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
+from osbert.text.tokenizer import SPECIALS
 
 FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES))
 """Their names of the special pieces -> ours."""
+
+INSTEAD = {"cls_token": "bos_token", "sep_token": "eos_token", "unk_token": "pad_token"}
+"""What stands for a special piece that a folder does not name. Without an unknown piece no piece is unknown."""
 
 DEFAULTS = dict(zip(NAMES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 """RoBERTa's and XLM-R's special pieces."""
@@ -73,7 +77,15 @@ def _read(path: Path) -> AnyTokenizer:
     whole = path if path.suffix == ".json" else path / "tokenizer.json"
     if whole.is_file():
         content = read_object(whole, most=LARGEST)
-        return _from_file(whole.parent, content) if _kind(content) in KINDS else read_tokenizer(path, CAREFUL.again)
+        if _kind(content) in KINDS or not _has_berts_pieces(whole.parent, content):
+            return _from_file(whole.parent, content)
+        return read_tokenizer(path, CAREFUL.again)
+    if (path / "vocab.txt").is_file() and not _has_berts_pieces(path, {}):
+        raise UserError(
+            f"{path} has its tokenizer as vocab.txt alone, but its special pieces are not BERT's; tokenizer.json is "
+            f"missing. {_made_by_theirs(path)}",
+            code="unusable-tokenizer",
+        )
     if (path / "vocab.txt").is_file() or not path.is_dir():
         return read_tokenizer(path, CAREFUL.again)
     if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
@@ -81,11 +93,18 @@ def _read(path: Path) -> AnyTokenizer:
     if models := sorted(path.glob("*.model")):
         raise UserError(
             f"{path} has its tokenizer as a sentencepiece model alone ({models[0].name}); tokenizer.json is missing. "
-            f"Get it from where the folder came from, or let transformers make it: "
-            f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r}).",
+            f"{_made_by_theirs(path)}",
             code="unusable-tokenizer",
         )
     return read_tokenizer(path, CAREFUL.again)
+
+
+def _made_by_theirs(path: Path) -> str:
+    """Return how to get the tokenizer.json of a folder."""
+    return (
+        "Get it from where the folder came from, or let transformers make it: "
+        f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
+    )
 
 
 def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:
@@ -110,11 +129,22 @@ def _kind(content: Mapping[str, Any]) -> str:
     return "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
 
 
+def _has_berts_pieces(path: Path, content: Mapping[str, Any]) -> bool:
+    """Return whether a WordPiece tokenizer begins sequences as BERT's, by its folder's settings, else by its own."""
+    config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
+    if named := config.get("cls_token"):
+        return _piece(named) == SPECIALS[2]
+    if str(config.get("tokenizer_class")).startswith("MPNet"):
+        return False
+    form = content.get("post_processor")
+    return form is None or SPECIALS[2] in json.dumps(form)
+
+
 def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     """Return the special pieces of a folder, as its settings name them, by our names.
 
-    What they do not name is RoBERTa's; but GPT's tokenizers, which have not all of these, need no more than a piece for
-    the unknown, and GPT-2's has its `end` of texts for that.
+    What they do not name is RoBERTa's, or what `INSTEAD` says where the tokenizer has no such piece; but GPT's
+    tokenizers need no more than a piece for the unknown, and GPT-2's has its `end` of texts for that.
     """
     config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
     named = {ours: _piece(config[theirs]) for theirs, ours in FIELDS.items() if config.get(theirs)}
@@ -123,7 +153,10 @@ def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     pieces |= {added["content"] for added in content.get("added_tokens") or ()}
     usual = {piece for name, piece in DEFAULTS.items() if name != "unknown"}
     if usual <= pieces or not (END_OF_TEXT in pieces or _ends_words(pieces)):
-        return DEFAULTS | named
+        others = {FIELDS[theirs]: config.get(other) for theirs, other in INSTEAD.items()}
+        others["unknown"] = content["model"].get("unk_token") or others["unknown"]
+        lacking = {ours: _piece(piece) for ours, piece in others.items() if piece and DEFAULTS[ours] not in pieces}
+        return DEFAULTS | lacking | named
     end = {"end": _piece(config.get("eos_token") or END_OF_TEXT)} if END_OF_TEXT in pieces else {}
     return {"unknown": end.get("end", DEFAULTS["unknown"]), **named, **({} if "cls" in named else end)}
 

@@ -82,7 +82,8 @@ class PaddedGraph(nn.Module):
         """Return the outputs that `names` lists."""
         hidden = self._states(input_ids, token_type_ids, attention_mask)  # (B, T, D)
         summary = self._summaries(hidden, attention_mask)  # (B, D)
-        pooled = self.backbone.pool(summary)  # (B, D)
+        late = self.backbone.architecture.summary == "late"
+        pooled = _mean(self.backbone.pool(hidden), attention_mask) if late else self.backbone.pool(summary)  # (B, D)
         states = (hidden, pooled) if self.pooler else (hidden,)
         if self.head is None:
             return states
@@ -110,6 +111,9 @@ class PaddedGraph(nn.Module):
         local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)
         local_bias = self._bias(mask, positions, sizes.window) if sizes.window else bias
+        if embeddings.distance_scores is not None:
+            added = embeddings.distance_scores.between(positions[None])
+            bias, local_bias = bias + added, local_bias + added
         distances = self._distances(positions)
         for layer, block in enumerate(self.backbone.depth):
             local = sizes.is_local(layer)
@@ -144,9 +148,8 @@ class PaddedGraph(nn.Module):
 
     def _summaries(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Return the state (B, D) that stands for each sequence: its first token's, its last's, or the mean of all."""
-        if self.backbone.architecture.summary == "mean":
-            counted = mask[:, :, None].to(hidden.dtype)  # (B, T, 1)
-            return (hidden * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
+        if self.backbone.architecture.summary in ("mean", "late"):
+            return _mean(hidden, mask)
         if not self.backbone.architecture.summary_is_last:
             return hidden[:, 0]
         last = (mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, hidden.shape[2])  # (B, 1, D)
@@ -192,6 +195,12 @@ def objections(learner: Learner, head: str = "") -> Iterator[str]:
         yield f"its head is a {type(found).__name__}, whose scores have no common name"
 
 
+def _mean(states: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean (B, D) of the tokens' states (B, T, D)."""
+    counted = mask[:, :, None].to(states.dtype)  # (B, T, 1)
+    return (states * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
+
+
 def _passed(
     block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None, distances: tuple[Tensor, Tensor] | None
 ) -> Tensor:
@@ -215,11 +224,15 @@ def _attended(
     turns: Tensor | None,
     distances: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
+    made = [getattr(attention, name)(hidden).chunk(len(parts), dim=-1) for name, parts in attention.matrices.items()]
+    width = hidden.shape[-1] // attention.heads
     query, key, value = (
-        part.unflatten(-1, (attention.heads, -1)).transpose(1, 2) for part in attention.inward(hidden).chunk(3, dim=-1)
+        part.unflatten(-1, (-1, width)).transpose(1, 2) for parts in made for part in parts
     )  # 3 x (B, H, T, K)
     if turns is not None:
         query, key = _turned(query, turns), _turned(key, turns)
+    if attention.sharing > 1:
+        key, value = (part.repeat_interleave(attention.sharing, dim=1) for part in (key, value))
     if distances is not None:
         vectors, index = distances
         query = query * TERMS**-0.5

@@ -15,8 +15,8 @@ from osbert.models.heads.predictions import MaskedLanguageHead
 def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
     """Add a row for each of `spellings`, the ids of the old pieces that spelt the new one, behind the old rows.
 
-    Embeddings, and with them the tied output embeddings, and the masked-language heads' biases. Make the optimiser
-    after this: the weights are new tensors.
+    Embeddings, and with them the tied output embeddings, and the biases and tables of masked-language heads. Make the
+    optimiser after this: the weights are new tensors.
     """
     rows = _with_means(_pieces(learner.backbone).weight, spellings)
     _set_pieces(learner.backbone, rows)
@@ -27,6 +27,8 @@ def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
         if isinstance(head, MaskedLanguageHead):
             bias = _with_means(head.bias, spellings)
             head.bias = nn.Parameter(bias) if isinstance(head.bias, nn.Parameter) else bias
+            if head.table is not None:
+                head.table.weight = nn.Parameter(_with_means(head.table.weight, spellings))
 
 
 @torch.no_grad()

@@ -15,14 +15,15 @@ from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
 from osbert.models.forms import Form
 from osbert.models.initialisation import initialise, initialise_scores
-from osbert.models.transformer.block import ACTIVATIONS
+from osbert.models.transformer.block import ACTIVATIONS, norm_of
 
 
 class MaskedLanguageHead(Head):
     """States of masked tokens -> scores over the vocabulary (BERT, section 3.1).
 
     Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece; the
-    product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1).
+    product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1);
+    with a table of the head's own in place of the piece embeddings where they say `tied = false`.
     Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
     """
 
@@ -31,7 +32,7 @@ class MaskedLanguageHead(Head):
     bias: Tensor
 
     def __init__(self, backbone: Backbone, *, target: str = "mlm") -> None:
-        """Stand on `backbone`, sharing its piece embeddings; learn from the batch's targets named `target`."""
+        """Stand on `backbone`, as a rule sharing its piece embeddings; learn from the batch's targets `target`."""
         super().__init__()
         sizes = backbone.architecture
         self.target = target
@@ -40,7 +41,7 @@ class MaskedLanguageHead(Head):
         width = backbone.embedding.embedding_dim  # a score is the transformed state times a piece's embedding
         if sizes.piece_transform:
             self.dense = Linear(sizes.width, width, bias=sizes.head_biases)
-            self.norm = nn.LayerNorm(width, eps=sizes.epsilon, bias=sizes.head_biases)
+            self.norm = norm_of(sizes, width, biases=sizes.head_biases)
             self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
         else:
             self.register_buffer("bias", torch.zeros(sizes.vocabulary), persistent=False)
@@ -48,7 +49,13 @@ class MaskedLanguageHead(Head):
         self.activation = ACTIVATIONS[sizes.activation]
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
         self.tied = (backbone.embedding,)
+        self.table = None if sizes.tied else nn.Embedding(sizes.vocabulary, width)
         initialise(self, sizes.deviation)
+
+    @property
+    def pieces(self) -> Tensor:
+        """Return the vectors of the pieces (V, D') that states are compared with."""
+        return (self.table or self.tied[0]).weight
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, V) at the labelled positions."""
@@ -60,18 +67,18 @@ class MaskedLanguageHead(Head):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (M, V) of any token states (M, D)."""
-        return linear(self._transformed(hidden), self.tied[0].weight, self.bias)
+        return linear(self._transformed(hidden), self.pieces, self.bias)
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
         target = batch.targets[self.target]
         hidden = self._transformed(states.hidden[target.index])
-        total, hits = linear_cross_entropy(hidden, self.tied[0].weight, self.bias, target.labels, target.weights)
+        total, hits = linear_cross_entropy(hidden, self.pieces, self.bias, target.labels, target.weights)
         return Loss(total=total, count=target.count, hits=hits)
 
     def flops(self, labels: int) -> int:
-        """Return the FLOPs over so many labels, the product with the tied piece embeddings included."""
-        return super().flops(labels) + 2 * labels * self.tied[0].weight.numel()
+        """Return the FLOPs over so many labels, the product with the piece embeddings included."""
+        return super().flops(labels) + (2 * labels * self.pieces.numel() if self.table is None else 0)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
         return self.norm(self.activation(self.dense(hidden))) if self.transforms else hidden

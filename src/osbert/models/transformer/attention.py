@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Attention(nn.Module):
     """Multi-head self-attention over flat tokens: one product makes queries, keys and values; `kernel` mixes them.
 
-    `parts`: how many matrices, one on the other, a weight holds: those of the queries, the keys and the values.
+    Where heads share keys and values (Ainslie et al. 2023), `query` makes the queries. `matrices`: of each layer the
+    names of those that lie one on the other in its weight; `parts`: how many these are.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -34,9 +35,18 @@ class Attention(nn.Module):
         self.dropout = architecture.attention_dropout
         self.kernel: Kernel = fastest
         self.distance_biases: Callable[..., Layout] = distance_biases
-        self.inward = Linear(width, 3 * width, bias=architecture.biases)
+        self.query: Linear | None = None
+        self.sharing = 1
+        self.matrices: dict[str, tuple[str, ...]] = {"inward": ("query", "key", "value")}
+        inner = width
+        if architecture.key_heads:
+            self.sharing = self.heads // architecture.key_heads
+            self.query = Linear(width, width, bias=architecture.biases)
+            self.matrices = {"query": ("query",), "inward": ("key", "value")}
+            inner = width // self.sharing
+        self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=architecture.biases)
         self.outward = Linear(width, width, bias=architecture.biases)
-        self.parts = {"inward.weight": 3}
+        self.parts = {f"{name}.weight": len(parts) for name, parts in self.matrices.items()}
         distances = architecture.positions == "disentangled"
         self.distance_dropout = Dropout(architecture.dropout) if distances else nn.Identity()
         self.distance_inward: Linear | None = None
@@ -84,12 +94,17 @@ class Attention(nn.Module):
         return query, self.distance_biases(query, key, of_distances, layout, each=each)
 
     def _project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        if layout.read is None:
+        if self.query is not None:
+            query = self.query(layout.read_of(hidden)).unflatten(-1, (self.heads, -1))  # (R, H, K)
+            key, value = self.inward(hidden).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)
+        elif layout.read is None:
             query, key, value = self.inward(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)  # 3 x (N, H, K)
         else:
             query, key, value = self._project_read(hidden, layout)
         if layout.turns is not None:
             query, key = rotate(query, layout.read_of(layout.turns)), rotate(key, layout.turns)
+        if self.sharing > 1:
+            key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))  # 2 x (N, H, K)
         return query, key, value
 
     def _project_read(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:

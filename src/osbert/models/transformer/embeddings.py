@@ -14,6 +14,7 @@ from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.transformer.block import norm
 from osbert.models.transformer.disentangled import Distances, distance_rows
+from osbert.models.transformer.distance_scores import DistanceScores
 from osbert.models.transformer.layout import Layout
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Embeddings(nn.Module):
         self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
         self.project_first = architecture.project_first
         normal = architecture.width if self.project_first else width
+        self.distance_scores = DistanceScores(architecture) if architecture.distance_scores else None
         self.norm = norm(architecture, normal) if architecture.embedding_norm else nn.Identity()
         self.dropout = Dropout(architecture.dropout)
         self.projection = (

@@ -141,7 +141,7 @@ class Layout:
 
     @cached_property
     def distance_columns(self) -> tuple[tuple[slice, Tensor], ...]:
-        """For each of `runs`, the vectors of its distances, and which of them query and key have, (count or 1, Q, T)."""
+        """For each of `runs`, the vectors of its distances, and which one query and key have, (count or 1, Q, T)."""
         distances = self.distances
         assert distances is not None
         used = [distances.used(offsets.shape[-1]) if self.consecutive else slice(0, None) for offsets in self.offsets]
