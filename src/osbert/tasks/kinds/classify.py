@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -19,6 +21,7 @@ from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.labels import listed_labels, note_unknown
+from osbert.tasks.tables.orders import OrdersTask
 from osbert.tasks.tables.weights import WeightedTask
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(TemperedTask, WeightedTask):
+class Classify(TemperedTask, OrdersTask, WeightedTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     edge = Edge(kind="classify", call="predict")
@@ -42,6 +45,22 @@ class Classify(TemperedTask, WeightedTask):
 
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
+    label_smoothing: float = 0.0
+    """Part of the true probability that the loss gives to all labels alike (Szegedy et al. 2016), such as 0.1."""
+
+    focal: float = 0.0
+    """Gamma of the focal loss (Lin et al. 2017), such as 2: rows count the less, the surer the model is of their label,
+    by the factor (1 - p) ** gamma. 0 for the cross-entropy."""
+
+    def __post_init__(self) -> None:
+        """Refuse a smoothing that leaves nothing of the label, and a gamma that is none."""
+        super().__post_init__()
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing:g}")
+        if not 0 <= self.focal < math.inf:
+            raise ValueError(f"focal must be 0 or more, not {self.focal:g}")
+        if self.focal and self.label_smoothing:
+            raise ValueError("focal and label_smoothing change the same loss: give one of the two")
 
     @property
     def criterion(self) -> str:
@@ -108,11 +127,13 @@ class Classify(TemperedTask, WeightedTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to K scores."""
-        from osbert.models.heads.predictions import SequenceHead
+        from osbert.models.heads.predictions import SequenceHead, classification_loss
 
         share = backbone.architecture.dropout
         orders = 1 + self.both_orders
-        return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
+        head = SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
+        head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
+        return head
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
@@ -122,8 +143,7 @@ class Classify(TemperedTask, WeightedTask):
         That mean is what the layer would say of the windows' mean state; it is taken at the task's temperature. Of a
         pair in both orders it is the sum, what the layer says of the sum of the states.
         """
-        joined = np.sum if self.both_orders else np.mean
-        scores = np.asarray(joined(outputs, axis=0, dtype=np.float64))
+        scores = np.asarray(self.joined(outputs, axis=0, dtype=np.float64))
         probabilities = dict(zip(self.labels, self.shares(scores).tolist()))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
 
