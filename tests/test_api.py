@@ -20,6 +20,7 @@ osbert.evaluate
 osbert.export
 osbert.extend_tokenizer
 osbert.finetune
+osbert.finetune_glue
 osbert.load
 osbert.pretrain
 osbert.train_tokenizer

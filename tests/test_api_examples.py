@@ -1,4 +1,4 @@
-"""The examples in docstrings run as they stand, each in a folder of its own; so do those of docs/python.md."""
+"""The examples in docstrings run as they stand, each in a folder of its own; so do those of two pages of docs/."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import osbert
 from api_folder import write_api_folder
@@ -40,6 +41,7 @@ def run_in_copy(example: doctest.DocTest, folder: Path, place: Path, monkeypatch
     made = re.findall(r'out="(\w+)"', "".join(one.source for one in example.examples))
     shutil.copytree(folder, place, ignore=shutil.ignore_patterns(*made))
     monkeypatch.chdir(place)
+    torch.manual_seed(0)  # some draw fresh weights, whatever ran before them
     report: list[str] = []
     assert doctest.DocTestRunner().run(example, out=report.append).failed == 0, "".join(report)
 
@@ -59,9 +61,12 @@ def test_the_examples_of_a_module_run(name: str, folder: Path, tmp_path: Path, m
         run_in_copy(example, folder, tmp_path / str(number), monkeypatch)
 
 
-def test_the_examples_of_the_page_on_python_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("docs/python.md", "sklearn")
-    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").replace("```", "")
-    example = doctest.DocTestParser().get_doctest(text, {}, "python.md", "docs/python.md", 0)
-    assert len(example.examples) > 30
+@pytest.mark.parametrize(("page", "least"), [("python.md", 30), ("reranking.md", 5)])
+def test_the_examples_of_a_page_run(
+    page: str, least: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs(page, "sklearn")
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").replace("```", "")
+    example = doctest.DocTestParser().get_doctest(text, {}, page, f"docs/{page}", 0)
+    assert len(example.examples) > least
     run_in_copy(example, folder, tmp_path / "page", monkeypatch)

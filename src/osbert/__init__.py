@@ -25,6 +25,7 @@ __all__ = [
     "export",
     "extend_tokenizer",
     "finetune",
+    "finetune_glue",
     "load",
     "pretrain",
     "train_tokenizer",
@@ -236,6 +237,22 @@ def finetune(
     from osbert.runs.finetune.finetune import finetune as run
 
     return run(task, model=model, data=data, out=out, **settings)
+
+
+def finetune_glue(*, model: str | Path, data: str | Path, out: str | Path, **settings: Any) -> dict[str, float]:
+    """Fine-tune a run for each set of GLUE in the folder `data`; return the official scores in per cent, by column.
+
+    `data` has the sets' own folders: CoLA, SST-2, MRPC, ...; those that are not there are named by an event. `out`: the
+    folder of the runs, each named for its task (`out/cola`), and of the table, glue.txt and glue.json. `settings` and
+    `watch` are as for `finetune`. The same call goes on after a stop and runs no finished set again. Raises
+    osbert.errors.UserError before any training for data that cannot be used, and at the end for a set that failed.
+
+    >>> osbert.finetune_glue(model="encoder", data="glue", out="runs", epochs=8, batch=8, learning_rate=1e-2)
+    {'CoLA': 100.0}
+    """
+    from osbert.runs.study.glue import finetune_glue as run
+
+    return run(model=model, data=data, out=out, **settings)
 
 
 def evaluate(

@@ -59,9 +59,8 @@ def test_figures_agree_with_each_other(corpus, tmp_path, capsys) -> None:
 def test_without_a_corpus_one_is_made_up(capsys, monkeypatch) -> None:
     made = synthetic_corpus
     monkeypatch.setattr(
-        "osbert.runs.bench_corpus.synthetic_corpus", lambda folder, vocabulary: made(folder, vocabulary=vocabulary,
-        tokens=5000),
-    )  # fmt: skip
+        "osbert.runs.bench_corpus.synthetic_corpus", lambda folder, **kind: made(folder, tokens=5000, **kind)
+    )
     assert bench(*SMALL, "--model.vocabulary", "200", "--seconds", "0.5") == 0
     assert "cpu: " in capsys.readouterr().out
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
 from osbert import recipe
+from osbert.models import families
 from osbert.models.contract import Sizes
 from osbert.runs.bench_corpus import synthetic_corpus
 from osbert.runs.pretrain import plan_sizes, sizing, speed_test
@@ -23,6 +25,8 @@ from osbert.runs.pretrain.plan_sizes import (
     sized,
 )
 from osbert.runs.pretrain.settings import read_plan, read_settings
+from own_files import beside
+from refusals import refused
 from terminal import told
 
 
@@ -99,22 +103,22 @@ def test_its_own_file_is_written_anew_and_no_other(plan, quick, monkeypatch) -> 
     for mine in ("mine", written + "\n[mlm]\nrate = 0.2\n"):
         first.recipe.write_text(mine)
         again = plan()
-        assert again.status == 1
-        assert "is not as `osbert plan` wrote it" in again.error
+        refused(again, "output-exists", first.recipe)
         assert first.recipe.read_text() == mine
 
 
 def test_missing_folders_are_made(plan, quick, tmp_path) -> None:
     assert plan("--out", str(tmp_path / "new" / "plan.toml")).status == 0
     assert (tmp_path / "new" / "plan.toml").is_file()
-    assert "is a folder" in plan("--out", str(tmp_path)).error
+    refused(plan("--out", str(tmp_path)), "output-is-folder", tmp_path)
 
 
 def test_the_device_planned_for_is_in_the_recipe(plan, quick, monkeypatch) -> None:
     assert read_settings(str(plan().recipe)).training.device == "cpu"
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert read_settings(str(plan("--gpu").recipe)).training.device == "cuda"
-    assert "--gpu plans for a GPU, but training.device is cpu" in plan("--gpu", "--training.device", "cpu").error
+    done = plan("--gpu", "--training.device", "cpu")
+    refused(done, "options-exclude-each-other", "--gpu", "training.device", "cpu")
 
 
 def test_where_nothing_is_learnt_it_is_said(plan, quick) -> None:
@@ -132,14 +136,14 @@ def test_a_gpu_that_is_not_here_is_not_measured(plan, quick, monkeypatch) -> Non
 
 
 def test_wrong_arguments_are_told(plan, quick) -> None:
-    assert "--minutes must be above 0" in plan(minutes="0").error
-    assert "too short" in plan(minutes="0.1").error
-    assert "Unknown setting --layerss" in plan("--layerss", "3").error
+    refused(plan(minutes="0"), "invalid-value", "--minutes", 0)
+    refused(plan(minutes="0.1"), "too-little-time", "--minutes")
+    refused(plan("--layerss", "3"), "unknown-setting", "--layerss")
 
 
 def test_what_does_not_fit_is_not_chosen(plan, quick, monkeypatch) -> None:
     monkeypatch.setattr(sizing, "available_memory", lambda kind, absent: 1e6)
-    assert "Not even the smallest size fits" in plan().error
+    refused(plan(), "out-of-memory", "--data.batch", "--micro-tokens")
     monkeypatch.setattr(sizing, "available_memory", lambda kind, absent: 5e8)
     done = plan(minutes="100000")
     assert read_settings(str(done.recipe)).model.width < 768
@@ -168,6 +172,31 @@ def test_the_settings_of_another_family_have_sizes_too(corpus, tmp_path) -> None
     own = replace(base, settings=replace(base.settings, model=OwnSizes()))
     assert sized(own, 4, 128).settings.model == OwnSizes(layers=4, width=128)
     assert OwnSizes().activations(length=128) == 17 * 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSizes(Sizes):
+    """Settings of a family whose models all have as many layers."""
+
+    layers: ClassVar[int] = 2  # type: ignore[misc]
+    width: int = 32
+
+
+def test_what_is_no_setting_of_a_family_is_not_varied(corpus, tmp_path) -> None:
+    base = read_plan("cpu", {}, corpus=corpus, out=tmp_path / "run")
+    own = replace(base, settings=replace(base.settings, model=FixedSizes()))
+    assert sized(own, 4, 32).settings == own.settings
+    wider = sized(own, 4, 128).settings
+    assert (wider.model, wider.optimizer.learning_rate) == (
+        FixedSizes(width=128),
+        base.settings.optimizer.learning_rate / 2,
+    )
+
+
+def test_sizes_without_weights_in_blocks_are_not_compared(plan, quick, monkeypatch) -> None:
+    beside(monkeypatch, families)
+    done = plan("further", "--family", "toy_mean", "--data.length", "24")
+    refused(done, "invalid-setting", "toy_mean")
 
 
 def test_figures_follow_from_the_samples(corpus, tmp_path) -> None:

@@ -28,7 +28,7 @@ def test_one_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_file_keeps_its_order_and_columns(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict_run, "ROWS", 3)  # several chunks
+    monkeypatch.setattr(predict_run, "TEXTS", 3)  # several chunks
     texts = ["the good film", "a bad film", "", "fine, good actor", "poor " * 40, "good", "film bad", "poor"]
     with (tmp_path / "in.csv").open("w", newline="") as file:
         writer = csv.writer(file)

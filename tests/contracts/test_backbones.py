@@ -23,9 +23,11 @@ from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.models import families
 from osbert.models.contract import Backbone, Learner, find_family
+from osbert.objectives.replaced import ReplacedTokens
 from osbert.server.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
+from own_files import SHORT, beside
 from refusals import refusal
 from vocabularies import train
 
@@ -36,22 +38,13 @@ family = "{TOY}"
 [model]
 width = 16
 length = 24
-[data]
-batch = 4
-length = 24
-held_out = 0.05
-[training]
-steps = 4
-precision = "fp32"
-device = "cpu"
-"""
+{SHORT}"""
 
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the folder of families have one file more."""
-    here = Path(__file__).parents[1] / "made" / "families"
-    monkeypatch.setattr(families, "__path__", [*families.__path__, str(here)])
+    beside(monkeypatch, families)
 
 
 def example(ids: list[int]) -> Example:
@@ -108,10 +101,18 @@ def test_a_toy_family_goes_through_the_whole_chain(tmp_path: Path) -> None:
     assert answer.status == 200 and json.loads(answer.body)["model"] == "toy"
 
 
+def test_a_family_without_a_generator_is_refused_by_its_name() -> None:
+    toy: type[Backbone] = components.find("models.families", TOY, base=Backbone)
+    (objection,) = ReplacedTokens().objections(toy.settings(vocabulary=11))
+    assert f"model.family = {TOY}" in objection
+    with pytest.raises(ValueError, match=TOY):
+        ReplacedTokens().head(toy.settings(vocabulary=11).build())
+
+
 def test_a_family_under_another_name_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy = Path(__file__).parents[1] / "made" / "families" / "toy_mean.py"
     (tmp_path / "toy_other.py").write_text(toy.read_text())
-    monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
+    beside(monkeypatch, families, tmp_path)
     with refusal("invalid-component", "toy_other.py", "toy_mean"):
         find_family("toy_other")
 

@@ -43,6 +43,7 @@ from osbert.server.worker import Worker
 from osbert.tasks import Task
 from osbert.tasks import kinds as folder_of_kinds
 from osbert.tasks.edges import Edge, Field
+from own_files import beside
 from refusals import refusal
 
 TOY = "toy_longer"
@@ -52,8 +53,7 @@ PAIRS = [("a good film .", "bad"), ("the actor", "a bad play the film plays ."),
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the folder of kinds have one file more."""
-    here = Path(__file__).parents[1] / "made" / "kinds"
-    monkeypatch.setattr(folder_of_kinds, "__path__", [*folder_of_kinds.__path__, str(here)])
+    beside(monkeypatch, folder_of_kinds)
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of the toy kind."""
     place = tmp_path_factory.mktemp("toy")
     with pytest.MonkeyPatch.context() as patch:
-        here = Path(__file__).parents[1] / "made" / "kinds"
-        patch.setattr(folder_of_kinds, "__path__", [*folder_of_kinds.__path__, str(here)])
+        beside(patch, folder_of_kinds)
         rng = random.Random(0)
         (place / "data").mkdir()
         for split, count in (("train", 24), ("dev", 8)):

@@ -6,7 +6,7 @@ import dataclasses
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ def plain(example: Example) -> list[Any]:
 
 
 def test_there_are_objectives() -> None:
-    assert {"mlm", "nsp", "sentence_order", "left_to_right"} <= set(NAMES)
+    assert {"mlm", "nsp", "sentence_order", "left_to_right", "replaced"} <= set(NAMES)
 
 
 def test_it_is_frozen_has_keyword_settings_with_help_and_is_named_for_its_file(objective: Objective) -> None:
@@ -92,6 +92,11 @@ def test_it_can_be_pickled_and_stays_equal(objective: Objective) -> None:
     again = pickle.loads(pickle.dumps(objective))
     assert again == objective
     assert again.name == objective.name
+
+
+def test_as_it_comes_it_is_the_same_all_through_a_run(objective: Objective) -> None:
+    assert all(objective.at(done) is objective for done in (0.0, 0.5, 1.0))
+    assert not objective.course()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -120,7 +125,7 @@ def test_its_examples_are_valid(objective: Objective, documents: list[Document],
         assert example.special[-1] and (example.ids[example.special][1:] == packer.tokenizer.sep).all()
         assert not example.words[example.special].any()
         assert example.order is None or example.order.shape == (n,)
-        assert set(example.targets) == {objective.name}
+        assert set(example.targets) == {objective.name, *objective.companions}
         target = example.targets[objective.name]
         assert target.labels.ndim == 1 and len(target.labels)
         assert target.weights is None or target.weights.shape == target.labels.shape
@@ -148,7 +153,7 @@ def test_one_can_be_corrupted_too(objective: Objective, documents: list[Document
         one, same, other = (objective.corrupt(example, packer, np.random.default_rng(seed)) for seed in (0, 0, 1))
         assert plain(one) == plain(same)
         assert [*map(len, (one, other))] == [len(example)] * 2
-        assert set(one.targets) == {objective.name}
+        assert set(one.targets) == {objective.name, *objective.companions}
 
 
 def test_a_corrupt_that_would_be_passed_over_is_refused() -> None:
@@ -189,13 +194,17 @@ def test_its_head_gives_a_finite_loss_and_gradients(
     learner = Learner(backbone, {objective.name: head})
     batch = collate(examples(objective, documents, packer)[:8])
     losses = learner(batch)
-    assert set(losses) == {objective.name}
-    loss = losses[objective.name]
-    assert loss.count == batch.targets[objective.name].count
-    assert loss.hits is None or 0 <= int(loss.hits) <= len(batch.targets[objective.name].labels)
-    (loss.total / loss.count).backward()
-    assert torch.isfinite(loss.total)
-    for name, parameter in [*head.named_parameters(), ("pieces", backbone.embeddings.pieces.weight)]:
+    assert set(losses) == {objective.name, *objective.companions} == {objective.name, *head.companions}
+    for name, loss in losses.items():
+        assert loss.count == batch.targets[name].count
+        assert loss.hits is None or 0 <= int(loss.hits) <= len(batch.targets[name].labels)
+        assert torch.isfinite(loss.total)
+        for above, below in loss.ratios.values():
+            assert 0 <= float(above) <= float(below) <= len(batch.targets[name].labels)
+    sum(loss.total / loss.count for loss in losses.values()).backward()
+    heads = [head, *(part.heads[name] for name, part in head.companions.items())]
+    parameters = [found for one in heads for found in one.named_parameters()]
+    for name, parameter in [*parameters, ("pieces", backbone.embeddings.pieces.weight)]:
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
         assert parameter.grad.abs().sum() > 0, name
 
@@ -203,12 +212,14 @@ def test_its_head_gives_a_finite_loss_and_gradients(
 VARIANTS = [*((name, {}) for name in NAMES), ("mlm", {"unit": "words"}), ("mlm", {"unit": "ngrams", "rate": 0.4})]
 
 
-def scored(learner: Learner, example: Example, name: str) -> tuple[np.ndarray, torch.Tensor]:
-    """Return the labels (M,) of a corrupted example and their scores (M, ...)."""
-    batch = collate([example])
+def scored(learner: Learner, example: Example) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the labels (M,) of a corrupted example and their scores (M, ...), of the companions and of the encoder."""
+    raw = collate([example])
     with torch.no_grad():
-        scores = learner.heads[name].outputs(learner.states(batch), batch)  # type: ignore[operator]
-    return example.targets[name].labels, scores
+        batch, _ = learner.before(raw)
+        for one, read in (*((companion, raw) for companion in learner.companions.values()), (learner, batch)):
+            ((name, head),) = one.heads.items()
+            yield read.targets[name].labels, head.outputs(one.states(read), read)
 
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
@@ -233,15 +244,15 @@ def test_no_score_depends_on_what_it_is_to_predict(
     relabelled = moved = 0
     for row in rng.choice(len(sequences), 6, replace=False).tolist():
         own, raw = Noise(noise.seeds[row : row + 1]), sequences[row]
-        labels, scores = scored(learner, objective.corrupt_all(Examples.of([raw]), packer, own)[0], name)
+        before = list(scored(learner, objective.corrupt_all(Examples.of([raw]), packer, own)[0]))
         for place in rng.permutation(np.flatnonzero(~raw.special))[:8].tolist():
             ids = raw.ids.copy()
             ids[place] += 3 if ids[place] + 3 < VOCABULARY else -3  # which is the first of a word if this one is
             changed = objective.corrupt_all(Examples.of([dataclasses.replace(raw, ids=ids)]), packer, own)[0]
-            others, again = scored(learner, changed, name)
-            new = labels != others
-            assert torch.equal(scores[new], again[new])
-            relabelled += int(new.sum())
-            moved += int((scores != again).any())
+            for (labels, scores), (others, again) in zip(before, scored(learner, changed), strict=True):
+                new = labels != others
+                assert torch.equal(scores[new], again[new])
+                relabelled += int(new.sum())
+                moved += int((scores != again).any())
     assert moved
     assert relabelled or objective.pairs

@@ -11,6 +11,7 @@ import corpora
 from osbert import objectives
 from osbert.commands.pretrain import pretrain
 from osbert.runs.pretrain.masks import sample_masks
+from own_files import SHORT, beside
 from vocabularies import train
 
 RECIPE = """
@@ -20,23 +21,13 @@ layers = 1
 heads = 2
 width = 16
 length = 24
-[data]
-batch = 4
-length = 24
-held_out = 0.05
-[training]
-steps = 4
-log_every = 1
-precision = "fp32"
-device = "cpu"
 """
 
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the folder of objectives have one file more."""
-    here = Path(__file__).parents[1] / "made" / "objectives"
-    monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(here)])
+    beside(monkeypatch, objectives)
 
 
 def test_a_toy_objective_has_its_line_in_the_report_and_beside_the_masks(tmp_path: Path) -> None:
@@ -44,7 +35,7 @@ def test_a_toy_objective_has_its_line_in_the_report_and_beside_the_masks(tmp_pat
     rng = random.Random(0)
     texts = [" ".join(rng.choices(words, k=6)) + "." for _ in range(40)]
     corpus = corpora.build_corpus(tmp_path / "made", texts, train([" ".join(words) + " ."] * 3, vocabulary=60))
-    (tmp_path / "toy.toml").write_text(RECIPE)
+    (tmp_path / "toy.toml").write_text(RECIPE + SHORT)
     pretrain(str(tmp_path / "toy.toml"), corpus=corpus, out=tmp_path / "run")
     report = (tmp_path / "run" / "report.html").read_text()
     lead = report.partition('class="lead">')[2].partition("</p>")[0]

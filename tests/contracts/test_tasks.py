@@ -26,6 +26,7 @@ from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.choose.records import Choices
 from osbert.tasks.kinds.choose.records import names as choice_names
 from osbert.tasks.kinds.multilabel import Multilabel
+from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.kinds.tag import Tag
@@ -66,6 +67,16 @@ def choices(task: Task) -> list[Record]:
     return found
 
 
+def candidates(task: Task) -> list[Record]:
+    """Return queries with two candidates, or three, one of which is relevant."""
+    found = []
+    for place, text in enumerate(TEXTS):
+        documents = ("good", "bad film", "a")[: 2 + place % 2]
+        label = tuple(float(number == place % 2) for number in range(len(documents)))
+        found.append(dataclasses.replace(task.record_of((text, *documents)), number=place, label=label))
+    return found
+
+
 def passages(task: Task) -> list[Record]:
     """Return texts whose first words are entities, of types that the task knows."""
     types = (getattr(task, "types", ()) or ("no", "yes")) * len(TEXTS)
@@ -77,6 +88,7 @@ def passages(task: Task) -> list[Record]:
 MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
     Span: questions,
     Choose: choices,
+    Rerank: candidates,
     Tag: passages,
     Multilabel: several_labels,
     Task: texts_and_labels,

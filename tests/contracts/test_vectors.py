@@ -29,6 +29,7 @@ from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models import families
 from osbert.models.adapting.lora import Factors
 from osbert.models.contract import Backbone, Learner
+from own_files import beside
 
 WORDS = tiny_runs.Tokenizer([*tiny_runs.SPECIALS, *tiny_runs.WORDS])
 TASK = tiny_runs.TASKS["classifier"]
@@ -112,8 +113,7 @@ LENGTHS = {"fine-tuned": 6, "contrastive": 12} | dict.fromkeys(["pretrained", "h
 @pytest.fixture(autouse=True)
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the folder of families have one file more."""
-    here = Path(__file__).parents[1] / "made" / "families"
-    monkeypatch.setattr(families, "__path__", [*families.__path__, str(here)])
+    beside(monkeypatch, families)
 
 
 @pytest.fixture(params=KINDS)

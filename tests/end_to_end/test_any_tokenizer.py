@@ -222,7 +222,7 @@ def test_pairs_of_a_tokenizer_with_one_segment_need_no_second(corpus: Path) -> N
         read_plan("roberta-small", given, corpus=corpus)
 
 
-def test_next_sentences_need_a_sequence_that_begins_with_a_special_piece(corpus: Path, tmp_path: Path) -> None:
+def test_next_sentences_need_a_state_that_stands_for_the_sequence(corpus: Path, tmp_path: Path) -> None:
     shutil.copytree(corpus, tmp_path / "corpus")
     path = tmp_path / "corpus" / "tokenizer.json"
     content = json.loads(path.read_text("utf-8"))
@@ -236,8 +236,13 @@ def test_next_sentences_need_a_sequence_that_begins_with_a_special_piece(corpus:
         "special_tokens": {"end": {"id": "end", "ids": [sep], "tokens": ["end"]}},
     }
     path.write_text(json.dumps(content), encoding="utf-8")
-    with refusal("invalid-setting", "nsp"):
-        read_plan("cpu", {"objectives": ("mlm", "nsp")}, corpus=tmp_path / "corpus")
+    given = {"objectives": ("mlm", "nsp")}
+    with refusal("invalid-setting", "nsp", 'model.summary = "last"'):
+        read_plan("cpu", given, corpus=tmp_path / "corpus")
+    for summary in ("last", "mean"):
+        with refusal("mismatched-tokenizer") as raised:  # of the changed file, and nothing else
+            read_plan("cpu", {**given, "summary": summary}, corpus=tmp_path / "corpus")
+        assert raised.value.codes == ("mismatched-tokenizer",)
 
 
 def test_chinese_words_need_wordpiece(vocabulary: Path, texts: Path, tmp_path: Path) -> None:

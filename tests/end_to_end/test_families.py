@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +20,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
-from family_tokenizers import KINDS, save_modernbert
+from family_tokenizers import KINDS
 from osbert.commands.convert import convert
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
@@ -30,13 +32,28 @@ from refusals import refusal
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 40}
 MODERNBERT = {"local_attention": 8, "max_position_embeddings": 64, "pad_token_id": 0, "classifier_pooling": "mean"}
+EUROBERT = {"num_key_value_heads": 1, "max_position_embeddings": 64} | dict.fromkeys(
+    ("bos_token_id", "eos_token_id", "pad_token_id")
+)
+DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "share_att_key": True,
+    "position_buckets": 8,
+    "pos_att_type": "p2c|c2p",
+    "norm_rel_ebd": "layer_norm",
+    "max_position_embeddings": 64,
+}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "distilbert": ("DistilBert", DISTILBERT | {"max_position_embeddings": 64}),
     "roberta": ("Roberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", SIZES | {"max_position_embeddings": 66, "type_vocab_size": 1}),
     "electra": ("Electra", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
     "albert": ("Albert", SIZES | {"embedding_size": 6, "max_position_embeddings": 64}),
+    "deberta": ("DebertaV2", SIZES | DEBERTA),
     "modernbert": ("ModernBert", SIZES | MODERNBERT),
+    "mpnet": ("MPNet", SIZES | {"max_position_embeddings": 66}),
+    "eurobert": ("EuroBert", SIZES | EUROBERT),
 }
 LABELS = {"good": "pos", "fine": "pos", "bad": "neg", "poor": "neg"}
 FILLERS = ("the", "film", "plays", "a", "café", "don't", "naïve,", "…")
@@ -53,7 +70,7 @@ def texts(count: int) -> list[str]:
 
 def save_tokenizer(name: str, folder: Path) -> int:
     """Write a tokenizer as transformers does, and return how many pieces it has."""
-    if save := {**KINDS, "modernbert": save_modernbert}.get(name):
+    if save := KINDS.get(name):
         save(folder)
         return len(transformers.AutoTokenizer.from_pretrained(folder))
     pieces = [*SPECIALS, *LABELS, "the", "film", "play", "##s", "a", "cafe", "don", "'", "t", "na", "##ive", ","]
@@ -103,6 +120,32 @@ def test_texts_are_embedded_as_transformers_does(encoder: Path, tmp_path: Path) 
         assert arrays["ids"][rows].tolist() == tokenizer(text)["input_ids"]
         states = theirs(encoder, text).last_hidden_state[0]
         np.testing.assert_allclose(arrays["vectors"][rows], states.numpy(), rtol=0, atol=2e-5)
+
+
+def test_a_folder_of_sentence_transformers_gives_its_vectors(encoder: Path, tmp_path: Path) -> None:
+    """Laid out as all-mpnet-base-v2: the mean of the tokens, at most 12 of them, of length 1."""
+    if encoder.name != "mpnet":
+        pytest.skip("one family suffices")
+    folder = shutil.copytree(encoder, tmp_path / "all")
+    kinds = ("Transformer", "Pooling", "Normalize")
+    paths = ("", "1_Pooling", "2_Normalize")
+    parts = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (kind, path) in enumerate(zip(kinds, paths))
+    ]
+    (folder / "modules.json").write_text(json.dumps(parts))
+    (folder / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 12, "do_lower_case": False}))
+    found = osbert.load(folder).embed(texts(5))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
+    model = transformers.AutoModel.from_pretrained(encoder).eval()
+    for text, vector in zip(texts(5), found, strict=True):
+        with torch.no_grad():
+            states = model(**tokenizer(text, return_tensors="pt", truncation=True, max_length=12)).last_hidden_state
+        wanted = torch.nn.functional.normalize(states[0].mean(dim=0), dim=0)
+        np.testing.assert_allclose(vector, wanted.numpy(), rtol=0, atol=2e-5)
 
 
 def test_a_run_on_it_stands_alone_and_opens_in_transformers(encoder: Path, table: Path, tmp_path: Path) -> None:

@@ -116,3 +116,21 @@ def test_kills_interrupts_and_terminations_change_nothing(
     assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
     assert metrics(whole) == metrics(cut)
     assert not list(cut.rglob("*.unfinished"))
+
+
+def test_a_kill_changes_neither_the_generator_nor_what_is_drawn_from_it(
+    tiny_corpus: Path, tmp_path: Path, start: Callable[[list[str]], BaseProcess]
+) -> None:
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(SETTINGS.replace('["mlm", "nsp"]', '["replaced"]').replace("steps = 120", "steps = 24"))
+    runs = [tmp_path / name for name in ("whole", "cut")]
+    whole, cut = (start(arguments(recipe, tiny_corpus, out)) for out in runs)
+    assert stop_when(cut, lambda: lines_logged(runs[1]) >= 1, signal.SIGKILL) == -signal.SIGKILL
+    assert not (runs[1] / "model.safetensors").exists()
+    again = start(arguments(recipe, tiny_corpus, runs[1]))
+    for process in (whole, again):
+        process.join(timeout=90)
+        assert process.exitcode == 0
+    for name in ("model.safetensors", "generator/model.safetensors"):
+        assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
+    assert metrics(runs[0]) == metrics(runs[1])

@@ -33,6 +33,7 @@ from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.sets.squad import Squad
@@ -51,6 +52,7 @@ TASKS: dict[str, Task] = {
     "span": Span(unanswerable="yes", threshold=0.3),
     "squad": Squad(),
     "choose": Choose(counting="1", temperature=1.7),
+    "rerank": Rerank(loss="bce", highest=3.0),
 }
 
 
@@ -132,6 +134,8 @@ def test_every_kind_of_run_opens_in_transformers(
     assert {one["label"]: one["score"] for one in theirs([TEXT])[0]} == pytest.approx(dict(ours), abs=TOLERANCE)
     said = theirs_say(tmp_path / "regress", "AutoModelForSequenceClassification", TEXT, OTHER).logits
     assert load(runs("regress")).predict([(TEXT, OTHER)])[0].value == pytest.approx(said.item(), abs=TOLERANCE)
+    said = theirs_say(tmp_path / "rerank", "AutoModelForSequenceClassification", TEXT, OTHER).logits
+    assert load(runs("rerank")).predict([(TEXT, OTHER)])[0].value == pytest.approx((said.item(),), abs=TOLERANCE)
     for kind, opener in (("tag", "AutoModelForTokenClassification"), ("crf", "AutoModelForTokenClassification")):
         said = theirs_say(tmp_path / kind, opener, TEXT).logits[0]
         close(ours_say(runs(kind), TEXT)["tag"], said)

@@ -16,10 +16,17 @@ ROWS = "".join(
 
 
 def write_api_folder(folder: Path) -> Path:
-    """Write `encoder`, pretrained by its form, `run`, a classifier that has learnt good from bad, and `more.csv`."""
+    """Write `encoder`, pretrained by its form, `run`, a classifier that has learnt good from bad, `more.csv`
+    and `glue`, whose only set tells them apart, too."""
     write_run(folder / "encoder", None, masks=True)
     table = folder / "more.csv"
     table.write_text("text,label\n" + ROWS * 8)
+    cola = folder / "glue" / "CoLA"
+    cola.mkdir(parents=True)
+    rows = [line.split(",") for line in ROWS.splitlines()]
+    judged = "".join(f"gj04\t{int(label == 'pos')}\t\t{text}\n" for text, label in rows)
+    (cola / "train.tsv").write_text(judged * 8)
+    (cola / "dev.tsv").write_text(judged)
     run = osbert.finetune(
         "classify", model=folder / "encoder", data=table, out=folder / "run", epochs=8, batch=8, learning_rate=1e-2
     )

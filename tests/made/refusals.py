@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,16 @@ def refusal(code: str, *values: object) -> Iterator[pytest.ExceptionInfo[UserErr
     """
     with pytest.raises(UserError) as raised:
         yield raised
-    said = str(raised.value)
-    assert code in raised.value.codes, f"{raised.value.codes} instead of {code}: {said}"
+    _compare(code, raised.value.codes, values, str(raised.value))
+
+
+def refused(done: SimpleNamespace, code: str, *values: object) -> None:
+    """Check that a command, as terminal.told returns it, ended with such a UserError and printed it."""
+    assert done.status == 1, done.error
+    _compare(code, done.codes, values, done.error)
+
+
+def _compare(code: str, codes: Collection[str], values: Iterable[object], said: str) -> None:
+    assert code in codes, f"{codes} instead of {code}: {said}"
     missing = [str(value) for value in values if str(value) not in said]
     assert not missing, f"{missing} not named in: {said}"

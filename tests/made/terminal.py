@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import cyclopts
 import pytest
 
 from osbert import cli
+from osbert.errors import UserError
 
 
 def run(*words: object) -> int:
@@ -19,7 +22,21 @@ def run(*words: object) -> int:
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: object, **more: Any) -> SimpleNamespace:
-    """Return the `status`, the `output` and the `error` of a command, and what else is to be known of it."""
-    status = run(*words)
+    """Return the `status`, the `output` and the `error` of a command, and what else is to be known of it.
+
+    `codes`: those of the UserError that it ended with.
+    """
+    codes: list[str] = []
+    call = cyclopts.App.__call__
+
+    def noting(app: cyclopts.App, *given: Any, **how: Any) -> Any:
+        try:
+            return call(app, *given, **how)
+        except UserError as error:
+            codes.extend(error.codes)
+            raise
+
+    with mock.patch.object(cyclopts.App, "__call__", noting):
+        status = run(*words)
     captured = capsys.readouterr()
-    return SimpleNamespace(status=status, output=captured.out, error=captured.err, **more)
+    return SimpleNamespace(status=status, output=captured.out, error=captured.err, codes=codes, **more)

@@ -24,6 +24,7 @@ from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.tag import Tag
+from own_files import beside
 from tiny_runs import TASKS, write_run
 
 LENGTHS = (5, 9, 1, 9, 3)
@@ -41,8 +42,7 @@ BACKBONES: dict[str, dict[str, object]] = {
 def backbone(name: str, monkeypatch: pytest.MonkeyPatch) -> Backbone:
     torch.manual_seed(0)
     if name == "toy_mean":
-        here = Path(__file__).parents[1] / "made" / "families"
-        monkeypatch.setattr(families, "__path__", [*families.__path__, str(here)])
+        beside(monkeypatch, families)
         return find_family(name).settings(vocabulary=50).build().eval()  # type: ignore[call-arg]
     return Architecture(**{**SIZES, **BACKBONES[name]}).build().eval()  # type: ignore[arg-type]
 

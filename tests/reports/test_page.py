@@ -12,12 +12,20 @@ import pytest
 
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence
+from osbert.objectives.replaced import ReplacedTokens
 from osbert.reports.page import Section, code, paragraph, pretraining_report, table, verdict, write_report
 from osbert.reports.plot import Series, line_plot
 
 FACTS = {"vocabulary": 1000, "unigram_entropy": 5.0, "recipe": "tiny", "documents": 12, "tokens": 3456, "osbert": "1"}
 
-OBJECTIVES = {"mlm": MaskedLanguage(), "nsp": NextSentence()}
+OBJECTIVES = {"mlm": MaskedLanguage(), "nsp": NextSentence(), "replaced": ReplacedTokens()}
+FOUND = {
+    "step": 1,
+    "replaced.loss": 0.2,
+    "replaced.share": 0.1,
+    "replaced.precision": 0.8,
+    "replaced.recall": 0.4,
+}
 
 
 def run_folder(folder: Path, lines: list[dict], **finished: object) -> Path:
@@ -86,6 +94,12 @@ def test_a_run_without_metrics_still_has_a_report(tmp_path) -> None:
         ([{"step": 1, "nsp.accuracy": 0.7}], ": better than a coin"),
         ([{"step": 1, "held_out.nsp.accuracy": 0.97}], "97.0% of the held-out pairs: well learnt"),
         ([{"step": 1, "skipped_steps": 4}], "4 steps were skipped"),
+        ([{"step": 1, "generator.loss": 3.0}], "training generator loss is 3.00 nats, 2.00 below"),
+        ([FOUND], "loss of replaced tokens is 0.200 nats; knowing that 10.0% are replaced gives 0.325"),
+        ([FOUND], "finds 40.0% of replaced tokens, and 80.0% of what it takes for one is one"),
+        ([{**FOUND, "held_out.replaced.share": 0.1, "held_out.replaced.recall": 0.4}], "finds 40.0%"),
+        ([{**FOUND, "replaced.recall": 0.0}], "collapsed: it takes all tokens for original"),
+        ([{**FOUND, "replaced.recall": 0.004}], "takes nearly all tokens for original"),
     ],
 )
 def test_verdicts(lines, words) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,6 +27,7 @@ class Outcome:
     count: float
     hits: Tensor | None
     weight: float = 1.0
+    ratios: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
 
 class ToyLearner(nn.Module):

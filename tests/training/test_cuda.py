@@ -41,7 +41,14 @@ def example(rng: np.random.Generator, record: int, length: int) -> Example:
 
 
 def make_trainer(
-    folder: Path, *, sizes: str, dropout: float = 0.1, batch: int = 16, micro_tokens: int = 1500, **training
+    folder: Path,
+    *,
+    sizes: str,
+    dropout: float = 0.1,
+    batch: int = 16,
+    micro_tokens: int = 1500,
+    positions: str = "learned",
+    **training,
 ) -> Trainer:
     """Return a trainer of a small model and sequences of many lengths."""
     torch.manual_seed(0)
@@ -54,6 +61,7 @@ def make_trainer(
         length=longest,
         dropout=dropout,
         attention_dropout=dropout,
+        positions=positions,
     )
     backbone = architecture.build()
     heads = {"mlm": MaskedLanguageHead(backbone), "nsp": SequenceHead(backbone, target="nsp", form="nsp")}
@@ -88,11 +96,18 @@ def test_steps_are_those_of_the_cpu(tmp_path: Path, device: str, precision: str,
 
 
 @pytest.mark.parametrize(
-    ("device", "precision"),
-    [("cpu", "fp32"), *(pytest.param("cuda", kind, marks=needs_gpu) for kind in ("fp32", "bf16"))],
+    ("device", "precision", "positions"),
+    [
+        ("cpu", "fp32", "learned"),
+        ("cpu", "fp32", "disentangled"),
+        *(pytest.param("cuda", kind, "learned", marks=needs_gpu) for kind in ("fp32", "bf16")),
+    ],
 )
-def test_two_runs_and_a_resumed_one_end_in_the_same_bits(tmp_path: Path, device: str, precision: str) -> None:
-    settings = {"sizes": device, "device": device, "precision": precision, "steps": 12, "checkpoint_every": 5}
+def test_two_runs_and_a_resumed_one_end_in_the_same_bits(
+    tmp_path: Path, device: str, precision: str, positions: str
+) -> None:
+    settings = {"sizes": device, "device": device, "precision": precision, "positions": positions}
+    settings |= {"steps": 12, "checkpoint_every": 5}
     whole, again = (make_trainer(tmp_path / name, **settings) for name in ("whole", "again"))
     first, second = ([(step.losses, step.gradient_norm) for step in trainer.run()] for trainer in (whole, again))
     assert first == second

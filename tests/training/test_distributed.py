@@ -86,6 +86,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     arguments = ["pretrain", str(recipe), "--corpus", str(folder / "corpus"), "--out", str(folder / "ddp")]
     pretrain(str(recipe), corpus=folder / "corpus", out=folder / "one")
     pretrain(str(recipe), "--method", "muon", corpus=folder / "corpus", out=folder / "muon")
+    pretrain(str(recipe), "--objectives", "replaced", corpus=folder / "corpus", out=folder / "replaced")
+    begin_at_half(folder / "replaced", folder / "ddp-replaced")
+    begin_at_half(folder / "replaced", folder / "fsdp-replaced")
     begin_at_half(folder / "one", folder / "fsdp")
     begin_at_half(folder / "muon", folder / "fsdp-muon")
     said = together("-m", "osbert", *arguments)
@@ -94,11 +97,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     return SimpleNamespace(folder=folder, said=said, said_later=said_later, ended=ended)
 
 
-def assert_same(one: Path, other: Path) -> None:
-    """The same weights and moments and the same curve, to rounding; the same samples, exactly."""
+def assert_same_weights(one: Path, other: Path) -> None:
     expected, found = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
     assert found.keys() == expected.keys()
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-4)
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """The same weights and moments and the same curve, to rounding; the same samples, exactly."""
+    assert_same_weights(one, other)
     checkpoints = [folder / "checkpoints" / f"step-{WHOLE}" for folder in (one, other)]
     expected, found = (load_file(folder / "optimizer.safetensors") for folder in checkpoints)
     assert found.keys() == expected.keys()
@@ -155,3 +162,11 @@ def test_what_is_refused_is_told_once(runs: SimpleNamespace) -> None:
 def test_muon_moves_matrices_of_which_each_process_has_a_share(runs: SimpleNamespace) -> None:
     assert runs.ended[0]["muon"] == runs.ended[1]["muon"] == ""
     assert_same(runs.folder / "muon", runs.folder / "fsdp-muon")
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_generator_is_trained_and_drawn_from_as_in_one_process(runs: SimpleNamespace, kind: str) -> None:
+    """The share of replaced tokens, precision and recall are the same, so the pieces that were drawn are."""
+    assert runs.ended[0][f"{kind}-replaced"] == runs.ended[1][f"{kind}-replaced"] == ""
+    assert_same(runs.folder / "replaced", runs.folder / f"{kind}-replaced")
+    assert_same_weights(runs.folder / "replaced" / "generator", runs.folder / f"{kind}-replaced" / "generator")

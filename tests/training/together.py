@@ -229,6 +229,9 @@ def main(folder: Path) -> None:
         ended = {"refused": run(folder, "refused", "--layers", "two")}
         ended["fsdp"] = run(folder, "fsdp", "--parallel", "fsdp")
         ended["muon"] = run(folder, "fsdp-muon", "--parallel", "fsdp", "--method", "muon")
+        for kind in ("ddp", "fsdp"):
+            replaced = ("--parallel", kind, "--objectives", "replaced")
+            ended[f"{kind}-replaced"] = run(folder, f"{kind}-replaced", *replaced)
         signal_in_step(3, rank=1)
         ended["stopped"] = run(folder, "stopped")
     (folder / f"ended-{group.rank}.json").write_text(json.dumps(ended))

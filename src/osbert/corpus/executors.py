@@ -285,7 +285,5 @@ def _task(executor: Any, ranks: Sequence[int], sending: Connection) -> None:
                 executor._run_for_rank(rank, local_rank=1)
         except UserError as error:
             sending.send(str(error))
-            sys.exit(1)
         except Exception as error:
             sending.send(f"Task {rank} failed: {error!r}. The whole account is in {log}.")
-            sys.exit(1)

@@ -6,7 +6,7 @@ sequences lie in memory; no linear layer, norm or head ever sees a padding token
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -93,6 +93,16 @@ class Batch:
     def causal(self) -> bool:
         """Return whether the order is 0, 1, 2, ... in every sequence."""
         return self.order is not None and torch.equal(self.order, self.places)
+
+    def with_targets(self, names: Container[str]) -> Batch:
+        """Return the batch with no targets but those of some names."""
+        return self.changed(targets={name: target for name, target in self.targets.items() if name in names})
+
+    def changed(self, **columns: Any) -> Batch:
+        """Return the batch with other `ids` or `targets`; what is known of its positions and its order stays known."""
+        batch = replace(self, **columns)
+        vars(batch).update({name: vars(self)[name] for name in ("consecutive", "causal") if name in vars(self)})
+        return batch
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch with its tensors on `device`."""

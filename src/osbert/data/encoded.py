@@ -44,6 +44,23 @@ class EncodedAhead:
         return self.examples.take(ranges(begins(self.counts)[places], self.counts[places]))
 
 
+class EncodedWithTargets:
+    """Sequences of others, to which `label` adds targets."""
+
+    def __init__(self, encoded: EncodedRecords, label: Callable[[Examples], Examples]) -> None:
+        """Label those of `encoded` whenever they are asked for."""
+        self.encoded = encoded
+        self.label = label
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.encoded)
+
+    def take(self, places: Places) -> Examples:
+        """Return the sequences of the records at some places, in the order given, with the further targets."""
+        return self.label(self.encoded.take(places))
+
+
 class OnDemand(Generic[Item]):
     """Sequences that are made anew whenever they are asked for, so that training begins at once and memory is free."""
 

@@ -103,6 +103,10 @@ class LoaderObjective(Protocol):
         """Return the examples with noise and labels."""
         ...
 
+    def at(self, done: float) -> LoaderObjective:
+        """Return the objective as it is after a share `done` of the run's steps."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pool:
@@ -141,16 +145,24 @@ class PretrainingLoader:
     """
 
     def __init__(
-        self, corpus: Corpus, objectives: Mapping[str, LoaderObjective], packer: Packer, settings: LoaderSettings
+        self,
+        corpus: Corpus,
+        objectives: Mapping[str, LoaderObjective],
+        packer: Packer,
+        settings: LoaderSettings,
+        *,
+        run_steps: int = 0,
     ) -> None:
         """Divide the corpus into training and held-out blocks.
 
-        Raises UserError when the corpus is too small for the objectives or for keeping something out.
+        `run_steps`: the length of the run, by which objectives change in its course; 0 where they never do. Raises
+        UserError when the corpus is too small for the objectives or for keeping something out.
         """
         self.corpus = corpus
         self.objectives = objectives
         self.packer = packer
         self.settings = settings
+        self.run_steps = run_steps
         self.fewest = max((objective.fewest_documents for objective in objectives.values()), default=1)
         self._check_corpus()
         size = min(LARGEST_BLOCK, max(SMALLEST_BLOCK, corpus.tokens // BLOCKS))
@@ -205,8 +217,12 @@ class PretrainingLoader:
 
     def make(self, draws: Sequence[Draw]) -> list[Step]:
         """Return the share of some steps: noise and labels for their examples, and their micro-batches."""
+        stages = itertools.groupby(draws, key=self._objectives_at)
+        return [step for objectives, some in stages for step in self._steps([*some], objectives)]
+
+    def _steps(self, draws: Sequence[Draw], objectives: Mapping[str, LoaderObjective]) -> list[Step]:
         parts = [draw.of(self.share) for draw in draws]
-        examples = self._made(itertools.chain(*parts))
+        examples = self._made(itertools.chain(*parts), objectives)
         ends = np.cumsum([sum(len(places) for _, places in step) for step in parts]).tolist()
         tokens = self.settings.micro_tokens
         return [
@@ -217,7 +233,7 @@ class PretrainingLoader:
     def examples(self, cursor: Cursor) -> Iterator[Example]:
         """Yield the corrupted examples from `cursor` on, without end: those that steps are made of."""
         for draw in self.draws(cursor):
-            yield from self._made(draw.parts)
+            yield from self._made(draw.parts, self._objectives_at(draw))
 
     def held_out(self) -> list[Batch]:
         """Return the batches kept out of training, always with the same masks; none when `held_out` is 0.
@@ -279,7 +295,15 @@ class PretrainingLoader:
                 return found if isinstance(found, Sequences) else Examples.of([*found])
         return self.packer.spans(documents, rng)
 
-    def _made(self, parts: Iterable[Chosen]) -> Examples:
+    def _objectives_at(self, draw: Draw) -> Mapping[str, LoaderObjective]:
+        """Return the objectives as they are at a step: a function of its number alone, which the cursor after it has.
+
+        Held-out steps are of no run, and come before its first.
+        """
+        done = max(0, draw.cursor.step - 1) / self.run_steps if self.run_steps else 0.0
+        return {name: objective.at(done) for name, objective in self.objectives.items()}
+
+    def _made(self, parts: Iterable[Chosen], objectives: Mapping[str, LoaderObjective]) -> Examples:
         """Return sequences written out, with the noise and labels of every objective, each from a stream of its own."""
         written, noises = [], []
         for pool, group in itertools.groupby(parts, key=lambda part: part[0]):
@@ -287,7 +311,7 @@ class PretrainingLoader:
             written.append(pool.sequences.take(places))
             noises.append(Noise.at(pool.key, places))
         examples, noise = Examples.joined(written), Noise.joined(noises)
-        for number, objective in enumerate(self.objectives.values()):
+        for number, objective in enumerate(objectives.values()):
             examples = objective.corrupt_all(examples, self.packer, noise.stream(number))
         return examples
 

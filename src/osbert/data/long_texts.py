@@ -34,6 +34,25 @@ def lay_out(runs: Sequence[PieceRun], packer: Packer, *, long: Long, overlap: in
     return [_laid(runs, packer, record)]
 
 
+def lay_out_behind(
+    context: PieceRun, texts: Sequence[PieceRun], packer: Packer, *, long: Long, record: int
+) -> list[Example]:
+    """Return a pair of the context and each of some texts, as the sequences of one record.
+
+    What is cut of the context is counted once, in the first sequence: as much as is left out before any of the texts.
+    """
+    made = [lay_out([context, text], packer, long=long, overlap=0, record=record)[0] for text in texts]
+    lost = [len(context.ids) - _first_size(example) for example in made]
+    made = [dataclasses.replace(example, truncated=example.truncated - less) for example, less in zip(made, lost)]
+    made[0] = dataclasses.replace(made[0], truncated=made[0].truncated + max(lost))
+    return made
+
+
+def _first_size(example: Example) -> int:
+    """Return how many pieces of its first text a sequence holds, between its first two specials."""
+    return int(np.flatnonzero(example.special)[1]) - 1
+
+
 def head_and_tail(run: PieceRun, size: int) -> PieceRun:
     """Return the first quarter of `size` pieces and the last of a run, three quarters of them; all of it if it fits."""
     n = len(run.ids)

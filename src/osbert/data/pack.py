@@ -120,6 +120,9 @@ class Packer:
     def _sequence(self, runs: Sequence[PieceRun], *, truncated: int, record: int) -> Example:
         form = self.form
         n = form.specials(len(runs)) + sum(len(run.ids) for run in runs)
+        if not n:  # an empty text with nothing around it: a sequence has at least one token
+            nothing = PieceRun(np.array([self.tokenizer.unknown], np.int32), np.zeros(1, np.bool_))
+            return self._sequence((nothing,), truncated=truncated, record=record)
         ids, segments = np.zeros(n, np.int32), np.zeros(n, np.int8)
         words, special = np.zeros(n, np.bool_), np.ones(n, np.bool_)
         start = len(form.before)

@@ -14,11 +14,13 @@ FORMULA = (
     "FLOPs of a step = 3 x (2 N W - 2 (N - R) (2 D^2 + 2 D F) + 4 (P (L - 1) + Q) D + 2 M (D^2 + D V) + 2 B D^2 + "
     "heads), a product of two numbers and its sum being two. N tokens, B sequences, P the sum over sequences of their "
     "length squared, M masked positions, R the tokens whose last states are read (masked ones and [CLS]), Q the sum "
-    "over sequences of length times tokens read; in a local layer P is of the tokens within the window; L layers, D "
-    "width, F feed-forward width, V vocabulary; W weights in the layers' matrices (4 D^2 + 2 D F a layer in BERT; "
-    "those that layers share count for each); the pooler is 2 B D^2, other heads 2 x labels x weights (next sentence: "
-    "4 B D). The 3: forwards, and backwards once for the inputs and once for the weights. Not counted: look-ups, "
-    "norms, softmax, activations, dropout, the optimiser, and what a kernel computes a second time."
+    "over sequences of length times tokens read; in a local layer P is of the tokens within the window; with "
+    "disentangled positions the 4 before P is 12; L layers, D width, F feed-forward width, V vocabulary; W weights in "
+    "the layers' matrices (4 D^2 + 2 D F a layer in BERT; those that layers share count for each, those that distances "
+    "alone pass for none); the pooler is 2 B D^2, other heads 2 x labels x weights (next sentence: 4 B D). A generator "
+    "that is trained beside counts likewise. The 3: forwards, and backwards once for the inputs and once for the "
+    "weights. Not counted: look-ups, norms, softmax, activations, dropout, the optimiser, and what a kernel computes a "
+    "second time."
 )
 """What `training_flops` counts, for people."""
 
@@ -60,7 +62,8 @@ class Peak:
 def training_flops(learner: Learner, size: StepSize) -> int:
     """Return the FLOPs of training `learner` on a step of some size, as FORMULA says; its weights may be on "meta"."""
     heads = ((head, size.labels.get(name, 0)) for name, head in learner.heads.items())
-    return 3 * (learner.backbone.flops(size) + sum(head.flops(labels) for head, labels in heads))
+    own = 3 * (learner.backbone.flops(size) + sum(head.flops(labels) for head, labels in heads))
+    return own + sum(training_flops(one, size.companions[name]) for name, one in learner.companions.items())
 
 
 def peak(processor: Processor) -> Peak:

@@ -30,7 +30,7 @@ def masked(text: str, packer: Packer) -> Example:
     """Return a text as a sequence in which each [MASK] is the mask piece; other specials are cut as any text is."""
     tokenizer = packer.tokenizer
     if isinstance(tokenizer, FileTokenizer):  # it knows its mask in a text, and whose the spaces around it are
-        pieces = tokenizer.encode(text.replace(MASK, tokenizer.specials["mask"]))
+        pieces = tokenizer.encode(text.replace(MASK, tokenizer.vocabulary[tokenizer.mask]))
     else:
         ids: list[int] = []
         for number, part in enumerate(text.split(MASK)):

@@ -34,9 +34,6 @@ from osbert.models.contract import Head, Learner
 from osbert.tasks import Task
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
-DISCRIMINATOR = "discriminator_predictions."
-"""How the names of ELECTRA's pretraining head begin."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelParts:
@@ -180,8 +177,6 @@ def _judged(rows: list[TensorRow], found: FolderTask, filled: list[TensorRow]) -
         if row.status == "unused" and row.expected and row.name.startswith(names.HEAD_PREFIXES):
             if row.name == names.DECODER:
                 row = replace(row, remark="the piece embeddings once more")
-            elif row.name.startswith(DISCRIMINATOR):
-                row = replace(row, remark="ELECTRA's own head, which its encoder is used without")
             elif published and row.name.startswith(LAYERS):
                 row = replace(row, remark="the same scores, as others read them")
             else:

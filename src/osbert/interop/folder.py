@@ -33,6 +33,7 @@ from osbert.interop.tensorflow.checkpoint import GoogleFolder
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
+from osbert.models.heads.discriminator import DiscriminatorHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.random_numbers import DRAWING
 from osbert.objectives import Objective
@@ -41,6 +42,8 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
 FolderForm = Literal["osbert", "huggingface", "google"]
+COMPANIONS = ("generator",)
+"""The folders of models that a pretraining trains beside its encoder: ELECTRA's."""
 
 
 def open_folder(
@@ -187,6 +190,11 @@ class Folder:
         reports = {name: self._filled({name: head}) for name, head in heads.items()}
         return {name: heads[name] for name, report in reports.items() if not (report.problems or report.named("new"))}
 
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """Return the folders inside it that hold models which were trained beside its own, by name."""
+        return tuple(name for name in COMPANIONS if (self.path / name / "config.json").is_file())
+
     @cached_property
     def report(self) -> Report:
         """Return what became of each tensor in the backbone; of an export, a row for the table of pieces alone."""
@@ -205,7 +213,7 @@ class Folder:
     @property
     def has_pooler(self) -> bool:
         """Return whether the backbone's pooler was trained."""
-        return not self.report.named("new")
+        return getattr(self.architecture, "pooling", "") != "none" and not self.report.named("new")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -258,6 +266,9 @@ def pretraining_heads(backbone: Backbone, tensors: Mapping[str, Tensor]) -> dict
     if any(one in tensors for one in names.HEADS["order"].values()):
         heads["sentence_order"] = SequenceHead(backbone, target="sentence_order", form="order")
     own = {name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()
+    if "replaced" in own or any(one in tensors for one in names.HEADS["replaced"].values()):
+        heads["replaced"] = DiscriminatorHead(backbone)
+        own.discard("replaced")
     for name in sorted(own.intersection(components.names("objectives"))):
         heads[name] = components.find("objectives", name, base=Objective)().head(backbone)
     return heads

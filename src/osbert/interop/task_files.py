@@ -16,7 +16,7 @@ from torch import Tensor
 
 from osbert import components, recipe
 from osbert.errors import Problems, UserError
-from osbert.interop.huggingface.names import PROBLEMS
+from osbert.interop.huggingface.names import PROBLEMS, RERANKERS
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.forms import Form, Values
 from osbert.tasks import Task
@@ -172,7 +172,7 @@ def _form(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int
     if form != "sequence":
         return form, "classes"
     if problem is None and outputs == 1:
-        return form, "numbers"
+        return form, "relevance" if any(config.get(name) is not None for name in RERANKERS) else "numbers"
     return form, next((values for values, name in PROBLEMS.items() if name == problem), "classes")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
@@ -25,6 +26,8 @@ class Architecture(Sizes):
     """Blocks with weights of their own; each serves layers / distinct neighbouring layers (ALBERT: 1); 0 for layers."""
     heads: int = 12
     """Attention heads in a block; they share the width evenly."""
+    key_heads: int = 0
+    """Heads of keys and values, each for heads / key_heads neighbouring heads of queries (GQA); 0 for as many."""
     width: int = 768
     """Numbers in the state of a token."""
     feedforward: int = 0
@@ -44,8 +47,9 @@ class Architecture(Sizes):
     gated: bool = False
     """Whether the curve's values are multiplied by those of a second layer of the same width (GeGLU, SwiGLU); neither
     layer then adds biases."""
-    positions: Literal["learned", "rotary"] = "learned"
-    """Position encoding: a learned vector added to the input, or rotation of queries and keys (rotary)."""
+    positions: Literal["learned", "rotary", "disentangled"] = "learned"
+    """Position encoding: a learned vector added to the input, rotation of queries and keys (rotary), or attention
+    scores between tokens and learned vectors of distances (disentangled, DeBERTa)."""
     rotary_base: float = 10_000.0
     """Base of the rotary angles: the higher it is, the farther apart tokens can be told by their positions."""
     window: int = 0
@@ -54,14 +58,28 @@ class Architecture(Sizes):
     """With a window: every how many blocks, beginning with the first, one is global; the others are local."""
     local_base: float = 10_000.0
     """Base of the rotary angles in local blocks."""
+    distance_scores: int = 0
+    """Kinds of distance between tokens, for each of which a learned number is added to each head's scores, the same in
+    all layers (T5; MPNet: 32); 0 for none."""
+    buckets: int = 256
+    """Distances to either side with a vector, for disentangled positions: half of them for one distance each, the
+    others for wider and wider ranges up to `farthest`. 0: one vector for each distance."""
+    farthest: int = 512
+    """The distance from which on all have the same vector, for disentangled positions."""
+    distance_projections: bool = False
+    """Whether blocks make queries and keys of distances by matrices of their own, for disentangled positions; or by
+    those of the tokens, as DeBERTa's third version."""
     first_position: int = 0
     """Learned vectors before that of a sequence's first token, which no token has; RoBERTa: 2."""
     embedding: int = 0
     """Width of the embeddings where they are projected to the width of the states, as ELECTRA; 0 for none of it."""
+    project_first: bool = False
+    """Whether embeddings are projected before they are normalised, without biases (DeBERTa); or after (ELECTRA)."""
     embedding_norm: bool = True
     """Whether the sum of the embeddings is normalised, as BERT; GPT's is not."""
-    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
-    """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's."""
+    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"] = "tanh"
+    """The curve of the pooler, on which classification stands: BERT's and RoBERTa's; ELECTRA's; DistilBERT's. none:
+    there is no pooler, classification stands on the state itself, as GPT's."""
     epsilon: float = 1e-12
     """Added to the variance in every normalisation."""
     deviation: float = 0.02
@@ -76,9 +94,11 @@ class Architecture(Sizes):
     """Whether norms and linear layers add biases; the pooler and the heads have `head_biases`."""
     norm_biases: bool = False
     """Whether norms add biases where biases are off."""
-    summary: Literal["token", "first", "last", "mean"] = "token"
+    root_norm: bool = False
+    """Whether norms divide by the root mean square alone: they subtract no mean and add no biases (RMSNorm)."""
+    summary: Literal["token", "first", "last", "mean", "late"] = "token"
     """The state that stands for a sequence: that of its first token (token: the last with direction = left_to_right),
-    of its last token, or the mean of all."""
+    of its last token, or the mean of all; late: the mean, too, but of what the pooler makes of each token's state."""
     head_transform: bool = False
     """Whether the pooler ends in a norm, and heads for tokens and spans have such layers of their own (ModernBERT)."""
     head_biases: bool = True
@@ -90,6 +110,9 @@ class Architecture(Sizes):
     piece_transform: bool = True
     """Whether heads that predict pieces have a dense layer, an activation, a norm and a bias for each piece, as BERT's;
     GPT's compare states with the pieces as they are."""
+    tied: bool = True
+    """Whether heads that predict pieces compare states with the piece embeddings, as BERT's, or with a table of their
+    own, as EuroBERT's."""
     adapters: int = 0
     """Width of the adapters behind both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
@@ -113,7 +136,7 @@ class Architecture(Sizes):
     @property
     def any_length(self) -> bool:
         """Return whether no weights belong to positions."""
-        return self.positions == "rotary"
+        return self.positions != "learned"
 
     @property
     def dropouts(self) -> tuple[float, ...]:
@@ -121,20 +144,44 @@ class Architecture(Sizes):
         return (self.dropout, self.attention_dropout)
 
     def resized(self, layers: int, width: int) -> Self:
-        """Return these settings with other `layers` and `width`, and heads to suit, of the published width.
+        """Return these settings with other `layers` and `width`, and what depends on them changed to suit.
+
+        Heads have the published width; where they start at their neighbours, there are four at least. Feed-forward
+        layers stay in proportion, narrow embeddings narrower than the states, and layers share as many blocks as
+        divide them evenly.
+        """
+        heads = max(width // HEAD, 4 if self.neighbours else 1)
+        return self.changed(
+            layers=layers,
+            width=width,
+            heads=heads,
+            key_heads=math.gcd(heads, self.key_heads) % heads,
+            feedforward=round(self.feedforward * width / self.width),
+            distinct=math.gcd(layers, self.distinct) if self.distinct else 0,
+            embedding=self.embedding if self.embedding < width else width // 2,
+        )
+
+    def narrowed(self, share: float) -> Self:
+        """Return these settings at `share` of the width, with heads as wide as these, over tables as wide as these.
 
         Where heads start at their neighbours, there are four at least.
         """
-        heads = max(width // HEAD, 4 if self.neighbours else 1)
-        return self.changed(layers=layers, width=width, heads=heads, feedforward=0)
+        width, table = round(self.width * share), self.embedding or self.width
+        return self.changed(
+            width=width,
+            heads=max(round(self.heads * share), 4 if self.neighbours else 1),
+            feedforward=round(self.feedforward * share),
+            embedding=0 if table == width else table,
+        )
 
     def activations(self, length: int) -> float:
-        """Return about how many numbers a block keeps of a token: of both halves, and each head's weights if dropped.
+        """Return about how many numbers a block keeps of a token: of both halves, and each head's weights if kept.
 
         `length`: tokens of the sequence.
         """
-        within = 9 * self.width + 2 * (self.feedforward or 4 * self.width)
-        return within + (3 * self.heads * length if self.attention_dropout else 0)
+        within = 9 * self.width + (3 if self.gated else 2) * (self.feedforward or 4 * self.width)
+        kept = self.attention_dropout or self.positions == "disentangled" or self.distance_scores
+        return within + (3 * self.heads * length if kept else 0)
 
     def is_local(self, layer: int) -> bool:
         """Return whether a block, counted from 0, is local."""
@@ -152,7 +199,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
         "at least 1, or 0 for as many as there are layers": (0, ("distinct",)),
         "at least 1, or 0 for none": (
             0,
-            ("segments", "embedding", "first_position", "recurrent", "adapters", "window"),
+            ("segments", "embedding", "first_position", "recurrent", "adapters", "window", "buckets", "key_heads"),
         ),
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
@@ -173,7 +220,8 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_blocks(sizes))
+    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_distance_scores(sizes))
+    yield from (*_of_neighbours(sizes), *_of_blocks(sizes))
     if sizes.recurrent > 0 and sizes.width % 2:
         yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
     if sizes.heads >= 1:
@@ -185,6 +233,8 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
         yield f"distinct is {sizes.distinct}, but {sizes.layers} layers cannot share so many blocks evenly"
     if sizes.blocks < sizes.layers and not sizes.first_norm:
         yield f"distinct is {sizes.distinct}, but without first_norm the first block is another than those above"
+    if sizes.project_first and not sizes.embedding:
+        yield "project_first is True, but embedding is 0: nothing is projected"
     if sizes.embedding and not sizes.piece_transform:
         yield f"piece_transform is off, but embedding is {sizes.embedding}: no state is as wide as the pieces"
     if sizes.summary == ("last" if sizes.direction == "left_to_right" else "first"):
@@ -192,17 +242,37 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
 
 
 def _of_positions(sizes: Architecture) -> Iterator[str]:
-    if sizes.first_position > 0 and sizes.positions == "rotary":
-        yield f"first_position is {sizes.first_position}, but rotary positions are not learned vectors"
+    if sizes.first_position > 0 and sizes.positions != "learned":
+        yield f"first_position is {sizes.first_position}, but {sizes.positions} positions are not learned vectors"
+    own = {"rotary": ("rotary_base", "local_base"), "disentangled": ("buckets", "farthest", "distance_projections")}
+    for positions, names in own.items():
+        for name in names if sizes.positions != positions else ():
+            if getattr(sizes, name) != getattr(Architecture, name):
+                yield f"{name} is {getattr(sizes, name)}, but positions are {sizes.positions}, not {positions}"
+    if sizes.buckets % 2:
+        yield f"buckets is {sizes.buckets}, but half of them are for one distance each: it must be even"
+    least = sizes.buckets // 2 + 2
+    if not least <= sizes.farthest <= MOST["length"]:
+        yield f"farthest is {sizes.farthest:,}, but must be from {least:,} (buckets / 2 + 2) to {MOST['length']:,}"
+
+
+def _of_distance_scores(sizes: Architecture) -> Iterator[str]:
+    if sizes.distance_scores % 4 or not 0 <= sizes.distance_scores <= 256:
+        yield f"distance_scores is {sizes.distance_scores}, but must be 0, or a multiple of 4 up to 256"
+    for name in ("distance_scores", "key_heads") if sizes.positions == "disentangled" else ():
+        if getattr(sizes, name):
+            yield f"{name} is {getattr(sizes, name)}, which disentangled positions do without: leave it at 0"
+
+
+def _of_neighbours(sizes: Architecture) -> Iterator[str]:
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
         yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
+    if sizes.neighbours and sizes.key_heads:
+        yield f"neighbours is {sizes.neighbours}, but heads that share keys cannot face different neighbours"
     if sizes.neighbours and not sizes.biases:
         yield f"neighbours is {sizes.neighbours}, but heads face their neighbours by biases, which are off"
     if sizes.neighbours and (sizes.rotary_base, sizes.local_base) != (Architecture.rotary_base,) * 2:
         yield f"neighbours is {sizes.neighbours}, which is made for a rotary_base of {Architecture.rotary_base:,.0f}"
-    for name in ("rotary_base", "local_base") if sizes.positions != "rotary" else ():
-        if getattr(sizes, name) != getattr(Architecture, name):
-            yield f"{name} is {getattr(sizes, name)}, but positions are {sizes.positions}, not rotary"
 
 
 def _of_blocks(sizes: Architecture) -> Iterator[str]:
@@ -210,6 +280,8 @@ def _of_blocks(sizes: Architecture) -> Iterator[str]:
         yield "global_every and local_base are for local blocks, but the window is 0: all blocks are global"
     if sizes.window and sizes.global_every == 1:
         yield f"window is {sizes.window}, but with global_every 1 no block is local"
+    if sizes.root_norm and sizes.norm_biases:
+        yield "norm_biases is True, but root_norm is, too: such norms have no biases"
     if sizes.norm_biases and sizes.biases:
         yield "norm_biases is True, but biases is, too, which gives norms theirs: leave norm_biases at False"
     if not sizes.first_norm and sizes.normalization != "pre":
@@ -217,6 +289,8 @@ def _of_blocks(sizes: Architecture) -> Iterator[str]:
 
 
 def _uneven(sizes: Architecture) -> Iterator[str]:
+    if sizes.key_heads > 0 and (sizes.heads % sizes.key_heads or sizes.key_heads == sizes.heads):
+        yield f"key_heads is {sizes.key_heads}, but must divide {sizes.heads} heads into groups of several, or be 0"
     if sizes.width % sizes.heads:
         yield f"the width {sizes.width} cannot be shared evenly by {sizes.heads} heads"
     elif sizes.positions == "rotary" and (sizes.width // sizes.heads) % 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -60,6 +60,10 @@ class Sizes:
     """Whether heads for tokens and spans transform the states, too: a dense layer, an activation and a norm."""
     head_biases: bool = True
     """Whether the transforms of heads add biases."""
+    root_norm: bool = False
+    """Whether the norms of the transforms of heads divide by the root mean square alone."""
+    tied: bool = True
+    """Whether heads that predict pieces compare the states with the piece embeddings, or with a table of their own."""
 
     @property
     def summary_is_last(self) -> bool:
@@ -86,8 +90,12 @@ class Sizes:
         return dataclasses.replace(self, **fields)  # type: ignore[type-var]
 
     def resized(self, layers: int, width: int) -> Self:
-        """Return these settings with other `layers` and `width`, and what depends on them changed to suit."""
-        return self.changed(layers=layers, width=width)
+        """Return these settings with other `layers` and `width`, and what depends on them changed to suit.
+
+        What is no setting of the family, but the same in all its models, stays.
+        """
+        fields = {field.name for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return self.changed(**{name: value for name, value in (("layers", layers), ("width", width)) if name in fields})
 
     def activations(self, length: int) -> float:
         """Return about how many numbers a block keeps of a token for the backward pass; `length`: tokens a sequence."""
@@ -96,6 +104,13 @@ class Sizes:
     def problems(self) -> tuple[str, ...]:
         """Return every setting that no backbone can be built with, each with its value and what it must be."""
         return ()
+
+    def narrowed(self, share: float) -> Self | None:
+        """Return the settings of an encoder of this width times `share` that can use this one's tables.
+
+        None where the family has no such encoders (`Backbone.share_tables`).
+        """
+        return None
 
     def build(self) -> Backbone:
         """Return a backbone with fresh weights, drawn from torch's global generator.
@@ -140,7 +155,7 @@ class StepSize:
     `tokens` N; `pairs` P: the sum of squared lengths; `sequences` B; `labels`: how many, by objective; `read` R: the
     tokens whose last states are read, where the model makes use of that (`Backbone.readable`); `read_pairs` Q: the
     sum of lengths times tokens read. `local_pairs`: the sum over sequences of the tokens that each token sees in a
-    local block, where the model has such.
+    local block, where the model has such. `companions`: the sizes of the same step for the learner's companions.
     """
 
     tokens: int
@@ -150,10 +165,12 @@ class StepSize:
     read: int
     read_pairs: int
     local_pairs: int = 0
+    companions: Mapping[str, StepSize] = field(default_factory=dict)
 
     @classmethod
     def of(cls, learner: Learner, batches: Iterable[Batch]) -> StepSize:
         """Return the size of some batches together, which may be several steps, for a learner."""
+        batches = list(batches)
         sparse = all(head.sparse for head in learner.heads.values())
         read = read_pairs = 0
         lengths: list[int] = []
@@ -175,6 +192,10 @@ class StepSize:
             read=read,
             read_pairs=read_pairs,
             local_pairs=sum(length * min(length, 2 * window + 1) for length in lengths) if window else 0,
+            companions={
+                name: cls.of(companion, [batch.with_targets(companion.heads) for batch in batches])
+                for name, companion in learner.companions.items()
+            },
         )
 
 
@@ -201,6 +222,10 @@ class Backbone(nn.Module):
     @property
     def embedding(self) -> nn.Embedding | None:
         """Return the table of piece embeddings (V, D'), to which the masked-LM head is tied, or None."""
+        raise NotImplementedError
+
+    def share_tables(self, owner: Self) -> None:
+        """Use the embedding tables of `owner`, for whose settings `Sizes.narrowed` gave this one's, as its own."""
         raise NotImplementedError
 
     def initialise(self) -> None:
@@ -248,12 +273,14 @@ class Loss:
 
     `total` (): the sum. `count`: how many labels (or the sum of their weights). `hits` (): how many were predicted
     rightly, or None where right and wrong make no sense. `weight`: the factor of the mean in what a step minimises.
+    `ratios`: further figures by name, each as two sums (), the numerator and the denominator.
     """
 
     total: Tensor
     count: float
     hits: Tensor | None = None
     weight: float = 1.0
+    ratios: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
 
 class FrozenStates(Protocol):
@@ -289,6 +316,15 @@ class Head(nn.Module):
     """What gives it states of a frozen encoder, in place of the backbone's; it is then the learner's only head."""
 
     @property
+    def companions(self) -> Mapping[str, Learner]:
+        """Return the models that it trains beside the backbone, by name, which the learner holds for it."""
+        return {}
+
+    def before(self, batch: Batch) -> tuple[Batch, Mapping[str, Loss]]:
+        """Return the batch that the backbone reads in place of `batch`, and the losses of the companions by name."""
+        return batch, {}
+
+    @property
     def per_token(self) -> bool:
         """Return whether the scores are per token (N, K). By default the form says so."""
         return self.form in PER_TOKEN
@@ -317,7 +353,8 @@ class Head(nn.Module):
 class Learner(nn.Module):
     """A backbone and its heads by objective name: one pass over the tokens, one loss an objective.
 
-    `weights`: the weights of losses that are not 1, by objective name.
+    `weights`: the weights of losses that are not 1, by objective name. `companions`: the models that heads train beside
+    the backbone (ELECTRA's generator), by name; tables that they share with it are the backbone's.
     """
 
     def __init__(self, backbone: Backbone, heads: Mapping[str, Head]) -> None:
@@ -325,7 +362,17 @@ class Learner(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.heads: Mapping[str, Head] = nn.ModuleDict(heads)  # type: ignore[assignment]
+        companions = {name: one for head in heads.values() for name, one in head.companions.items()}
+        self.companions: Mapping[str, Learner] = nn.ModuleDict(companions)  # type: ignore[assignment]
         self.weights: Mapping[str, float] = {}
+
+    def before(self, batch: Batch) -> tuple[Batch, dict[str, Loss]]:
+        """Return the batch that the backbone reads, and the losses of the companions."""
+        losses: dict[str, Loss] = {}
+        for head in self.heads.values():
+            batch, found = head.before(batch)
+            losses |= found
+        return batch, losses
 
     def states(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the states that the heads read; `read` as in `Backbone.forward`."""
@@ -335,12 +382,11 @@ class Learner(nn.Module):
         return self.backbone(batch, read)
 
     def forward(self, batch: Batch) -> dict[str, Loss]:
-        """Return each objective's loss; an objective without targets in this batch is left out."""
+        """Return the loss of each objective and companion; one without targets in this batch is left out."""
+        batch, losses = self.before(batch)
         sparse = all(head.sparse for head in self.heads.values())
         states = self.states(batch, self.backbone.readable(batch) if sparse else None)
-        losses: dict[str, Loss] = {
-            name: head(states, batch) for name, head in self.heads.items() if name in batch.targets
-        }
+        losses |= {name: head(states, batch) for name, head in self.heads.items() if name in batch.targets}
         for name in self.weights.keys() & losses.keys():
             losses[name] = dataclasses.replace(losses[name], weight=self.weights[name])
         return losses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Form = Literal["", "sequence", "tokens", "span", "choice", "vectors", "mlm", "nsp", "order"]
+Form = Literal["", "sequence", "tokens", "span", "choice", "vectors", "mlm", "nsp", "order", "replaced"]
 """What a head's outputs are, for B sequences of N tokens:
 
 - sequence: scores (B, K) from the pooled states;
@@ -13,11 +13,16 @@ Form = Literal["", "sequence", "tokens", "span", "choice", "vectors", "mlm", "ns
 - choice: one score (B, 1) for each choice of a record, from the pooled states;
 - vectors: vectors (B, D) of texts, without scores;
 - mlm, nsp, order: those of pretraining, over pieces, next sentences and the order of sentences;
+- replaced: one score (N, 1) for each token, of not being the one of the text, from the tokens' states;
 - "": none of these. Such a head is kept, but it has no class of others' and no ONNX file.
 """
 
-PER_TOKEN: tuple[Form, ...] = ("tokens", "span", "mlm")
+PER_TOKEN: tuple[Form, ...] = ("tokens", "span", "mlm", "replaced")
 """The forms whose outputs are per token (N, K)."""
 
-Values = Literal["classes", "labels", "numbers"]
-"""What the K outputs are: scores of classes, of which one is right; of labels, each right or not; or numbers."""
+Values = Literal["classes", "labels", "numbers", "relevance"]
+"""What the K outputs are: scores of classes, of which one is right; of labels, each right or not; numbers; or one
+score, a logit, of how relevant a text is to another."""
+
+RankingLoss = Literal["softmax", "bce"]
+"""By what a reranker learns: its query's list of candidates, or each candidate by itself."""

@@ -15,7 +15,7 @@ def initialise(module: nn.Module, deviation: float) -> None:
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             _truncated_normal(part.weight, deviation)
-        elif isinstance(part, nn.LayerNorm):
+        elif isinstance(part, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(part.weight)
         elif isinstance(part, nn.LSTM):
             part.reset_parameters()

@@ -6,7 +6,7 @@ workers stay light; its head, the torch side, is imported inside `head`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -21,6 +21,10 @@ from osbert.text.document import Document
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
+
+Answers = Literal["pieces", "pair", "rare", "others"]
+"""What labels are: pieces of the vocabulary; one of two answers for a pair of texts; whether each token is one of few;
+or something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +46,20 @@ class Objective:
 
     title: ClassVar[str] = ""
     """What the sentences of a report call it; "" for its name."""
-    answers: ClassVar[Literal["pieces", "pair", "others"]] = "others"
-    """What its labels are: pieces of the vocabulary, one of two answers for a pair of texts, or something else. By it a
-    report compares loss and accuracy with those of a guess."""
+    answers: ClassVar[Answers] = "others"
+    """What its labels are: by it a report compares its figures with those of a guess."""
+    companions: ClassVar[Mapping[str, Answers]] = {}
+    """The models that its head trains beside the encoder, which have targets of their own by these names, with what
+    their labels are."""
+    alone: ClassVar[bool] = False
+    """Whether no other objective may give the text noise."""
 
     weight: float = 1.0
     """Factor of its mean loss in the sum over objectives that a step minimises."""
+
+    def losses(self) -> dict[str, Answers]:
+        """Return the names of its head's losses, those of its companions first, with what their labels are."""
+        return {**self.companions, self.name: self.answers}
 
     @property
     def name(self) -> str:
@@ -78,6 +90,14 @@ class Objective:
         return Examples.of(
             [self.corrupt(example, packer, noise.generator(row)) for row, example in enumerate(examples)]
         )
+
+    def at(self, done: float) -> Objective:
+        """Return the objective as it is after a share `done` (0 to 1) of the run's steps; usually itself."""
+        return self
+
+    def course(self) -> str:
+        """Return in words how it changes in the course of a run; "" where it does not."""
+        return ""
 
     @classmethod
     def corrupts(cls) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.objectives import Objective
+from osbert.objectives.contract import Answers, Objective
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
@@ -29,7 +29,7 @@ class LeftToRight(Objective):
     """
 
     before_noise: ClassVar[bool] = True
-    answers: ClassVar[Literal["pieces"]] = "pieces"
+    answers: ClassVar[Answers] = "pieces"
 
     unigram_start: bool = False
     """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""
@@ -41,6 +41,19 @@ class LeftToRight(Objective):
         index = np.flatnonzero(followed)
         counts = np.diff(np.searchsorted(index, examples.starts), append=len(index))
         targets = Targets(labels=examples.ids[index + 1], counts=counts, index=index)
+        return examples.changed(ids=examples.ids, name=self.name, targets=targets)
+
+    def every_next(self, examples: Examples) -> Examples:
+        """Return the examples with the next piece as the label of every token but the last, specials included.
+
+        The auxiliary loss of fine-tuning (GPT, Radford et al. 2018, equation 5): the labels of a sequence weigh 1
+        together, so that its mean is that over the sequences of the means over their tokens.
+        """
+        last = examples.starts + examples.lengths - 1
+        index = np.delete(np.arange(len(examples.ids)), last)
+        counts = examples.lengths - 1
+        weights = np.repeat(1 / np.maximum(counts, 1), counts).astype(np.float32)
+        targets = Targets(labels=examples.ids[index + 1], counts=counts, index=index, weights=weights)
         return examples.changed(ids=examples.ids, name=self.name, targets=targets)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -14,7 +16,7 @@ from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.data.ragged import Places
-from osbert.objectives import Objective
+from osbert.objectives.contract import Answers, Objective
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
@@ -27,10 +29,15 @@ NGRAMS = (0.4, 0.3, 0.2, 0.1)
 class MaskedLanguage(Objective):
     """Chooses positions, never specials; of those a share becomes [MASK], a share a random piece, the rest stays."""
 
-    answers: ClassVar[Literal["pieces"]] = "pieces"
+    answers: ClassVar[Answers] = "pieces"
 
     rate: float = 0.15
     """Share of a sequence's tokens that is predicted."""
+    later_rates: tuple[float, ...] = ()
+    """Rates that take the place of `rate` in the course of the run, one after the other (mmBERT: 0.15 and 0.05 after
+    0.3). Held-out text is always masked at `rate`, so that its losses can be compared."""
+    later_from: tuple[float, ...] = ()
+    """The share of the run's steps after which each of `later_rates` begins, ascending."""
     mask: float = 0.8
     """Share of the chosen positions that shows [MASK]."""
     random: float = 0.1
@@ -44,10 +51,25 @@ class MaskedLanguage(Objective):
     unigram_start: bool = False
     """Start the vocabulary bias at the log unigram probabilities of the corpus instead of 0."""
 
+    @property
+    def pieces(self) -> str:
+        """Return the name of the target that holds the true pieces."""
+        return self.name
+
     def __post_init__(self) -> None:
         """Refuse shares that are none."""
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate is a share between 0 and 1, not {self.rate}")
+        if not all(0 < rate <= 1 for rate in self.later_rates):
+            raise ValueError(f"later_rates are shares between 0 and 1, not {list(self.later_rates)}")
+        if len(self.later_rates) != len(self.later_from):
+            raise ValueError(
+                f"later_from says after which share of the steps each of later_rates begins: {len(self.later_rates)} "
+                f"rates need as many, not {len(self.later_from)}"
+            )
+        ascending = [0.0, *self.later_from, 1.0]
+        if not all(before < after for before, after in itertools.pairwise(ascending)):
+            raise ValueError(f"later_from are ascending shares between 0 and 1, not {list(self.later_from)}")
         if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
             raise ValueError(f"mask and random are shares whose sum is at most 1, not {self.mask} and {self.random}")
         if self.limit < 0:
@@ -56,6 +78,20 @@ class MaskedLanguage(Objective):
             raise ValueError(f"ngrams are shares whose sum is 1, not {list(self.ngrams)}")
         if self.unit != "ngrams" and self.ngrams != NGRAMS:
             raise ValueError(f'ngrams do nothing with unit = "{self.unit}": leave them out, or set unit = "ngrams"')
+
+    def at(self, done: float) -> MaskedLanguage:
+        """Return the objective with the rate that holds after a share `done` of the run's steps."""
+        if not self.later_from:
+            return self
+        rates = (self.rate, *self.later_rates)
+        rate = rates[bisect.bisect_right(self.later_from, done)]
+        return replace(self, rate=rate, later_rates=(), later_from=())
+
+    def course(self) -> str:
+        """Return the rates and when they change: "mlm.rate: 0.3, 0.15 after 0.6 of the steps"."""
+        later = zip(self.later_rates, self.later_from, strict=True)
+        parts = [f"{self.rate:.3g}", *(f"{rate:.3g} after {begin:.3g} of the steps" for rate, begin in later)]
+        return f"{self.name}.rate: {', '.join(parts)}; on held-out text {self.rate:.3g}" if self.later_rates else ""
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return examples with chosen positions corrupted; the targets' labels are the pieces that stood there."""
@@ -66,7 +102,7 @@ class MaskedLanguage(Objective):
         )
         ids = examples.ids.copy()
         ids[index] = shown
-        return examples.changed(ids=ids, name=self.name, targets=Targets(labels=labels, counts=counts, index=index))
+        return examples.changed(ids=ids, name=self.pieces, targets=Targets(labels=labels, counts=counts, index=index))
 
     def _choose(self, examples: Examples, noise: Noise) -> tuple[Places, Places]:
         """Return the positions to predict (M,) and how many each example has; each then draws what it shows."""

@@ -37,7 +37,7 @@ class MaskRates:
 def marked(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Mapping[str, Objective]) -> Text:
     """Return a sequence as the model sees it; at a chosen position an arrow leads to the true piece.
 
-    A dot joins pieces of one word. `name`: the objective whose target holds the true pieces; the labels of
+    A dot joins pieces of one word. `name`: the target that holds the true pieces; the labels of
     `objectives` for the whole sequence stand behind it.
     """
     target = example.targets[name]
@@ -60,7 +60,7 @@ def marked(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Map
 
 
 def count_rates(examples: Sequence[Example], name: str, tokenizer: AnyTokenizer) -> MaskRates:
-    """Return the rates that the masks of objective `name` have over examples."""
+    """Return the rates over examples of the masks whose true pieces the target `name` holds."""
     tokens = sum(map(len, examples))
     shown = np.concatenate([example.ids[_chosen(example, name)] for example in examples])
     labels = np.concatenate([example.targets[name].labels for example in examples])

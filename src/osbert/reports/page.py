@@ -11,7 +11,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.files import write_text
-from osbert.objectives import Objective
+from osbert.objectives.contract import Answers, Objective
 from osbert.reports.plot import Mark, Point, Series, line_plot, smooth
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import BEFORE, HELD_OUT, NAME, duration, read_lines
@@ -39,6 +39,12 @@ svg .median { stroke: var(--ink); stroke-width: 1.5; }
 svg .hollow { fill: none; stroke-width: 1.5; } svg .faint { stroke-width: 1; opacity: .35; }
 svg .aim { fill: transparent; } svg .aim:hover { fill: var(--soft); fill-opacity: .35; }
 """ + "".join(f"svg .c{n} {{ stroke: var(--c{n}); }} svg .dot.c{n} {{ fill: var(--c{n}); }}\n" for n in range(6))
+
+
+RATIOS = (".share", ".precision", ".recall")
+"""How the names of figures end that an objective has which looks for a few tokens."""
+COLLAPSED = 0.01
+"""A recall below which such an objective has learnt nothing but that its tokens are few."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,37 +155,41 @@ def verdict(
         if loss is not None and entropy:
             said.append(_piece_verdict(f"The {where} {_title(name)} loss is {loss:.2f} nats", loss, entropy, chance))
     for name in _answering("pair", objectives):
-        accuracy, where = _final(lines, f"{name}.accuracy")
-        if accuracy is None:
-            continue
-        skill = (
-            "hardly better than a coin"
-            if accuracy < 0.55
-            else "better than a coin"
-            if accuracy < 0.9
-            else "well learnt"
-        )
-        title = objectives[name].title or _title(name)
-        said.append(f"{title} is right in {accuracy:.1%} of the {where} pairs: {skill}.")
+        said += _pair_verdict(lines, name, objectives[name].title or _title(name))
+    for name in _answering("rare", objectives):
+        said += _rare_verdict(lines, name, objectives[name].title or _title(name))
     for name in _answering("others", objectives):
         loss, where = _final(lines, f"{name}.loss")
         accuracy, _ = _final(lines, f"{name}.accuracy")
         if loss is not None:
             right = "" if accuracy is None else f", and {accuracy:.1%} of its answers are right"
             said.append(f"The {where} loss of {objectives[name].title or _title(name)} is {loss:.2f}{right}.")
-    for name in _answering("pieces", objectives):
-        training, held_out = _last(lines, f"{name}.loss"), _last(lines, f"held_out.{name}.loss")
-        if training is not None and held_out is not None and held_out - training > 0.3:
-            said.append(f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits.")
+    said += _overfitted(lines, objectives)
     said += _moved(lines)
     if skipped := _last(lines, "skipped_steps"):
         said.append(f"{skipped:,} steps were skipped because a loss or gradient was not finite.")
     return said or ["Nothing was measured."]
 
 
-def _answering(kind: str, objectives: Mapping[str, Objective]) -> list[str]:
-    """Return the names of the objectives whose labels are of a kind (`Objective.answers`)."""
-    return [name for name, objective in objectives.items() if objective.answers == kind]
+def _overfitted(lines: Sequence[Mapping[str, Any]], objectives: Mapping[str, Objective]) -> Iterable[str]:
+    """Yield where the held-out loss is far above that of training, or why the two cannot be compared."""
+    for name, objective in _answering("pieces", objectives).items():
+        if course := objective.course():
+            yield f"In the course of the run {course}."
+            continue
+        training, held_out = _last(lines, f"{name}.loss"), _last(lines, f"held_out.{name}.loss")
+        if training is not None and held_out is not None and held_out - training > 0.3:
+            yield f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits."
+
+
+def _answering(kind: Answers, objectives: Mapping[str, Objective]) -> dict[str, Objective]:
+    """Return the losses whose labels are of a kind, by name with the objective that each belongs to."""
+    return {
+        name: objective
+        for objective in objectives.values()
+        for name, answers in objective.losses().items()
+        if answers == kind
+    }
 
 
 def _moved(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -199,7 +209,7 @@ def _is_before(key: str) -> bool:
 
 
 def _title(objective: str) -> str:
-    return objective.replace("_", "-") if "_" in objective else objective.upper()
+    return objective.upper() if len(objective) <= len("MLM") else objective.replace("_", "-")
 
 
 def _piece_verdict(figure: str, loss: float, entropy: float, chance: float) -> str:
@@ -216,6 +226,32 @@ def _piece_verdict(figure: str, loss: float, entropy: float, chance: float) -> s
     return f"{figure}, no better than guessing (ln V = {chance:.2f}): the training has not begun to work, or diverged."
 
 
+def _pair_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> Iterable[str]:
+    """Yield how often an objective with one of two answers for a pair of texts is right."""
+    accuracy, where = _final(lines, f"{name}.accuracy")
+    if accuracy is not None:
+        skill = "hardly better than a coin" if accuracy < 0.55 else "better than a coin"
+        skill = "well learnt" if accuracy >= 0.9 else skill
+        yield f"{title} is right in {accuracy:.1%} of the {where} pairs: {skill}."
+
+
+def _rare_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> Iterable[str]:
+    """Yield what the figures of an objective say that looks for a few tokens: accuracy would be high without it."""
+    loss, where = _final(lines, f"{name}.loss")
+    share, recall, precision = (_final(lines, f"{name}.{figure}")[0] for figure in ("share", "recall", "precision"))
+    if loss is None or not share:
+        return
+    guess = -sum(part * math.log(part) for part in (share, 1 - share) if part)
+    yield f"The {where} loss of {title} is {loss:.3f} nats; knowing that {share:.1%} are replaced gives {guess:.3f}."
+    if not recall or recall < COLLAPSED:
+        yield (
+            f"It has collapsed: it takes {'all' if not recall else 'nearly all'} tokens for original. It needs more "
+            "steps, a lower learning rate or, where the generator is too good, a narrower one."
+        )
+    elif precision is not None:
+        yield f"It finds {recall:.1%} of {title}, and {precision:.1%} of what it takes for one is one."
+
+
 def _curves(
     lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], objectives: Mapping[str, Objective]
 ) -> Iterable[str]:
@@ -230,6 +266,13 @@ def _curves(
     for place, name in enumerate(names):
         accuracies += training_curves(lines, f"{name}.accuracy", label=_title(name), color=2 * place % 6)
     yield line_plot([found for found in accuracies if found.points], title="Accuracy", percent=True)
+    for name in _answering("rare", objectives):
+        found = [
+            part
+            for place, figure in enumerate(("precision", "recall", "share"))
+            for part in training_curves(lines, f"{name}.{figure}", label=figure, color=2 * place)
+        ]
+        yield line_plot([part for part in found if part.points], title=f"{_title(name)}: found", percent=True)
     for key, title in (
         ("learning_rate", "Learning rate"),
         ("gradient_norm", "Gradient norm, before clipping"),
@@ -262,8 +305,8 @@ def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> It
             yield name, f"{value:,}"
     last = {key: value for line in lines for key, value in line.items() if value is not None}
     for key, value in last.items():
-        if key.endswith((".loss", ".accuracy")):
-            shown = f"{value:.2%}" if key.endswith(".accuracy") else f"{value:.4f}"
+        if key.endswith((".loss", ".accuracy", *RATIOS)):
+            shown = f"{value:.4f}" if key.endswith(".loss") else f"{value:.2%}"
             words = key.replace(f"{BEFORE}.", "held-out (corpus before) ").replace(f"{HELD_OUT}.", "held-out ")
             yield f"Final {words.replace('.', ' ')}", shown
     if "seconds" in last:

@@ -24,8 +24,10 @@ FEWEST, MOST = len(SPECIALS) + 3, len(SPECIALS) + 1 + len(SIGNS) ** 4
 """Pieces of its tokenizer: the special ones, a full stop, and words of four letters, two at least."""
 
 
-def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS) -> Corpus:
+def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS, padding: int = 0) -> Corpus:
     """Build a corpus in `folder` of about so many tokens, whose tokenizer has exactly `vocabulary` pieces.
+
+    `padding`: the id of its padding piece.
 
     Word k comes with a share of about 1 / (k + 2.7), as in text (Zipf; Mandelbrot's form). The same in every call.
     Raises UserError for a vocabulary that words of four letters cannot fill.
@@ -38,7 +40,8 @@ def synthetic_corpus(folder: Path, *, vocabulary: int, tokens: int = TOKENS) -> 
         )
     letters = itertools.islice(itertools.product(SIGNS, repeat=4), vocabulary - len(SPECIALS) - 1)
     words = np.array(["".join(four) for four in letters])
-    tokenizer = Tokenizer([*SPECIALS, ".", *words.tolist()])
+    pieces = [".", *words.tolist()]
+    tokenizer = Tokenizer([*pieces[:padding], *SPECIALS, *pieces[padding:]])
     shares = 1 / (np.arange(len(words)) + 2.7)
     rng = np.random.Generator(np.random.PCG64(0))
     drawn = words[rng.choice(len(words), size=tokens, p=shares / shares.sum())]

@@ -34,8 +34,8 @@ class FileOptions(TextOptions):
     """How a file is read for a fine-tuned run, whose task may have columns of its own."""
 
     columns: dict[str, str] = field(default_factory=dict)
-    """Columns for runs that answer or choose, by setting: --columns.question frage --columns.paragraph text; several
-    with commas: --columns.choices b,c,d."""
+    """Columns for runs that answer, choose or rank, by setting: --columns.question frage --columns.paragraph text;
+    several with commas: --columns.choices b,c,d."""
 
     def given(self, task: Task) -> dict[str, Any]:
         """Return what is not left open, by the names of the task's settings and of their types."""

@@ -15,8 +15,9 @@ from osbert.models.forms import PER_TOKEN, Form, Values
 if TYPE_CHECKING:
     from osbert.tasks.record import Prediction, Record
 
-FieldType = Literal["text", "texts", "flag", "integer", "number", "numbers", "probabilities"]
-"""text: a string; texts: a list of strings; flag: true or false; numbers: a list; probabilities: numbers by name."""
+FieldType = Literal["text", "texts", "flag", "integer", "number", "numbers", "probabilities", "ranking"]
+"""text: a string; texts: a list of strings; flag: true or false; numbers: a list; probabilities: numbers by name.
+ranking: the texts of a request's list, the best first, each with its index there, score and probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class Edge:
     A kind with a call of its own declares the call's fields. `request`: of the types text and texts, in the order in
     which `Task.record_of` reads them. `answer`: attributes of its Prediction, unless `Task.reply` makes them. `about`:
     one sentence for /openapi.json. `action`: what the button of the page says; the page shows the fields of the answer.
+    `cuts`: whether what does not fit of a request's texts is left out, which the answer must say, instead of refused.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class Edge:
     action: str = "Predict"
     request: tuple[Field, ...] = ()
     answer: tuple[Field, ...] = ()
+    cuts: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a path that is none, and a call that is declared in part."""

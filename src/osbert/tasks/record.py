@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -68,6 +68,10 @@ class Prediction:
         return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shares)]
 
 
+def _alone(row: Row, prediction: Prediction | None) -> Iterable[tuple[Row, Prediction | None]]:
+    return [(row, prediction)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
     """A file of plain input for `osbert predict`: its rows in their order, each with the record made of it.
@@ -76,7 +80,8 @@ class Inputs:
     suit its rows better than cells. `key`: the column by which the official form of predictions, one JSON object, names
     a row, by its line where that is empty; "" where there is no such form. `rows(problems)` yields (row, record), None
     for a record where there is nothing to read; a row that cannot be used is noted in `problems` and left out. `table`:
-    what the rows are read from, if it is a table.
+    what the rows are read from, if it is a table. `parts`: the rows that a row is written as, each with its prediction:
+    more than one where several rows of the file are one record.
     """
 
     describe: str
@@ -85,6 +90,7 @@ class Inputs:
     lines: bool = False
     key: str = ""
     table: Table | None = None
+    parts: Callable[[Row, Prediction | None], Iterable[tuple[Row, Prediction | None]]] = _alone
 
     @classmethod
     def of(cls, table: Table, record: Callable[[Row], Record | None], what: str, *, lines: bool) -> Self:

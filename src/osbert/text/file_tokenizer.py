@@ -1,6 +1,7 @@
-"""FileTokenizer: pieces as a tokenizer.json says, for encoders whose pieces are not WordPiece's, by `tokenizers`.
+"""FileTokenizer: pieces as a tokenizer.json says, for encoders whose pieces are not BERT's, by `tokenizers`.
 
-Byte-level BPE (GPT-2, RoBERTa) and Unigram (XLM-R, ALBERT) come as such a file, which the library that wrote it reads.
+Byte-level BPE (GPT-2, RoBERTa), BPE with bytes for rare characters (Gemma, mmBERT), Unigram (XLM-R, ALBERT) and
+WordPiece with special pieces of its own (MPNet) come as such a file, which the library that wrote it reads.
 """
 
 from __future__ import annotations
@@ -18,33 +19,35 @@ from osbert.errors import Problems, UserError
 from osbert.guarded import native
 from osbert.text.form import Form
 from osbert.text.tokenizer import Encoding, Tokenizer
+from osbert.text.wordpiece import continues
 
 NAMES = ("pad", "unknown", "cls", "sep", "mask")
-"""The special pieces that there must be."""
+"""The special pieces of encoders. GPT's tokenizers have but `unknown`, and GPT-2's an `end` of texts."""
+
+MARKS = ("_start_", "_delimiter_", "_classify_")
+"""The special pieces that GPT gets for fine-tuning (Radford et al. 2018, section 3.3)."""
 
 WORD_STARTS = ("Ġ", "▁")
-"""How pieces begin that begin a word: a space as byte-level BPE writes it, and as Unigram does."""
+"""How pieces begin that begin a word: a space as byte-level BPE writes it, and as Unigram does. GPT's pieces show where
+a word ends."""
 
 
 class FileTokenizer:
     """A tokenizer.json, and which of its pieces are the special ones. Two are equal when their fingerprints are.
 
     `form`: the special pieces of a sequence, as the file's post-processor sets them. `settings`: what else its folder
-    says of it, to be written into others.
+    says of it, to be written into others. `spaced`: whether a space before a word is in the word's first piece.
+    `cjk`: whether each ideograph is a piece.
     """
 
-    spaced = True
-    """Whether a space before a word is in the word's first piece."""
-    cjk = False
-    """Whether each ideograph is a piece."""
-
     def __init__(self, content: str, *, specials: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
-        """Take the file's content; `specials`: each of NAMES -> its piece.
+        """Take the file's content; `specials`: each of NAMES that it has, and "end" -> its piece.
 
-        Raises UserError when the library cannot read it, a special piece is missing, or a Form cannot express its
-        sequences.
+        Without "cls" nothing need stand around a text, and `end` stands between two. Raises UserError when the library
+        cannot read it, a special piece is missing, or a Form cannot express its sequences.
         """
         from tokenizers import Tokenizer as Library
+        from tokenizers.models import WordPiece
 
         self.content = content
         self.specials = dict(specials)
@@ -58,12 +61,14 @@ class FileTokenizer:
             raise UserError(f"the tokenizers library cannot read it: {error}", code="unusable-tokenizer") from error
         self._library.no_padding()
         self._library.no_truncation()
+        self.spaced = not isinstance(self._library.model, WordPiece)
+        self.cjk = not self.spaced and getattr(self._library.normalizer, "handle_chinese_chars", False)
         ids = self._library.get_vocab(with_added_tokens=True)
         pieces = [""] * (max(ids.values(), default=-1) + 1)
         for piece, index in ids.items():
             pieces[index] = piece
         self.vocabulary = tuple(pieces)
-        self.pad, self.unknown, self.cls, self.sep, self.mask = self._special_ids()
+        self._ids = self._special_ids()
         self.id_type = np.dtype("<u2" if len(self.vocabulary) <= 1 << 16 else "<u4")
         self.form = self._read_form()
         self.fingerprint = hashlib.sha256(json.dumps([self.content, self.specials]).encode()).hexdigest()
@@ -84,11 +89,42 @@ class FileTokenizer:
         """Pickle the file's content."""
         return _restored, (self.content, self.specials, self.settings)
 
+    @property
+    def pad(self) -> int:
+        """Return the id of the padding piece; this and those below raise UserError when there is none."""
+        return self._special("pad")
+
+    @property
+    def unknown(self) -> int:
+        """Return the id of the piece for what no other piece spells."""
+        return self._special("unknown")
+
+    @property
+    def cls(self) -> int:
+        """Return the id of the piece whose state stands for a sequence."""
+        return self._special("cls")
+
+    @property
+    def sep(self) -> int:
+        """Return the id of the piece that parts texts."""
+        return self._special("sep")
+
+    @property
+    def mask(self) -> int:
+        """Return the id of the mask."""
+        return self._special("mask")
+
     @cached_property
     def continuation(self) -> NDArray[np.bool_]:
-        """Return which pieces (V,) follow another without a space: within words, but also punctuation."""
-        follows = np.array([not piece.startswith(WORD_STARTS) for piece in self.vocabulary])
-        follows[[self.pad, self.unknown, self.cls, self.sep, self.mask]] = False
+        """Return which pieces (V,) follow another without a space: within words; but for WordPiece also punctuation.
+
+        None where pieces do not show it.
+        """
+        if not self.spaced:
+            return np.array([continues(piece) for piece in self.vocabulary])
+        starts = np.array([piece.startswith(WORD_STARTS) for piece in self.vocabulary])
+        follows = ~starts & starts.any()
+        follows[[*self._ids.values()]] = False
         return follows
 
     def encode(self, text: str) -> NDArray[np.int32]:
@@ -155,22 +191,32 @@ class FileTokenizer:
                 f"the tokenizers library cannot cut {texts[0][:40]!r} into pieces: {error}", code="unusable-tokenizer"
             ) from error
 
-    def _special_ids(self) -> list[int]:
+    def _special_ids(self) -> dict[str, int]:
         problems = Problems(heading="It cannot be used")
-        found = []
-        for name in NAMES:
-            index = self._library.token_to_id(self.specials[name])
+        found = {}
+        for name, piece in self.specials.items():
+            index = self._library.token_to_id(piece)
             if index is None:
-                problems.add(f"the special piece {self.specials[name]} ({name}) is missing", code="unusable-tokenizer")
-            found.append(-1 if index is None else index)
+                problems.add(f"the special piece {piece} ({name}) is missing", code="unusable-tokenizer")
+            found[name] = -1 if index is None else index
         problems.stop_if_any()
         return found
+
+    def _special(self, name: str) -> int:
+        if name not in self._ids:
+            raise UserError(
+                f"The tokenizer has no special piece for {name}; it has {', '.join(self.specials.values())}. This "
+                "needs one: take another tokenizer, or another objective.",
+                code="unusable-tokenizer",
+            )
+        return self._ids[name]
 
     def _read_form(self) -> Form:
         """Return the special pieces of sequences, as a trial of one text and of a pair shows them.
 
         Raises UserError, with the pieces of the pair, where there are none, where one text has others around it than a
-        pair, or where the segments are not 0 up to the second text and one number from there on.
+        pair, or where the segments are not 0 up to the second text and one number from there on. Where its model gets
+        no segments, they may be any, and count as 0.
         """
         text = self.encode("a").tolist()
         single, pair = self._cut("a"), self._cut("a", "a")
@@ -178,15 +224,18 @@ class FileTokenizer:
         second = _find(text, pair.ids, start + len(text))
         before, after = single.ids[:start], single.ids[start + len(text) :]
         between = pair.ids[start + len(text) : second]
-        segment = pair.type_ids[second] if second >= 0 else 0
+        kinds = pair.type_ids
+        if "token_type_ids" not in self.settings.get("model_input_names", ["token_type_ids"]):
+            kinds = [0] * len(pair.ids)
+        segment = kinds[second] if second >= 0 else 0
         if (
             not text
             or min(start, second) < 0
-            or not (before or after)
+            or not (before or after or "cls" not in self.specials)
             or pair.ids != [*before, *text, *between, *text, *after]
-            or pair.type_ids != [0] * second + [segment] * (len(pair.ids) - second)
+            or kinds != [0] * second + [segment] * (len(pair.ids) - second)
         ):
-            shown = " ".join(f"{piece}:{number}" for piece, number in zip(self.tokens(pair.ids), pair.type_ids))
+            shown = " ".join(f"{piece}:{number}" for piece, number in zip(self.tokens(pair.ids), kinds))
             raise UserError(
                 f"a text becomes {' '.join(self.tokens(single.ids))!r} and a pair of texts, with its segments, "
                 f"{shown!r}. An encoder has the same special pieces around one text and around two, one at least, and "
@@ -194,6 +243,8 @@ class FileTokenizer:
                 "post_processor is missing.",
                 code="unusable-tokenizer",
             )
+        if not (before or after or between) and "end" in self._ids:
+            between = [self._ids["end"]]
         return Form(
             before=tuple(before),
             between=tuple(between),
@@ -202,9 +253,36 @@ class FileTokenizer:
             summary="first" if before and self.cls not in after else "last",
         )
 
+    def marked(self) -> FileTokenizer:
+        """Return the tokenizer with three more pieces, MARKS, that stand around a text and between two."""
+        marks = {mark: len(self) + place for place, mark in enumerate(MARKS)}
+        plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        start, delimiter, classify = ({"SpecialToken": {"id": mark, "type_id": 0}} for mark in MARKS)
+        first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+        content = json.loads(self.content)
+        content["added_tokens"] = [
+            *(content.get("added_tokens") or ()),
+            *({"id": index, "content": mark, **plain} for mark, index in marks.items()),
+        ]
+        content["post_processor"] = {
+            "type": "TemplateProcessing",
+            "single": [start, first, classify],
+            "pair": [start, first, delimiter, second, classify],
+            "special_tokens": {mark: {"id": mark, "ids": [index], "tokens": [mark]} for mark, index in marks.items()},
+        }
+        specials = {name: piece for name, piece in self.specials.items() if name != "end"}
+        specials |= {"cls": MARKS[2], "sep": MARKS[1]}
+        return FileTokenizer(json.dumps(content, ensure_ascii=False), specials=specials, settings=self.settings)
+
 
 AnyTokenizer = Tokenizer | FileTokenizer
 """What sequences are made with."""
+
+
+def for_tasks(tokenizer: AnyTokenizer) -> AnyTokenizer:
+    """Return the tokenizer that fine-tuning takes: `marked` if it puts nothing around a text, else as it is."""
+    bare = isinstance(tokenizer, FileTokenizer) and not tokenizer.form.specials(1)
+    return tokenizer.marked() if bare else tokenizer  # type: ignore[union-attr]
 
 
 def _find(text: list[int], ids: list[int], start: int) -> int:

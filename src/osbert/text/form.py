@@ -14,8 +14,10 @@ class Form:
     |---|---|---|---|
     | BERT, ALBERT | `[CLS]` | `[SEP]` | `[SEP]` |
     | RoBERTa | `<s>` | `</s></s>` | `</s>` |
-    | GPT | start | delimiter | classify |
-    | GPT-2, T5 | | `</s>` | `</s>` |
+    | GPT, GPT-2 (fine-tuning) | `_start_` | `_delimiter_` | `_classify_` |
+    | GPT-2 (pretraining) | | end of text | |
+    | GPT (pretraining) | | | |
+    | T5 | | `</s>` | `</s>` |
 
     `second_segment`: the segment of a pair's second text and of what is after it; all else has segment 0. `summary`:
     which token the tokenizer has for the state that stands for the whole sequence.

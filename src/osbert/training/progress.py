@@ -19,8 +19,9 @@ class Progress:
     """What step `step` (from 1) of `steps` did, and where the run stands.
 
     `losses` and `accuracies`: this step's means by objective; accuracies are missing where right and wrong make no
-    sense. `weights`: the losses' factors in the sum that a step minimises; 1 for one that is not there. `skipped`: a
-    loss or the gradient was not finite and the weights were left alone. `tokens`, `seconds`, `loader_seconds` (waiting
+    sense. `ratios`: further figures of this step, by objective and name, such as "replaced.recall". `weights`: the
+    losses' factors in the sum that a step minimises; 1 for one that is not there. `skipped`: a loss or the gradient was
+    not finite and the weights were left alone. `tokens`, `seconds`, `loader_seconds` (waiting
     for the loader) and `skipped_steps` count from the beginning of the run, what was done before a resumption included;
     evaluation and checkpoints are not in `seconds`.
     """
@@ -38,6 +39,7 @@ class Progress:
     loader_seconds: float
     skipped_steps: int
     weights: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def loss(self) -> float:
@@ -69,12 +71,14 @@ class Counters:
 class Mean:
     """The mean loss over some batches, and the share predicted rightly (None where that makes no sense).
 
-    `weight`: the factor of the mean in what a step minimises.
+    `weight`: the factor of the mean in what a step minimises. `ratios`: further figures by name; one that is a share of
+    nothing is not there.
     """
 
     loss: float
     accuracy: float | None = None
     weight: float = 1.0
+    ratios: Mapping[str, float] = field(default_factory=dict)
 
 
 class Outcome(Protocol):
@@ -93,6 +97,11 @@ class Outcome(Protocol):
     @property
     def weight(self) -> float:
         """Return the factor of the mean in what a step minimises."""
+        ...
+
+    @property
+    def ratios(self) -> Mapping[str, tuple[Tensor, Tensor]]:
+        """Return further figures by name, each as two sums (), the numerator and the denominator."""
         ...
 
 
@@ -145,6 +154,8 @@ class Sums:
     totals: dict[str, Tensor] = field(default_factory=dict)
     hits: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
+    ratios: dict[str, Tensor] = field(default_factory=dict)
+    """The two sums (2,) of each further figure, by objective and name, such as "replaced.recall"."""
 
     def add(self, outcomes: Mapping[str, Outcome]) -> None:
         """Add what the learner returned for a batch."""
@@ -153,21 +164,35 @@ class Sums:
             self.weights[name] = outcome.weight
             if outcome.hits is not None:
                 self.hits[name] = self.hits.get(name, 0) + outcome.hits.detach().float()
+            for figure, sums in outcome.ratios.items():
+                key = f"{name}.{figure}"
+                self.ratios[key] = self.ratios.get(key, 0) + torch.stack(sums).detach().float()
 
     def read(self, group: Group, *more: Tensor) -> tuple[dict[str, Mean], list[float]]:
         """Return the means over all processes, and the first one's values of `more`; one transfer from the device."""
-        columns = [*self.totals.values(), *self.hits.values(), *more]
+        over = {f"{key} {part}": sums[part] for key, sums in self.ratios.items() for part in (0, 1)}
+        columns = [*self.totals.values(), *self.hits.values(), *over.values(), *more]
         values = iter(torch.stack(columns).tolist() if columns else [])
-        own = ({name: next(values) for name in self.totals}, {name: next(values) for name in self.hits}, list(values))
-        parts = group.gathered(own, "losses")
-        totals, hits = (added(part[place] for part in parts) for place in (0, 1))  # type: ignore[misc]
+        own = [{name: next(values) for name in sums} for sums in (self.totals, self.hits, over)]
+        rest = list(values)
+        parts = group.gathered((own, rest), "losses")
+        totals, hits, sums = (added(part[0][place] for part in parts) for place in range(3))
         losses = {name: total / (self.census.counts[name] or 1.0) for name, total in totals.items()}
         accuracies = {name: right / (self.census.labels[name] or 1) for name, right in hits.items()}
         means = {
-            name: Mean(loss=loss, accuracy=accuracies.get(name), weight=self.weights.get(name, 1.0))
+            name: Mean(
+                loss=loss,
+                accuracy=accuracies.get(name),
+                weight=self.weights.get(name, 1.0),
+                ratios={
+                    key.removeprefix(f"{name}."): sums[f"{key} 0"] / sums[f"{key} 1"]
+                    for key in self.ratios
+                    if key.startswith(f"{name}.") and sums[f"{key} 1"]
+                },
+            )
             for name, loss in losses.items()
         }
-        return means, parts[0][2]
+        return means, parts[0][1]
 
 
 Number = TypeVar("Number", int, float)

@@ -69,6 +69,7 @@ class Metrics:
             line[f"{of}.{name}.loss"] = mean.loss
             if mean.accuracy is not None:
                 line[f"{of}.{name}.accuracy"] = mean.accuracy
+            line |= {f"{of}.{name}.{figure}": value for figure, value in mean.ratios.items()}
         self.write(line)
         return line
 
@@ -128,24 +129,40 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def values(progress: Progress) -> dict[str, float]:
-    """Return the losses, the accuracies and the norm of the gradient of a step, by their names in a line of metrics."""
+    """Return a step's losses, accuracies, ratios and norm of the gradient, by their names in a line of metrics."""
     found = {"loss": progress.loss}
     for name, loss in progress.losses.items():
         found[f"{name}.loss"] = loss
         if name in progress.accuracies:
             found[f"{name}.accuracy"] = progress.accuracies[name]
-    return found | {"gradient_norm": progress.gradient_norm}
+    return found | {**progress.ratios} | {"gradient_norm": progress.gradient_norm}
+
+
+def ratios(line: Mapping[str, Any], name: str) -> dict[str, float]:
+    """Return the ratios that a line of metrics has of an objective, by their names, such as "recall".
+
+    >>> ratios({"held_out.replaced.loss": 0.24, "held_out.replaced.recall": 0.41}, "held_out.replaced")
+    {'recall': 0.41}
+    """
+    figures = {key.removeprefix(f"{name}."): value for key, value in line.items() if key.startswith(f"{name}.")}
+    known = ("loss", "accuracy")
+    return {figure: value for figure, value in sorted(figures.items()) if figure not in known and value is not None}
 
 
 def summary(line: Mapping[str, Any], *, prefix: str = "") -> str:
-    """Return a line of metrics for people: "mlm 6.324 (12.1%)  nsp 0.693 (52.0%)  12,345 tokens/s"."""
+    """Return a line of metrics for people: "mlm 6.324 (12.1%)  nsp 0.693 (52.0%)  12,345 tokens/s".
+
+    Ratios are named: "replaced 0.241 (share 9.1%, precision 83.0%, recall 41.2%)".
+    """
     parts = []
     for key, value in line.items():
         name = key.removeprefix(prefix).removesuffix("loss").removesuffix(".")
         if not (key.startswith(prefix) and key.endswith("loss")) or value is None or "." in name:
             continue
         accuracy = line.get(f"{prefix}{name}.accuracy")
-        parts.append(f"{name or 'loss'} {value:.3f}" + (f" ({accuracy:.1%})" if accuracy is not None else ""))
+        shown = [] if accuracy is None else [f"{accuracy:.1%}"]
+        shown += [f"{figure} {share:.1%}" for figure, share in ratios(line, f"{prefix}{name}").items()]
+        parts.append(f"{name or 'loss'} {value:.3f}" + f" ({', '.join(shown)})" * bool(shown))
     if "tokens_per_second" in line:
         parts.append(f"{line['tokens_per_second']:,.0f} tokens/s")
     if line.get("skipped_steps"):

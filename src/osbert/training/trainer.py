@@ -248,6 +248,7 @@ class Trainer:
             losses={name: mean.loss for name, mean in means.items()},
             weights={name: mean.weight for name, mean in means.items()},
             accuracies={name: mean.accuracy for name, mean in means.items() if mean.accuracy is not None},
+            ratios={f"{name}.{key}": value for name, mean in means.items() for key, value in mean.ratios.items()},
             learning_rate=self.optimizer_settings.learning_rate * share,
             gradient_norm=gradient_norm,
             skipped=skipped,

@@ -40,7 +40,15 @@ BERT = SIZES | {
     "max_position_embeddings": 24,
 }
 ROBERTA = BERT | {"max_position_embeddings": 26, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+DEBERTA = BERT | {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": "p2c|c2p",
+    "norm_rel_ebd": "layer_norm",
+}
+"""In batches whose longest text is longer than the distances go."""
 MODERN = BERT | {"local_attention": 8, "pad_token_id": 0}
+EURO = BERT | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("Roberta", ROBERTA),
     "xlm-roberta": ("XLMRoberta", ROBERTA),
@@ -56,8 +64,25 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "Albert",
         BERT | {"embedding_size": 6, "num_hidden_layers": 4, "num_hidden_groups": 2, "hidden_act": "relu"},
     ),
+    "mpnet": ("MPNet", BERT | {"max_position_embeddings": 202, "layer_norm_eps": 1e-5}),
+    "eurobert": ("EuroBert", EURO),
+    "eurobert-grouped": (
+        "EuroBert",
+        EURO
+        | {"num_attention_heads": 4, "num_key_value_heads": 2, "classifier_pooling": "bos", "hidden_act": "gelu"}
+        | {"tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    ),
+    "eurobert-mean": ("EuroBert", EURO | {"num_key_value_heads": 1, "classifier_pooling": "mean"}),
     "nomic_bert": ("NomicBert", BERT | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
     "gte": ("Gte", BERT | {"pad_token_id": 0}),
+    "deberta-v3": (
+        "DebertaV2",
+        DEBERTA | {"share_att_key": True, "position_buckets": 8, "max_position_embeddings": 16},
+    ),
+    "deberta-v2": (
+        "DebertaV2",
+        DEBERTA | {"max_relative_positions": 7, "type_vocab_size": 2, "embedding_size": 6, "hidden_act": "relu"},
+    ),
     "modernbert": ("ModernBert", MODERN),
     "modernbert-mean": (
         "ModernBert",
@@ -75,7 +100,7 @@ HEADS = {
     "mlm": "ForMaskedLM",
 }
 
-MISSING = dict.fromkeys(("nomic_bert", "gte"), ("span", "choose"))
+MISSING = dict.fromkeys(("nomic_bert", "gte", "eurobert", "eurobert-grouped", "eurobert-mean"), ("span", "choose"))
 """The heads that transformers has no class for."""
 
 
@@ -159,7 +184,7 @@ def test_every_layer_is_theirs(name: str, tmp_path: Path) -> None:
     loaded = open_folder(tmp_path)
     assert loaded.report.problems == ()
     assert bool(loaded.report.named("new")) == (getattr(made, "pooler", None) is None)
-    batch = batch_of([24, 9, 9, 2], segments=name.startswith(("electra", "albert")))
+    batch = batch_of([24, 9, 9, 2], segments=name.startswith(("electra", "albert", "deberta-v2")))
     found = theirs(made, batch, output_hidden_states=True)
     with torch.no_grad():
         layers = list(loaded.backbone.eval().layers(batch))
@@ -213,6 +238,17 @@ def test_regression_is_written_as_theirs(name: str, tmp_path: Path) -> None:
     again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours").eval()
     wanted = expected(again, "regress", batch)
     torch.testing.assert_close(2 + 3 * scores(learner, "regress", batch), wanted, rtol=0, atol=TOLERANCE)
+
+
+def test_mpnet_is_theirs_beyond_its_farthest_bucket(tmp_path: Path) -> None:
+    """All distances from 128 on are one; below, each edge of a bucket lies where theirs does."""
+    made = model("mpnet")
+    made.save_pretrained(tmp_path)
+    batch = batch_of([200, 150, 20], segments=False)
+    backbone = open_folder(tmp_path).backbone.eval()
+    expected = torch.cat([one.last_hidden_state[0] for one in theirs(made, batch)])
+    with torch.no_grad():
+        torch.testing.assert_close(backbone(batch).hidden, expected, rtol=0, atol=TOLERANCE)
 
 
 def test_alberts_pretraining_is_read_and_written(tmp_path: Path) -> None:
@@ -280,6 +316,29 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
         ("albert", {"num_hidden_groups": 0}, ("unsupported-model", "num_hidden_groups", "1")),
         ("albert", {"inner_group_num": 2}, ("unsupported-model", "inner_group_num", "2")),
         ("albert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
+        (
+            "mpnet",
+            {"relative_attention_num_buckets": 64},
+            ("unsupported-model", "relative_attention_num_buckets", "64", "32"),
+        ),
+        ("mpnet", {"hidden_act": "relu"}, ("unsupported-model", "hidden_act", "'relu'", "'gelu'")),
+        ("mpnet", {"pad_token_id": 0}, ("unsupported-model", "pad_token_id", "0")),
+        ("mpnet", {"is_decoder": True}, ("unsupported-model", "is_decoder", "True")),
+        ("eurobert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
+        ("eurobert", {"attention_bias": True}, ("unsupported-model", "attention_bias", "True")),
+        ("eurobert", {"mlp_bias": True}, ("unsupported-model", "mlp_bias", "True")),
+        ("eurobert", {"pretraining_tp": 2}, ("unsupported-model", "pretraining_tp", "2")),
+        ("eurobert", {"hidden_dropout": 0.1}, ("unsupported-model", "hidden_dropout", "0.1")),
+        ("eurobert", {"head_dim": 4}, ("unsupported-model", "head_dim", "4")),
+        ("eurobert", {"num_key_value_heads": 3}, ("unsupported-model", "num_key_value_heads", "3", "2")),
+        ("eurobert", {"classifier_pooling": "last"}, ("unsupported-model", "classifier_pooling", "'last'", "late")),
+        ("eurobert", {"rope_scaling": {"factor": 2.0}}, ("unsupported-model", "rope_scaling", "2.0")),
+        (
+            "eurobert",
+            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
+            ("unsupported-model", "rope_parameters", "llama3"),
+        ),
+        ("eurobert", {"tie_word_embeddings": "no"}, ("unsupported-model", "tie_word_embeddings", "'no'")),
         ("electra", {"summary_type": "last"}, ("unsupported-model", "summary_type", "'last'")),
     ],
 )
@@ -304,6 +363,7 @@ def test_other_mathematics_is_refused(
         ({"summary": "last", "embedding_norm": False}, "embedding_norm = False and summary = last"),
         ({"piece_transform": False, "scaled_outputs": True}, "piece_transform = False"),
         ({"first_position": 2, "distinct": 1}, "distinct = 1"),
+        ({"positions": "disentangled", "pooling": "gelu", "buckets": 8, "biases": False}, "biases = False"),
     ],
 )
 def test_what_no_family_is_stays_with_us(changes: dict[str, Any], told: str, tmp_path: Path) -> None:

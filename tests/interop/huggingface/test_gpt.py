@@ -19,12 +19,15 @@ from safetensors.torch import load_file, save_file
 
 from osbert.data.batch import Batch, BatchTarget, collate
 from osbert.data.example import Example
+from osbert.data.examples import Examples
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
+from osbert.models.heads.grouped import ChoiceHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
+from osbert.objectives.left_to_right import LeftToRight
 from refusals import refusal
 
 TOLERANCE = 2e-5
@@ -49,16 +52,18 @@ def model(name: str, kind: str = "Model", **fields: Any) -> Any:
     return made
 
 
-def batch_of(*lengths: int) -> Batch:
-    """Return sequences of some lengths, every token of which is asked for its next piece."""
+def examples_of(*lengths: int) -> list[Example]:
     rng = np.random.default_rng(0)
     none = [np.zeros(length, np.bool_) for length in lengths]
-    batch = collate(
-        [
-            Example(ids=rng.integers(0, 60, len(one)), segments=one.astype(np.int8), words=one, special=one, record=row)
-            for row, one in enumerate(none)
-        ]
-    )
+    return [
+        Example(ids=rng.integers(0, 60, len(one)), segments=one.astype(np.int8), words=one, special=one, record=row)
+        for row, one in enumerate(none)
+    ]
+
+
+def batch_of(*lengths: int) -> Batch:
+    """Return sequences of some lengths, every token of which is asked for its next piece."""
+    batch = collate(examples_of(*lengths))
     every = torch.arange(batch.tokens)
     return replace(batch, targets={"mlm": BatchTarget(labels=batch.ids, index=every, per_token=True, count=1.0)})
 
@@ -107,7 +112,7 @@ def test_their_language_model_gives_their_scores_and_is_written_as_theirs(name: 
     after = torch.cat([one.logits[0] for one in theirs(again.eval(), batch)])
     torch.testing.assert_close(after, before, rtol=0, atol=TOLERANCE)
     reopened = open_folder(tmp_path / "ours")
-    assert reopened.report.problems == () and reopened.has_pooler
+    assert reopened.report.problems == () and not reopened.report.named("new") and not reopened.has_pooler
     assert reopened.backbone.architecture == learner.backbone.architecture
     for parameter, tensor in learner.backbone.state_dict().items():
         assert torch.equal(reopened.backbone.state_dict()[parameter], tensor), parameter
@@ -147,9 +152,50 @@ def test_taggers_are_theirs_and_classifiers_of_texts_stay_with_us(tmp_path: Path
     classifier = Learner(backbone, {"classify": SequenceHead(backbone, target="classify", labels=3)}).eval()
     huggingface.write_model(classifier, tmp_path / "classifier")
     assert "left_to_right" in huggingface.closed_to_others(backbone.architecture, classifier)
+    other = transformers.GPT2Config(**SIZES, num_labels=3)
+    same = transformers.GPT2ForSequenceClassification(other).eval()
+    same.transformer.load_state_dict(model("gpt2").state_dict())
+    torch.nn.init.zeros_(classifier.heads["classify"].linear.bias)
+    same.score.load_state_dict({"weight": classifier.heads["classify"].linear.weight})
+    with torch.no_grad():
+        mine = classifier.heads["classify"].outputs(classifier.states(batch), batch)
+    torch.testing.assert_close(mine, torch.cat([one.logits for one in theirs(same, batch)]), rtol=0, atol=TOLERANCE)
     reopened = open_folder(tmp_path / "classifier").backbone.eval()
     assert reopened.architecture == backbone.architecture
     assert torch.equal(reopened(batch).pooled, backbone.eval()(batch).pooled)
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt2"])
+def test_choices_and_the_language_model_have_the_losses_of_their_model_with_two_heads(name: str, tmp_path) -> None:
+    kind = f"{CONFIGS[name][0]}DoubleHeadsModel"
+    made = model(name, "DoubleHeadsModel", num_labels=1)
+    made.save_pretrained(tmp_path / "theirs")
+    folder = open_folder(tmp_path / "theirs")
+    heads = {"choose": ChoiceHead(folder.backbone, target="choose"), "mlm": MaskedLanguageHead(folder.backbone)}
+    learner = Learner(folder.backbone, heads).eval()
+    assert folder.fill(learner).named("new") == ()
+    batch = batch_of(9, 9, 9)
+    every = LeftToRight().every_next(Examples.of(examples_of(9, 9, 9))).targets["left_to_right"]
+    labels, index, weights = (torch.from_numpy(column) for column in (every.labels, every.index, every.weights))
+    targets = {
+        "choose": BatchTarget(labels=torch.tensor([1]), index=torch.tensor([1]), per_token=False, count=1.0),
+        "mlm": BatchTarget(labels=labels, index=index, weights=weights, per_token=True, count=3.0),
+    }
+    batch = replace(batch, targets=targets, records=torch.zeros(3, dtype=torch.int64))
+    ids = batch.ids.view(1, 3, 9)
+    with torch.no_grad():
+        losses = learner(batch)
+        expected = made(input_ids=ids, mc_labels=torch.tensor([1]), labels=ids)
+    torch.testing.assert_close(losses["mlm"].total / 3, expected.loss, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(losses["choose"].total, expected.mc_loss, rtol=0, atol=TOLERANCE)
+
+    chooser = Learner(folder.backbone, {"choose": heads["choose"]})
+    huggingface.write_model(chooser, tmp_path / "ours")
+    again, report = getattr(transformers, kind).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not report["missing_keys"] and not report["mismatched_keys"]
+    with torch.no_grad():
+        scores = again.eval()(input_ids=ids).mc_logits[0]
+    torch.testing.assert_close(scores, expected.mc_logits[0], rtol=0, atol=TOLERANCE)
 
 
 def test_files_of_the_first_releases_have_tables_that_hold_nothing_learned(tmp_path: Path) -> None:
@@ -184,6 +230,7 @@ def test_other_mathematics_is_refused(name: str, change: dict[str, Any], values:
 def test_how_fresh_weights_start_is_kept(tmp_path: Path) -> None:
     shape = {"layers": 2, "heads": 2, "width": 16, "vocabulary": 60, "length": 24}
     values = {"segments": 0, "direction": "left_to_right", "embedding_norm": False, "piece_transform": False}
+    values["pooling"] = "none"
     for number, scaled in enumerate((True, False)):
         sizes = Architecture(**shape, **values, normalization="pre", activation="gelu_tanh", scaled_outputs=scaled)
         backbone = sizes.build()

@@ -70,6 +70,10 @@ def both_forms() -> tuple[Batch, tuple[torch.Tensor, ...]]:
         {"adapters": 4, "activation": "gelu_tanh"},
         {"layers": 4, "distinct": 2, "embedding": 8, "summary": "last"},
         {"direction": "left_to_right", "embedding_norm": False, "summary": "first"},
+        {"key_heads": 1, "root_norm": True, "summary": "late", "pooling": "gelu", "positions": "rotary"},
+        {"distance_scores": 8, "window": 3, "global_every": 2},
+        {"positions": "disentangled", "buckets": 8, "farthest": 16, "embedding": 8, "project_first": True},
+        {"positions": "disentangled", "buckets": 0, "farthest": 9, "distance_projections": True},
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ from osbert.models.adapting.freezing import learn_only
 from osbert.models.adapting.lora import SCALE, LowRank, add_low_rank, merge
 from osbert.models.families.transformer import Transformer
 from osbert.models.transformer.attention import Attention
+from osbert.runs.finetune.tuning import changes
 
 
 def changed(backbone: Transformer) -> Transformer:
@@ -30,7 +31,8 @@ def test_at_first_they_change_nothing(make_backbone, make_batch) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"positions": "rotary"}, {"biases": False, "normalization": "pre"}, {"distinct": 1}]
+    "settings",
+    [{}, {"positions": "rotary"}, {"biases": False, "normalization": "pre"}, {"distinct": 1}, {"key_heads": 1}],
 )
 def test_merged_and_unmerged_are_equal(make_backbone, make_batch, settings) -> None:
     batch = make_batch([9, 5, 2])
@@ -82,3 +84,16 @@ def test_the_part_of_a_product_is_that_of_the_whole(make_backbone, make_batch) -
     torch.testing.assert_close(
         whole, torch.nn.functional.linear(hidden, attention.inward.weight, attention.inward.bias)
     )
+
+
+def test_changes_are_named_as_the_matrices_they_change(make_backbone) -> None:
+    """Also where heads share keys and values, so that queries have a layer of their own."""
+    backbone = changed(make_backbone(key_heads=1))
+    found = changes(backbone)
+    shapes = {name: (len(change.up), change.down.shape[1]) for name, change in found.items()}
+    wanted = {"query": (16, 16), "value": (8, 16)}
+    assert shapes == {
+        f"encoder.layer.{layer}.attention.self.{name}.weight": shape
+        for layer in range(len(backbone.blocks))
+        for name, shape in wanted.items()
+    }

@@ -15,6 +15,8 @@ from osbert.models.contract import StepSize
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 seeds = st.integers(0, 2**16)
+POSITIONS = ["learned", "rotary", "disentangled"]
+V3 = {"positions": "disentangled", "segments": 0, "vocabulary": 128_100}
 
 
 def count(architecture: Architecture) -> int:
@@ -28,6 +30,7 @@ def count(architecture: Architecture) -> int:
         ({"vocabulary": 28996}, 108_310_272),  # bert-base-cased
         ({"vocabulary": 30522, "layers": 24, "width": 1024, "heads": 16}, 335_141_888),  # bert-large-uncased
         ({"vocabulary": 30522, "layers": 2, "width": 128, "heads": 2}, 4_385_920),  # the smallest of the small family
+        (V3, 184_422_144),  # deberta-v3-base, with the pooler that its classifiers have
     ],
 )
 def test_published_sizes_have_the_published_number_of_parameters(sizes: dict[str, int], expected: int) -> None:
@@ -96,6 +99,21 @@ def test_the_seed_alone_decides_the_weights() -> None:
         ({"global_every": 3}, "the window is 0"),
         ({"first_norm": False}, "normalization pre"),
         ({"norm_biases": True}, "norm_biases is True"),
+        ({"root_norm": True, "biases": False, "norm_biases": True}, "root_norm is, too"),
+        ({"key_heads": -1}, "key_heads is -1"),
+        ({"heads": 4, "key_heads": 3}, "key_heads is 3"),
+        ({"key_heads": 2}, "key_heads is 2"),
+        ({"positions": "rotary", "neighbours": 1.0, "key_heads": 1}, "cannot face different neighbours"),
+        ({"distance_scores": 6}, "distance_scores is 6"),
+        ({"distance_scores": -4}, "distance_scores is -4"),
+        ({"positions": "disentangled", "first_position": 2}, "disentangled positions are not learned"),
+        ({"positions": "disentangled", "buckets": 7}, "buckets is 7"),
+        ({"positions": "disentangled", "buckets": -2}, "buckets is -2"),
+        ({"positions": "disentangled", "buckets": 8, "farthest": 5}, "farthest is 5"),
+        ({"positions": "rotary", "farthest": 64}, "farthest is 64, but positions are rotary"),
+        ({"project_first": True}, "embedding is 0"),
+        ({"positions": "disentangled", "distance_scores": 8}, "distance_scores is 8"),
+        ({"positions": "disentangled", "key_heads": 1}, "key_heads is 1"),
     ],
 )
 def test_impossible_sizes_are_named(changes: dict[str, object], text: str) -> None:
@@ -121,8 +139,13 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"length": 50},
         {"segments": 3},
         {"segments": 0},
+        {"root_norm": True},
+        {"key_heads": 1},
+        {"summary": "late"},
+        {"distance_scores": 8},
         {"first_position": 2},
         {"embedding": 6},
+        {"embedding": 6, "project_first": True},
         {"distinct": 1},
         {"embedding_norm": False},
         {"summary": "last"},
@@ -143,6 +166,10 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"activation": "silu"},
         {"biases": False, "norm_biases": True},
         {"positions": "rotary", "rotary_base": 100.0},
+        {"positions": "disentangled"},
+        {"positions": "disentangled", "buckets": 4},
+        {"positions": "disentangled", "buckets": 4, "farthest": 5},
+        {"positions": "disentangled", "distance_projections": True},
         {"window": 2, "global_every": 2},
         {"positions": "rotary", "window": 2, "global_every": 2, "local_base": 100.0},
         {"normalization": "pre", "first_norm": False},
@@ -168,12 +195,10 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
         states = backbone(batch)
         return torch.cat([states.hidden.flatten(), states.pooled.flatten()])
 
-    needed = {
-        "positions": "rotary",
-        "normalization": "pre",
-        "biases": False,
-    }  # by other settings, which are then those that change
-    base = {name: value for name, value in needed.items() if change.get(name) == value and len(change) > 1}
+    # By other settings, which are then those that change.
+    needed = [("positions", "rotary"), ("positions", "disentangled"), ("normalization", "pre"), ("biases", False)]
+    needed += [("embedding", 6), *([("buckets", 4)] if "farthest" in change else [])]
+    base = {name: value for name, value in needed if change.get(name) == value and len(change) > 1}
     before, after = run(**base), run(**change)
     assert before.shape != after.shape or not torch.allclose(before, after)
 
@@ -181,11 +206,11 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
-    tested.add("piece_transform")  # of the language-model heads: heads/test_predictions.py
+    tested |= {"piece_transform", "tied"}  # of the language-model heads: heads/test_predictions.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_forward_is_the_last_of_layers_with_the_pooler(make_backbone, make_batch, positions: str) -> None:
     backbone, batch = make_backbone(positions=positions), make_batch([6, 3, 3])
     layers = list(backbone.layers(batch))
@@ -198,7 +223,7 @@ def test_forward_is_the_last_of_layers_with_the_pooler(make_backbone, make_batch
     torch.testing.assert_close(states.pooled, expected)
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_a_left_to_right_model_sees_what_one_of_ordered_tokens_sees(make_backbone, make_batch, positions: str) -> None:
     leftward = make_backbone(positions=positions, direction="left_to_right")
     both = make_backbone(positions=positions)
@@ -273,7 +298,7 @@ def test_training_is_random_and_repeats_with_the_seed(make_backbone, make_batch)
 
 
 @settings(deadline=None, max_examples=25)
-@given(lengths=lengths, seed=seeds, positions=st.sampled_from(["learned", "rotary"]), data=st.data())
+@given(lengths=lengths, seed=seeds, positions=st.sampled_from(POSITIONS), data=st.data())
 def test_permuting_sequences_permutes_outputs(make_backbone, make_examples, lengths, seed, positions, data) -> None:
     backbone, examples = make_backbone(positions=positions), make_examples(lengths, seed=seed)
     shuffled = data.draw(st.permutations(examples))
@@ -290,7 +315,7 @@ def test_a_sequence_does_not_feel_its_neighbours(make_backbone, make_examples, l
         torch.testing.assert_close(alone, together[example.record], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_the_attention_rule_holds_through_all_layers(make_backbone, make_batch, positions: str) -> None:
     """Changing a token changes nothing that is revealed before it, and something that is not."""
     backbone, batch = make_backbone(positions=positions), make_batch([9], order="causal")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from osbert.data.batch import BatchTarget
+from osbert.models.adapting.new_pieces import add_pieces
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import (
     LabelsHead,
@@ -64,6 +65,25 @@ def test_a_language_head_without_a_transform_is_the_product_with_the_pieces(make
     wanted = torch.autograd.grad(expected, backbone.embeddings.pieces.weight, retain_graph=True)
     torch.testing.assert_close(torch.autograd.grad(loss.total, backbone.embeddings.pieces.weight), wanted)
     assert head.flops(3) == 2 * 3 * 50 * 16
+
+
+def test_a_language_head_may_have_a_table_of_its_own(make_backbone, make_batch) -> None:
+    """EuroBERT: no gradient reaches the embeddings by way of the scores."""
+    backbone, batch = make_backbone(piece_transform=False, tied=False), make_batch([7, 3], masked=2)
+    head = MaskedLanguageHead(backbone)
+    assert head.table is not None and [*head.state_dict()] == ["table.weight"]
+    states, target = backbone(batch), batch.targets["mlm"]
+    scores = states.hidden @ head.table.weight.T
+    torch.testing.assert_close(head.scores(states.hidden), scores)
+    expected = functional.cross_entropy(scores[target.index], target.labels, reduction="sum")
+    head(states, batch).total.backward()
+    (wanted,) = torch.autograd.grad(expected, head.table.weight)
+    torch.testing.assert_close(head.table.weight.grad, wanted)
+    assert head.flops(3) == 2 * 3 * 50 * 16
+    learner = Learner(backbone, {"mlm": head})
+    add_pieces(learner, [[5, 7], [6]])
+    torch.testing.assert_close(head.table.weight[50], head.table.weight[[5, 7]].mean(dim=0))
+    assert len(head.table.weight) == len(backbone.embedding.weight) == 52
 
 
 def test_masked_language_head_shares_the_piece_embeddings(make_backbone, make_batch) -> None:

@@ -15,6 +15,7 @@ import pytest
 import corpora
 from clock import CLOCK
 from osbert.errors import UserError
+from osbert.interop.folder import open_folder
 from osbert.runs.contract import Notice
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain import budget
@@ -114,6 +115,40 @@ def test_ctrl_c_between_two_steps_saves_the_last_one(run, whole, step: int) -> N
     assert same(done.folder, whole)
 
 
+LLAMA = {
+    "model.positions": "rotary", "model.normalization": "pre", "model.root_norm": True,
+    "model.gated": True, "model.biases": False, "model.activation": "silu", "heads": 4, "model.key_heads": 2,
+    "model.embedding_norm": False, "model.piece_transform": False, "model.tied": False, "model.segments": 0,
+    "model.pooling": "gelu", "model.summary": "late", "model.neighbours": 0.0,
+}  # fmt: skip
+DISTANCES = {"model.distance_scores": 8, "model.positions": "learned", "model.neighbours": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [(LLAMA | {"method": "muon"}, "eurobert"), (LLAMA, "eurobert"), (DISTANCES, "osbert")],
+    ids=["llama-muon", "llama", "distances"],
+)
+def test_blocks_of_other_families_train_and_go_on(run, settings: dict[str, Any], kind: str) -> None:
+    """Root norms, gates, shared keys and a table of the head's own; and scores of distances."""
+    settings = settings | {"objectives": ["mlm"], "mlm.unigram_start": False, "learning_rate": 1e-2}
+
+    def interrupt(event: Any) -> None:
+        if isinstance(event, Progress) and event.step == 3:
+            raise KeyboardInterrupt
+
+    undisturbed = run("undisturbed", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        run(watch=interrupt, **settings)
+    assert same(run(**settings).folder, undisturbed.folder)
+    assert json.loads((undisturbed.folder / "config.json").read_text())["model_type"] == kind
+    held_out = [
+        line["held_out.loss"] for line in read_lines(undisturbed.folder / "metrics.jsonl") if "held_out.loss" in line
+    ]
+    assert held_out[-1] < held_out[0]
+    assert [*open_folder(undisturbed.folder).heads] == ["mlm"]
+
+
 @pytest.mark.parametrize("of", ["training", "held_out"])
 def test_ctrl_c_at_a_measurement_writes_no_line_twice(run, whole, of: str) -> None:
     def interrupt(event: Any) -> None:
@@ -152,6 +187,30 @@ def test_ctrl_c_anywhere_leaves_a_run_that_goes_on(run, whole, monkeypatch, afte
         with pytest.raises(KeyboardInterrupt):
             run()
     assert same(run().folder, whole)
+
+
+STAGES = {"mlm.rate": 0.4, "mlm.later_rates": [0.2], "mlm.later_from": [0.5]}
+
+
+@pytest.mark.parametrize("step", [2, 3, 4])
+def test_a_mask_rate_in_stages_goes_on_after_ctrl_c_and_is_named(run, step: int) -> None:
+    def interrupt(event: Any) -> None:
+        if isinstance(event, Progress) and event.step == step:
+            raise KeyboardInterrupt
+
+    events: list[Any] = []
+    done = run("undisturbed", watch=events.append, **STAGES)
+    course = "mlm.rate: 0.4, 0.2 after 0.5 of the steps; on held-out text 0.4"
+    assert course in [str(event) for event in events]
+    assert course in (done.folder / "report.html").read_text("utf-8")
+    with pytest.raises(KeyboardInterrupt):
+        run(watch=interrupt, **STAGES)
+    assert same(run(**STAGES).folder, done.folder)
+
+
+def test_masks_that_change_are_not_repeated(corpus: Path) -> None:
+    with refusal("invalid-setting", "mlm.later_rates", "data.duplicates", 3):
+        read_plan("cpu", {**TINY, **STAGES, "duplicates": 3}, corpus=corpus)
 
 
 def test_an_error_of_the_callback_passes_through_and_releases_the_folder(run, whole) -> None:

@@ -42,6 +42,15 @@ MODELS: dict[str, dict[str, Any]] = {
             ],
         },
     },
+    "rerank": {
+        "fields": ["query", "documents"],
+        "call": {
+            "call": "rerank",
+            "action": "Rank",
+            "request": [{"name": "query", "type": "text"}, {"name": "documents", "type": "texts"}],
+            "answer": [{"name": "ranking", "type": "ranking"}, {"name": "truncated", "type": "integer"}],
+        },
+    },
 }
 Answer = Callable[[dict[str, Any]], Any]
 

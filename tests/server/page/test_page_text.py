@@ -79,6 +79,22 @@ def test_a_kind_with_a_call_of_its_own_is_shown_by_the_fields_that_it_declares(o
     assert server.asked == [("v1/compare-lengths", body)]
 
 
+def test_a_ranking_is_shown_with_the_texts_that_it_ranks(open_page: Any) -> None:
+    ranking = [
+        {"rank": 1, "index": 1, "score": 1.5, "probability": 0.8176},
+        {"rank": 2, "index": 0, "score": -2.0, "probability": 0.1192},
+    ]
+    page, server = open_page("rerank", answers={"v1/rerank": lambda body: {"ranking": ranking, "truncated": 0}})
+    page.get_by_label("Query").fill("film")
+    documents = page.get_by_label("Documents")
+    for place, text in enumerate(("bad", "good")):
+        documents.nth(place).fill(text)
+    page.get_by_role("button", name="Rank").click()
+    expect(answer(page).get_by_role("status")).to_have_text("good")
+    assert shown_bars(page) == [["good", "1.5", "81.76"], ["bad", "-2", "11.92"]]
+    assert server.asked[0][1]["documents"] == ["bad", "good"]
+
+
 def test_a_number_is_told(open_page: Any) -> None:
     page, _ = open_page(
         "regress",

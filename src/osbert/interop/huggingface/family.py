@@ -93,7 +93,8 @@ class Family:
     The tensors: `tensors`, names; `heads`, those that hold where there is a head of a form; `fused`, parts of names of
     tensors that hold the rows of several of BERT's; `transposed`, of matrices with a column for each row of BERT's;
     `halves`, whether rotary positions turn number i of a head with
-    number i + K/2, not with its neighbour; `tables`, further tensors that hold nothing learned, for an Architecture, by
+    number i + K/2, not with its neighbour; `aliases`, names that are read where no tensor has the usual one, and never
+    written; `tables`, further tensors that hold nothing learned, for an Architecture, by
     BERT's names; `buffers`, how the names of such tensors end, to pass over.
 
     The classes: `classes`, by the form of a head, none where theirs is another; `pretraining`, the class of a model
@@ -118,6 +119,7 @@ class Family:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: tuple[str, ...] = ()
     halves: bool = False
+    aliases: Names = ()
     tables: Callable[[Architecture], dict[str, Tensor]] = _nothing_written
     buffers: tuple[str, ...] = ()
     classes: Mapping[Form, str] = field(default_factory=lambda: CLASSES)
@@ -178,20 +180,24 @@ class Family:
         }
         if not self.halves:
             return found
-        count = self.in_bert_fields(config).get("num_attention_heads")
-        return {name: _paired(tensor, count) if _turned(name) else tensor for name, tensor in found.items()}
+        fields = self.in_bert_fields(config)
+        width, count = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
+        if not isinstance(width, int) or not isinstance(count, int) or count < 1:
+            return found
+        return {name: _paired(tensor, width // count) if _turned(name) else tensor for name, tensor in found.items()}
 
     def published(
-        self, tensors: Mapping[str, Tensor], forms: Container[str], *, prefix: bool, heads: int
+        self, tensors: Mapping[str, Tensor], forms: Container[str], *, prefix: bool, width: int
     ) -> dict[str, Tensor]:
-        """Return their tensors for those that have BERT's names, in a model with attention heads: `canonical` undone.
+        """Return their tensors for those that have BERT's names, whose attention heads are `width` wide.
 
-        `forms`: those of the heads published with it. `prefix`: whether the backbone's get the family's prefix.
+        That undoes `canonical`. `forms`: those of the heads published with it. `prefix`: whether the backbone's get the
+        family's prefix.
         """
         places = {part: place for parts in self.fused.values() for place, part in enumerate(parts)}
         parts: dict[str, dict[int, Tensor]] = {}
         for name, tensor in tensors.items():
-            part = _halved(tensor, heads) if self.halves and _turned(name) else tensor
+            part = _halved(tensor, width) if self.halves and _turned(name) else tensor
             place = next((place for own, place in places.items() if own in name), 0)
             parts.setdefault(self.spelled(name, forms, prefix=prefix), {})[place] = part
         whole = {name: torch.cat([rows[place] for place in sorted(rows)]) for name, rows in parts.items()}
@@ -204,12 +210,13 @@ class Family:
         """
         if name.startswith("heads."):
             return name
-        inside = not name.startswith(("cls.", "classifier.", "qa_outputs."))
-        fused = ((theirs, part) for theirs, parts in self.fused.items() for part in parts)
-        heads = (rule for form, rules in self.heads.items() if form in forms for rule in rules)
-        for theirs, ours in (*fused, *self.tensors, *heads):
+        inside = not name.startswith(("cls.", "classifier.", "qa_outputs.", "discriminator_predictions."))
+        fused = tuple((theirs, part) for theirs, parts in self.fused.items() for part in parts)
+        heads = tuple(rule for form, rules in self.heads.items() if form in forms for rule in rules)
+        for number, (theirs, ours) in enumerate((*fused, *self.tensors, *heads)):
             if ours in name:
-                inside = inside and (theirs.startswith("pooler.") or not ours.startswith("pooler."))
+                of_head = number >= len(fused) + len(self.tensors)
+                inside = inside and (not ours.startswith("pooler.") or (theirs.startswith("pooler.") and not of_head))
                 name = name.replace(ours, theirs)
         return f"{self.prefix}.{name}" if prefix and inside else name
 
@@ -246,7 +253,8 @@ class Family:
         there = (form for form, rules in self.heads.items() if all(_any_in(tensors, theirs) for theirs, _ in rules))
         form = next((form for form in (*told, *there) if form in self.heads), None)
         rules = self.heads.values() if form is None else (self.heads[form],)
-        return (*self.tensors, *(rule for one in rules for rule in one))
+        aliases = (rule for rule in self.aliases if not _any_in(tensors, rule[1]))
+        return (*aliases, *self.tensors, *(rule for one in rules for rule in one))
 
     def _bert_name(self, name: str, rules: Names) -> str:
         if name.startswith("heads."):
@@ -279,16 +287,16 @@ def _turned(name: str) -> bool:
     return ".attention.self.query." in name or ".attention.self.key." in name
 
 
-def _paired(rows: Tensor, heads: Any) -> Tensor:
-    """Return `rows` (H K, ...) with the halves of each head made pairs; as they are if they are no whole heads."""
-    if not isinstance(heads, int) or heads < 1 or rows.shape[0] % (2 * heads):
+def _paired(rows: Tensor, width: int) -> Tensor:
+    """Return `rows` (H K, ...) with the halves of each head, K = `width`, made pairs; as they are if K does not fit."""
+    if width < 2 or width % 2 or rows.shape[0] % width:
         return rows
-    return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)  # (H, 2, K/2, ...) -> (H K, ...)
+    return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).flatten(0, 2)  # (H, 2, K/2, ...) -> (H K, ...)
 
 
-def _halved(rows: Tensor, heads: int) -> Tensor:
-    """Return `rows` (H K, ...) with the pairs of each head made halves: what `_paired` undoes."""
-    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+def _halved(rows: Tensor, width: int) -> Tensor:
+    """Return `rows` (H K, ...) with the pairs of each head, K = `width`, made halves: what `_paired` undoes."""
+    return rows.unflatten(0, (-1, width // 2, 2)).transpose(1, 2).flatten(0, 2)
 
 
 @cache

@@ -114,7 +114,7 @@ def laid_out(
     if family and isinstance(sizes, Architecture):
         forms = {head.form for name, head in _heads(learner) if published[name]}
         bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-        tensors = family.published(bare, forms, prefix=bool(prefix), heads=sizes.heads)
+        tensors = family.published(bare, forms, prefix=bool(prefix), width=sizes.width // sizes.heads)
     return config, tensors
 
 
@@ -135,6 +135,8 @@ def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if names.DECODER_BIAS in found:  # some writers keep the tied bias under this name alone
         found.setdefault(names.BIAS, found[names.DECODER_BIAS])
         del found[names.DECODER_BIAS]
+    if names.DECODER in found:  # OpenAIGPTDoubleHeadsModel is saved with the tied table under this name alone
+        found.setdefault(names.PIECES, found[names.DECODER])
     return found
 
 
@@ -182,12 +184,13 @@ def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Tensor
     used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
     family = of_architecture(backbone.architecture)
     buffers = names.BUFFERS + (family.buffers if family else ())
-    return [_unused(name, tensors, buffers) for name in tensors if name not in used]
+    tied = backbone.architecture.tied
+    return [_unused(name, tensors, buffers, tied=tied) for name in tensors if name not in used]
 
 
-def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = ()) -> TensorRow:
+def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = (), *, tied: bool = True) -> TensorRow:
     shape = tuple(tensors[name].shape)
-    if name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
+    if tied and name == names.DECODER and not torch.equal(tensors[name], tensors.get(names.PIECES, torch.empty(0))):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
         return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
     if name.endswith(buffers):
@@ -225,7 +228,8 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
         rows += found
         if all(row.status == "loaded" for row in found):
             head.load_state_dict(state)
-        if head.form == "mlm" and names.DECODER in tensors and not (row := _unused(names.DECODER, tensors)).expected:
+        decoder = head.form == "mlm" and learner.backbone.architecture.tied and names.DECODER in tensors
+        if decoder and not (row := _unused(names.DECODER, tensors)).expected:
             rows.append(row)
     return rows
 
@@ -249,10 +253,10 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
     pools: set[str] = set()
     published: dict[str, Mapping[str, str]] = {}
     for name, head in _heads(learner):
-        none = head.form in ("nsp", "order") and (
+        none = head.form in ("nsp", "order", "replaced") and (
             head.form not in family.classes
             if family
-            else head.form == "order" or (isinstance(sizes, Architecture) and sizes.positions == "rotary")
+            else head.form != "nsp" or (isinstance(sizes, Architecture) and sizes.positions == "rotary")
         )
         theirs = {} if none or names.other_head(head, sizes) else names.head_names(head.form, sizes)
         # Two heads may share the pooler, but not names with it where a family has the same for several heads.
@@ -279,7 +283,8 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
         if len(labels) != count:
             raise ValueError(f"{len(labels)} label names for {count} outputs")
         if head.form == "sequence":
-            fields["problem_type"] = names.PROBLEMS[head.values]
+            problem = names.PROBLEMS.get(head.values)
+            fields |= {"problem_type": problem} if problem else names.RELEVANCE
     if dropout := getattr(head or heads.get("choice"), "dropout", None):
         fields["classifier_dropout"] = dropout.share
     if labels:

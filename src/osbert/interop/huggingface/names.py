@@ -36,8 +36,15 @@ HEADS: Mapping[Form, Mapping[str, str]] = {
     "choice": _CLASSIFIER,
     "span": {"linear.weight": "qa_outputs.weight", "linear.bias": "qa_outputs.bias"},
     "tokens": _CLASSIFIER,
+    "replaced": {
+        "dense.weight": "discriminator_predictions.dense.weight",
+        "dense.bias": "discriminator_predictions.dense.bias",
+        "linear.weight": "discriminator_predictions.dense_prediction.weight",
+        "linear.bias": "discriminator_predictions.dense_prediction.bias",
+    },
 }
-"""BERT's: our parameters of a head -> their tensors, by the form of the head's outputs. It has none for order."""
+"""Our parameters of a head -> their tensors, by the form of the head's outputs: BERT's, which has none for order, and
+ELECTRA's for replaced tokens."""
 
 _TRANSFORM = {
     f"transform.{ours}.{part}": f"cls.transform.{theirs}.{part}"
@@ -49,23 +56,26 @@ _TRANSFORM = {
 
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     """Return the parameters of a published head of a form -> their tensors; none for a head that has none here."""
-    if form == "mlm" and not sizes.piece_transform:
-        return {}
-    found = HEADS.get(form, {})
+    found = {} if form == "mlm" and not sizes.piece_transform else HEADS.get(form, {})
+    if form == "mlm" and not sizes.tied:
+        found = {**found, "table.weight": DECODER}
     if sizes.head_transform and form in ("tokens", "span"):
         found = {**found, **_TRANSFORM}
-    if sizes.head_biases:
-        return found
-    return {ours: theirs for ours, theirs in found.items() if not ours.endswith(("dense.bias", "norm.bias"))}
+    without: tuple[str, ...] = () if sizes.head_biases else ("dense.bias", "norm.bias")
+    without += ("norm.bias",) if sizes.root_norm else ()
+    return {ours: theirs for ours, theirs in found.items() if not ours.endswith(without)}
 
 
-HEAD_PREFIXES = ("cls.", "classifier.", "qa_outputs.", "heads.", "discriminator_predictions.")
+HEAD_PREFIXES = (
+    *("cls.", "classifier.", "qa_outputs.", "heads."),
+    *("discriminator_predictions.", "mask_predictions.", "lm_predictions."),
+)
 """How the names of tensors begin that belong to heads."""
 
 BIAS = "cls.predictions.bias"
 DECODER_BIAS = "cls.predictions.decoder.bias"
 DECODER = "cls.predictions.decoder.weight"
-"""The masked-LM head's vocabulary product: the piece embeddings again when tied, as they always are with us."""
+"""The masked-LM head's vocabulary product: the piece embeddings again when tied, else a table of the head's own."""
 
 PIECES = "embeddings.word_embeddings.weight"
 
@@ -85,6 +95,9 @@ _BLOCK = {
     "feedforward_norm": ("output.LayerNorm",),
 }
 
+_SHARING = {"attention.query": _BLOCK["attention.inward"][:1], "attention.inward": _BLOCK["attention.inward"][1:]}
+"""Those of attention whose heads share keys and values."""
+
 _GATED = {"up": ("intermediate.dense", "intermediate.gate")}
 """Those of gated feed-forward layers: what the activation works on, and what its values are multiplied by."""
 
@@ -98,7 +111,11 @@ _ADAPTERS = {
 
 def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
     """Return our backbone's tensors -> theirs without prefix; of several, ours holds the rows of all in turn."""
-    return _bert_names(architecture) if isinstance(architecture, Architecture) else own.names(architecture)
+    if not isinstance(architecture, Architecture):
+        return own.names(architecture)
+    names = _bert_names(architecture)
+    without = ("norm.bias",) if architecture.root_norm else ()
+    return {ours: theirs for ours, theirs in names.items() if not ours.endswith(without)}
 
 
 def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
@@ -107,11 +124,18 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         names["embeddings.segments.weight"] = ("embeddings.token_type_embeddings.weight",)
     if architecture.positions == "learned":
         names["embeddings.positions.weight"] = ("embeddings.position_embeddings.weight",)
+    if architecture.distance_scores:
+        names["embeddings.distance_scores.table.weight"] = ("encoder.relative_attention_bias.weight",)
     if architecture.normalization == "pre":
         names |= _both("norm", ("encoder.LayerNorm",))
     names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
         names |= _both("embeddings.projection", ("embeddings_project",))
+    if architecture.project_first:
+        del names["embeddings.projection.bias"]
+    if architecture.positions == "disentangled":
+        names["embeddings.distances.table.weight"] = ("encoder.rel_embeddings.weight",)
+        names |= _both("embeddings.distances.norm", ("encoder.relative_norm",))
     names |= _block_names(architecture)
     if architecture.norm_biases:
         names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
@@ -122,9 +146,13 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
 
 def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
+    parts = _BLOCK | (_GATED if architecture.gated else {}) | (_SHARING if architecture.key_heads else {})
     for layer in range(architecture.blocks):
-        for ours, theirs in {**_BLOCK, **(_GATED if architecture.gated else {})}.items():
+        for ours, theirs in parts.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+        if architecture.distance_projections:
+            own = tuple(f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key"))
+            names |= _both(f"blocks.{layer}.attention.distance_inward", own)
         if architecture.gated:
             del names[f"blocks.{layer}.up.bias"]
     if not architecture.first_norm:
@@ -139,7 +167,7 @@ def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         for ours, theirs in _ADAPTERS.items():
             names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
-    pooler = _both("pooler", ("pooler.dense",))
+    pooler = _both("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
     if architecture.head_transform:
         pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
     return names | (pooler if architecture.head_biases else _unbiased(pooler))
@@ -163,6 +191,11 @@ PROBLEMS: Mapping[Values, str] = {
 }
 """What the outputs of a sequence are -> their problem_type."""
 
+RERANKERS = ("sentence_transformers", "sbert_ce_default_activation_function")
+"""Config fields of the rerankers of sentence-transformers (its class CrossEncoder), of this and of older versions."""
+RELEVANCE: Mapping[str, object] = {RERANKERS[0]: {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}
+"""What stands in place of a problem_type where the one output is a logit of relevance: how it becomes a probability."""
+
 FIRST_TOKEN: Mapping[Form, str] = {"nsp": "next sentences", "sequence": "classes", "choice": "choices"}
 """The forms of heads that read a sequence's pooled state, with what they give."""
 
@@ -173,19 +206,23 @@ def other_head(head: Head, architecture: Sizes) -> str:
     Where a token sees only what is before it, their pooler still reads the first one, ours the last. RoFormer has no
     pooler: its classifiers have a dense layer of their own with the curve of the blocks, and there is no class at all
     for next sentences, so nothing opens as one. Their heads are one layer, so that one with more is none of theirs.
+    GPT's choices are read where ours are.
     """
     if not isinstance(architecture, Architecture):
         return ""
     own = {name for name in head.state_dict() if not name.startswith(head.beside)}
     if head.form in HEADS and own != head_names(head.form, architecture).keys():
         return f"a {type(head).__name__}"
+    if getattr(head, "orders", 1) > 1:
+        return "pairs read in both orders"
     if head.form not in FIRST_TOKEN:
         return ""
-    given = "a number" if head.values == "numbers" else FIRST_TOKEN[head.form]
+    given = "a number" if head.values in ("numbers", "relevance") else FIRST_TOKEN[head.form]
     family = of_architecture(architecture)
     if architecture.positions == "rotary" and not (family and head.form in family.classes):
         return "" if head.form == "nsp" else f"positions = rotary under a head for {given}"
-    return f"direction = left_to_right under a head for {given}" if architecture.causal else ""
+    last = family and family.values.get("direction") == "left_to_right" and head.form in family.classes
+    return f"direction = left_to_right under a head for {given}" if architecture.causal and not last else ""
 
 
 def model_type(architecture: Architecture) -> str:
@@ -200,7 +237,10 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return (f"family = {architecture.family}",)
     if of_architecture(architecture):
         return ()
-    of_some = ("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary")
+    of_some = (
+        *("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary"),
+        *("buckets", "farthest", "distance_projections", "project_first"),
+    )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
     if of_architecture(architecture.changed(**known)) is None:

@@ -1,12 +1,12 @@
-"""Tokenizers of other families, in and out: byte-level BPE and Unigram as tokenizer.json, BPE also as it once came.
+"""Tokenizers of other families, in and out: BPE, Unigram and WordPiece as tokenizer.json, BPE also as it once came.
 
-BERT's own, and those of DistilBERT and ELECTRA, are tokenizer_files.py's.
+BERT's own WordPiece, and that of DistilBERT and ELECTRA, is tokenizer_files.py's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,19 @@ from osbert.interop.tokenizer_files import (
     write_tokenizer,
 )
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
+from osbert.text.tokenizer import SPECIALS
 
 FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES))
 """Their names of the special pieces -> ours."""
 
+INSTEAD = {"cls_token": "bos_token", "sep_token": "eos_token", "unk_token": "pad_token"}
+"""What stands for a special piece that a folder does not name. Without an unknown piece no piece is unknown."""
+
 DEFAULTS = dict(zip(NAMES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 """RoBERTa's and XLM-R's special pieces."""
+
+END_OF_TEXT, END_OF_WORD = "<|endoftext|>", "</w>"
+"""GPT-2's only special piece, and how GPT's pieces end that end a word."""
 
 KINDS = ("BPE", "Unigram")
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
@@ -57,7 +64,7 @@ def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: 
         return
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    named = {theirs: tokenizer.specials[ours] for theirs, ours in FIELDS.items()}
+    named = {theirs: tokenizer.specials[ours] for theirs, ours in FIELDS.items() if ours in tokenizer.specials}
     write_text(path / "tokenizer.json", tokenizer.content)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **named, **tokenizer.settings, "model_max_length": length}
     config |= {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
@@ -70,19 +77,34 @@ def _read(path: Path) -> AnyTokenizer:
     whole = path if path.suffix == ".json" else path / "tokenizer.json"
     if whole.is_file():
         content = read_object(whole, most=LARGEST)
-        return _from_file(whole.parent, content) if _kind(content) in KINDS else read_tokenizer(path, CAREFUL.again)
+        if _kind(content) in KINDS or not _has_berts_pieces(whole.parent, content):
+            return _from_file(whole.parent, content)
+        return read_tokenizer(path, CAREFUL.again)
+    if (path / "vocab.txt").is_file() and not _has_berts_pieces(path, {}):
+        raise UserError(
+            f"{path} has its tokenizer as vocab.txt alone, but its special pieces are not BERT's; tokenizer.json is "
+            f"missing. {_made_by_theirs(path)}",
+            code="unusable-tokenizer",
+        )
     if (path / "vocab.txt").is_file() or not path.is_dir():
         return read_tokenizer(path, CAREFUL.again)
     if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-        return _from_file(path, _byte_level(path))
+        return _from_file(path, _pair_of_files(path))
     if models := sorted(path.glob("*.model")):
         raise UserError(
             f"{path} has its tokenizer as a sentencepiece model alone ({models[0].name}); tokenizer.json is missing. "
-            f"Get it from where the folder came from, or let transformers make it: "
-            f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r}).",
+            f"{_made_by_theirs(path)}",
             code="unusable-tokenizer",
         )
     return read_tokenizer(path, CAREFUL.again)
+
+
+def _made_by_theirs(path: Path) -> str:
+    """Return how to get the tokenizer.json of a folder."""
+    return (
+        "Get it from where the folder came from, or let transformers make it: "
+        f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
+    )
 
 
 def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:
@@ -92,7 +114,9 @@ def _from_file(path: Path, content: dict[str, Any]) -> FileTokenizer:
     written = json.dumps(content, ensure_ascii=False)
     try:
         check_tokenizer(content, len(written))
-        return FileTokenizer(written, specials=_specials(path), settings=settings)
+        specials = _specials(path, content)
+        ends = {name: specials["end"] for name in ("bos_token", "eos_token") if "end" in specials}
+        return FileTokenizer(written, specials=specials, settings=ends | settings)
     except UserError as error:
         raise UserError(f"{path}: {error}", code=error.code) from error
 
@@ -105,10 +129,40 @@ def _kind(content: Mapping[str, Any]) -> str:
     return "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
 
 
-def _specials(path: Path) -> dict[str, str]:
-    """Return the special pieces of a folder, as its settings name them, by our names."""
+def _has_berts_pieces(path: Path, content: Mapping[str, Any]) -> bool:
+    """Return whether a WordPiece tokenizer begins sequences as BERT's, by its folder's settings, else by its own."""
     config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
-    return {ours: _piece(config.get(theirs) or DEFAULTS[ours]) for theirs, ours in FIELDS.items()}
+    if named := config.get("cls_token"):
+        return _piece(named) == SPECIALS[2]
+    if str(config.get("tokenizer_class")).startswith("MPNet"):
+        return False
+    form = content.get("post_processor")
+    return form is None or SPECIALS[2] in json.dumps(form)
+
+
+def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special pieces of a folder, as its settings name them, by our names.
+
+    What they do not name is RoBERTa's, or what `INSTEAD` says where the tokenizer has no such piece; but GPT's
+    tokenizers need no more than a piece for the unknown, and GPT-2's has its `end` of texts for that.
+    """
+    config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
+    named = {ours: _piece(config[theirs]) for theirs, ours in FIELDS.items() if config.get(theirs)}
+    vocabulary = content["model"]["vocab"]
+    pieces = {*vocabulary} if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
+    pieces |= {added["content"] for added in content.get("added_tokens") or ()}
+    usual = {piece for name, piece in DEFAULTS.items() if name != "unknown"}
+    if usual <= pieces or not (END_OF_TEXT in pieces or _ends_words(pieces)):
+        others = {FIELDS[theirs]: config.get(other) for theirs, other in INSTEAD.items()}
+        others["unknown"] = content["model"].get("unk_token") or others["unknown"]
+        lacking = {ours: _piece(piece) for ours, piece in others.items() if piece and DEFAULTS[ours] not in pieces}
+        return DEFAULTS | lacking | named
+    end = {"end": _piece(config.get("eos_token") or END_OF_TEXT)} if END_OF_TEXT in pieces else {}
+    return {"unknown": end.get("end", DEFAULTS["unknown"]), **named, **({} if "cls" in named else end)}
+
+
+def _ends_words(pieces: Iterable[str]) -> bool:
+    return any(piece.endswith(END_OF_WORD) for piece in pieces)
 
 
 def _piece(name: str | Mapping[str, Any]) -> str:
@@ -122,8 +176,8 @@ def _set_first_space(content: dict[str, Any], wanted: bool | None) -> None:
             content[part]["add_prefix_space"] = wanted
 
 
-def _byte_level(path: Path) -> dict[str, Any]:
-    """Return the tokenizer.json that vocab.json and merges.txt, GPT-2's files, stand for in a RoBERTa folder."""
+def _pair_of_files(path: Path) -> dict[str, Any]:
+    """Return the tokenizer.json that vocab.json and merges.txt stand for in a folder of GPT, GPT-2 or RoBERTa."""
     ids = read_object(path / "vocab.json", most=LARGEST)
     try:
         lines = read_bytes(path / "merges.txt", most=LARGEST_VOCABULARY).decode("utf-8").split("\n")
@@ -133,31 +187,42 @@ def _byte_level(path: Path) -> dict[str, Any]:
             code="wrong-encoding",
         ) from None
     merges = [line for line in lines if line and not line.startswith("#version")]
-    named = _specials(path)
+    named = _specials(path, {"model": {"vocab": ids}})
     if missing := [piece for piece in named.values() if piece not in ids]:
         raise UserError(
-            f"{path / 'vocab.json'} lacks the special pieces {', '.join(missing)}. Is it a RoBERTa folder?",
+            f"{path / 'vocab.json'} lacks the special pieces {', '.join(missing)}. Is it a folder of GPT or RoBERTa?",
             code="unusable-tokenizer",
         )
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{"id": ids[piece], "content": piece, **plain} for piece in dict.fromkeys(named.values())]
-    sides = {"sep": [named["sep"], ids[named["sep"]]], "cls": [named["cls"], ids[named["cls"]]]}
+    sides = {name: [named[name], ids[named[name]]] for name in ("sep", "cls") if name in named}
     byte_level = {"add_prefix_space": False, "trim_offsets": True}
+    parts: dict[str, Any] = {
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "use_regex": True, **byte_level},
+        "post_processor": {"type": "RobertaProcessing", **sides, **byte_level} if len(sides) == 2 else None,
+        "decoder": {"type": "ByteLevel", "use_regex": True, "add_prefix_space": True, "trim_offsets": True},
+    }
+    if worded := _ends_words(ids):  # GPT's: BERT's words in lower case
+        normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+        parts = {
+            "normalizer": {"type": "BertNormalizer", **normalizer},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": None,
+            "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD},
+        }
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": sorted(added, key=lambda one: one["id"]),
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "use_regex": True, **byte_level},
-        "post_processor": {"type": "RobertaProcessing", **sides, **byte_level},
-        "decoder": {"type": "ByteLevel", "use_regex": True, "add_prefix_space": True, "trim_offsets": True},
+        **parts,
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": None,
+            "unk_token": named["unknown"] if worded else None,
             "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
+            "end_of_word_suffix": END_OF_WORD if worded else "",
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,

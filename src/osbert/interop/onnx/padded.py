@@ -17,6 +17,7 @@ from osbert.models.families.transformer import Transformer
 from osbert.models.forms import Form
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.block import Block
+from osbert.models.transformer.disentangled import TERMS, Distances, distance_rows, scored_distances
 from osbert.models.transformer.positions import rotation
 from osbert.tasks import Task
 
@@ -47,6 +48,8 @@ class PaddedGraph(nn.Module):
     pooler's output (B, D). Rows of padding hold nothing of use.
     """
 
+    rows: Tensor
+
     def __init__(self, learner: Learner, head: str = "", *, pooler: bool, center: float = 0.0, scale: float = 1.0):
         """Share the weights of `learner`, in evaluation mode.
 
@@ -59,6 +62,10 @@ class PaddedGraph(nn.Module):
         assert isinstance(learner.backbone, Transformer)  # as `objections` has found
         self.backbone = learner.backbone
         self.pieces: nn.Module = self.backbone.embeddings.pieces
+        if self.backbone.embeddings.distances is not None:
+            # Worked out here: at the edge of a bucket, another runtime might round a logarithm to another row.
+            sizes = self.backbone.architecture
+            self.register_buffer("rows", distance_rows(sizes.buckets, sizes.farthest))
         found = learner.heads[head] if head else None
         assert found is None or isinstance(found, Head)
         self.head = found
@@ -75,7 +82,8 @@ class PaddedGraph(nn.Module):
         """Return the outputs that `names` lists."""
         hidden = self._states(input_ids, token_type_ids, attention_mask)  # (B, T, D)
         summary = self._summaries(hidden, attention_mask)  # (B, D)
-        pooled = self.backbone.pool(summary)  # (B, D)
+        late = self.backbone.architecture.summary == "late"
+        pooled = _mean(self.backbone.pool(hidden), attention_mask) if late else self.backbone.pool(summary)  # (B, D)
         states = (hidden, pooled) if self.pooler else (hidden,)
         if self.head is None:
             return states
@@ -98,21 +106,32 @@ class PaddedGraph(nn.Module):
             total = total + embeddings.segments(segments)
         if embeddings.positions is not None:
             total = total + embeddings.positions(positions + embeddings.first)
-        hidden = embeddings.norm(total)
-        if embeddings.projection is not None:
-            hidden = embeddings.projection(hidden)
+        hidden = embeddings.finished(total)
         turns = self._turns(positions, sizes.rotary_base)
         local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)
         local_bias = self._bias(mask, positions, sizes.window) if sizes.window else bias
+        if embeddings.distance_scores is not None:
+            added = embeddings.distance_scores.between(positions[None])
+            bias, local_bias = bias + added, local_bias + added
+        distances = self._distances(positions)
         for layer, block in enumerate(self.backbone.depth):
             local = sizes.is_local(layer)
-            hidden = _passed(block, hidden, local_bias if local else bias, local_turns if local else turns)
+            seen = (local_bias, local_turns) if local else (bias, turns)
+            hidden = _passed(block, hidden, *seen, distances)
         return self.backbone.norm(hidden)
 
     def _turns(self, positions: Tensor, base: float) -> Tensor | None:
         sizes = self.backbone.architecture
         return rotation(positions, sizes.width // sizes.heads, base) if sizes.positions == "rotary" else None
+
+    def _distances(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the vectors of distances (W, D), and which of them each query and key have, (1, T, T)."""
+        table = self.backbone.embeddings.distances
+        if table is None:
+            return None
+        found = Distances(vectors=table.norm(table.table.weight), rows=self.rows)
+        return found.vectors, found.rows_of(positions[:, None] - positions)[None]
 
     def _bias(self, mask: Tensor, positions: Tensor, window: int = 0) -> Tensor:
         """Return what is added to attention scores, (B, 1, 1, T), or (B, 1, T, T) where not all tokens see the same.
@@ -129,9 +148,8 @@ class PaddedGraph(nn.Module):
 
     def _summaries(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Return the state (B, D) that stands for each sequence: its first token's, its last's, or the mean of all."""
-        if self.backbone.architecture.summary == "mean":
-            counted = mask[:, :, None].to(hidden.dtype)  # (B, T, 1)
-            return (hidden * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
+        if self.backbone.architecture.summary in ("mean", "late"):
+            return _mean(hidden, mask)
         if not self.backbone.architecture.summary_is_last:
             return hidden[:, 0]
         last = (mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, hidden.shape[2])  # (B, 1, D)
@@ -177,9 +195,17 @@ def objections(learner: Learner, head: str = "") -> Iterator[str]:
         yield f"its head is a {type(found).__name__}, whose scores have no common name"
 
 
-def _passed(block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None) -> Tensor:
+def _mean(states: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean (B, D) of the tokens' states (B, T, D)."""
+    counted = mask[:, :, None].to(states.dtype)  # (B, T, 1)
+    return (states * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
+
+
+def _passed(
+    block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None, distances: tuple[Tensor, Tensor] | None
+) -> Tensor:
     """Return what a block makes of `hidden` (B, T, D)."""
-    mixed = _attended(block.attention, block.attention_norm(hidden) if block.before else hidden, bias, turns)
+    mixed = _attended(block.attention, block.attention_norm(hidden) if block.before else hidden, bias, turns, distances)
     hidden = hidden + block.attention_adapter(mixed)
     if block.before:
         return hidden + _fed(block, block.feedforward_norm(hidden))
@@ -191,12 +217,26 @@ def _fed(block: Block, hidden: Tensor) -> Tensor:
     return block.feedforward_adapter(block.fed(hidden))
 
 
-def _attended(attention: Attention, hidden: Tensor, bias: Tensor, turns: Tensor | None) -> Tensor:
+def _attended(
+    attention: Attention,
+    hidden: Tensor,
+    bias: Tensor,
+    turns: Tensor | None,
+    distances: tuple[Tensor, Tensor] | None,
+) -> Tensor:
+    made = [getattr(attention, name)(hidden).chunk(len(parts), dim=-1) for name, parts in attention.matrices.items()]
+    width = hidden.shape[-1] // attention.heads
     query, key, value = (
-        part.unflatten(-1, (attention.heads, -1)).transpose(1, 2) for part in attention.inward(hidden).chunk(3, dim=-1)
+        part.unflatten(-1, (-1, width)).transpose(1, 2) for parts in made for part in parts
     )  # 3 x (B, H, T, K)
     if turns is not None:
         query, key = _turned(query, turns), _turned(key, turns)
+    if attention.sharing > 1:
+        key, value = (part.repeat_interleave(attention.sharing, dim=1) for part in (key, value))
+    if distances is not None:
+        vectors, index = distances
+        query = query * TERMS**-0.5
+        bias = bias + scored_distances(query, key, attention.project_distances(vectors), index)
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias  # (B, H, T, T)
     return attention.outward((scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2))
 

@@ -49,5 +49,5 @@ def adapted(backbone: Backbone) -> Iterator[nn.Module]:
     """Yield what learns in an encoder with adapters: these, and the norms of the blocks and after the last one."""
     below = set(backbone.stack[0].modules())
     for module in backbone.modules():
-        if isinstance(module, Adapter | nn.LayerNorm) and module not in below:
+        if isinstance(module, Adapter | nn.LayerNorm | nn.RMSNorm) and module not in below:
             yield module

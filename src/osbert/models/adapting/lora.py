@@ -6,7 +6,7 @@ training has ended the change is added to W, and there is nothing left to comput
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,39 +21,39 @@ SCALE = 2.0
 """What the change is multiplied by: LoRA's alpha / r."""
 CHANGED = ("query", "value")
 """The matrices that learn (Hu et al., section 4.2)."""
-PLACES = {"query": 0, "key": 1, "value": 2}
-"""Where the matrices lie on each other in `Attention.inward`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """A change of low rank: `up` (D, r) times `down` (r, D)."""
+    """A change of low rank: `up` (rows, r) times `down` (r, D)."""
 
     up: Tensor
     down: Tensor
 
     def added(self, weight: Tensor) -> Tensor:
-        """Return the weight (D, D) with the change."""
+        """Return the weight (rows, D) with the change."""
         return weight + self.up @ self.down
 
 
 class LowRank(nn.Module):
-    """Stands in for `Attention.inward`: a linear layer from D to 3 D whose queries and values have a change."""
+    """Stands in for a linear layer of `Attention`, as one from D to 3 D whose queries and values have a change."""
 
-    def __init__(self, linear: Linear, rank: int) -> None:
-        """Change `linear`, which itself does not learn from now on."""
+    def __init__(self, linear: Linear, rank: int, matrices: Sequence[str]) -> None:
+        """Change `linear`, which itself does not learn from now on; `matrices` lie on each other in it."""
         super().__init__()
-        width = linear.in_features
+        width, rows = linear.in_features, linear.out_features // len(matrices)
         self.linear = linear.requires_grad_(False)
-        self.downs = nn.ParameterDict({name: torch.randn(rank, width) / width**0.5 for name in CHANGED})
-        self.ups = nn.ParameterDict({name: torch.zeros(width, rank) for name in CHANGED})
+        self.places = {name: place for place, name in enumerate(matrices)}
+        here = [name for name in CHANGED if name in matrices]
+        self.downs = nn.ParameterDict({name: torch.randn(rank, width) / width**0.5 for name in here})
+        self.ups = nn.ParameterDict({name: torch.zeros(rows, rank) for name in here})
 
     @property
     def weight(self) -> Tensor:
         """Return the changed matrices (3 D, D), for who wants a part of the product."""
-        parts = list(self.linear.weight.chunk(len(PLACES)))
+        parts = list(self.linear.weight.chunk(len(self.places)))
         for name, factors in self.factors().items():
-            parts[PLACES[name]] = factors.added(parts[PLACES[name]])
+            parts[self.places[name]] = factors.added(parts[self.places[name]])
         return torch.cat(parts)
 
     @property
@@ -63,25 +63,28 @@ class LowRank(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return queries, keys and values side by side, (N, 3 D), for `hidden` (N, D)."""
-        parts = list(self.linear(hidden).chunk(len(PLACES), dim=-1))
+        parts = list(self.linear(hidden).chunk(len(self.places), dim=-1))
         for name, factors in self.factors().items():
             low = product(hidden, factors.down)  # (N, r)
-            parts[PLACES[name]] = parts[PLACES[name]] + product(low, factors.up)
+            place = self.places[name]
+            parts[place] = parts[place] + product(low, factors.up)
         return torch.cat(parts, dim=-1)
 
     def factors(self) -> dict[str, Factors]:
         """Return the change of each matrix that has one."""
-        return {name: Factors(up=SCALE * self.ups[name], down=self.downs[name]) for name in CHANGED}
+        return {name: Factors(up=SCALE * self.ups[name], down=self.downs[name]) for name in self.ups}
 
 
 def add_low_rank(backbone: Backbone, rank: int) -> list[nn.Module]:
     """Put changes of a rank into every block, with random numbers from torch's global generator; return what learns."""
     added: list[nn.Module] = []
     for attention in _attentions(backbone):
-        assert isinstance(attention.inward, Linear)
-        changed = LowRank(attention.inward, rank)
-        attention.inward = changed  # type: ignore[assignment]
-        added += [changed.downs, changed.ups]
+        for name, matrices in attention.matrices.items():
+            linear = getattr(attention, name)
+            assert isinstance(linear, Linear)
+            changed = LowRank(linear, rank, matrices)
+            setattr(attention, name, changed)
+            added += [changed.downs, changed.ups]
     return added
 
 
@@ -90,12 +93,15 @@ def merge(backbone: Backbone) -> list[dict[str, Factors]]:
     """Add the changes to the matrices and take them out of the backbone; return what they were, block by block."""
     taken = []
     for attention in _attentions(backbone):
-        changed: nn.Module = attention.inward
-        assert isinstance(changed, LowRank)
-        factors = changed.factors()
-        taken.append({name: Factors(up=one.up.detach(), down=one.down.detach()) for name, one in factors.items()})
-        changed.linear.weight.copy_(changed.weight)
-        attention.inward = changed.linear.requires_grad_(True)
+        found: dict[str, Factors] = {}
+        for layer in attention.matrices:
+            changed = getattr(attention, layer)
+            assert isinstance(changed, LowRank)
+            factors = changed.factors()
+            found |= {name: Factors(up=one.up.detach(), down=one.down.detach()) for name, one in factors.items()}
+            changed.linear.weight.copy_(changed.weight)
+            setattr(attention, layer, changed.linear.requires_grad_(True))
+        taken.append(found)
     return taken
 
 

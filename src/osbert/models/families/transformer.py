@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from osbert.models.contract import Backbone, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
 from osbert.models.initialisation import initialise
 from osbert.models.pooling import pooled
-from osbert.models.transformer.block import ACTIVATIONS, Block, norm
+from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
 from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout, lay_out
 
@@ -42,11 +43,14 @@ class Transformer(Backbone):
             if architecture.recurrent
             else None
         )
-        self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
-        self.pooling = ACTIVATIONS[architecture.pooling]
+        self.pooler: nn.Module = nn.Identity()
+        self.pooling = None
+        if architecture.pooling != "none":
+            self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
+            self.pooling = ACTIVATIONS[architecture.pooling]
         self.pooler_norm: nn.Module = nn.Identity()
         if architecture.head_transform:
-            self.pooler_norm = nn.LayerNorm(architecture.width, eps=architecture.epsilon, bias=architecture.head_biases)
+            self.pooler_norm = norm_of(architecture, architecture.width, biases=architecture.head_biases)
 
     @property
     def stack(self) -> Sequence[nn.Module]:
@@ -68,6 +72,11 @@ class Transformer(Backbone):
     def embedding(self) -> nn.Embedding:
         """Return the table of piece embeddings (V, D')."""
         return self.embeddings.pieces
+
+    def share_tables(self, owner: Self) -> None:
+        """Use the tables of pieces, positions and segments of `owner`, which are as wide, as its own."""
+        own, others = self.embeddings, owner.embeddings
+        own.pieces, own.positions, own.segments = others.pieces, others.positions, others.segments
 
     def initialise(self) -> None:
         """Draw all weights afresh; adapters start as what changes nothing."""
@@ -95,15 +104,11 @@ class Transformer(Backbone):
         if read is not None:
             everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
             hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
-        if self.architecture.summary == "mean":
-            summary = torch.stack(pooled(hidden, batch, "mean", batch.starts))  # (B, D)
-        else:
-            summary = hidden[self.summaries(batch)]
-        return States(hidden=hidden, summary=summary, pooled=self.pool(summary))
+        return self._summarised(hidden, batch)
 
     def pool(self, summary: Tensor) -> Tensor:
-        """Return the pooled states (B, D) of the summaries (B, D)."""
-        return self.pooler_norm(self.pooling(self.pooler(summary)))
+        """Return the pooled states (..., D) of the summaries (..., D)."""
+        return self.pooler_norm(self.pooling(self.pooler(summary)) if self.pooling else summary)
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
         """Yield layers + 1 states (N, D): the embedding output, then each block's."""
@@ -127,7 +132,10 @@ class Transformer(Backbone):
         """Return how the batch's sequences lie in memory, for the blocks."""
         sizes = self.architecture
         width = sizes.width // sizes.heads if sizes.positions == "rotary" else 0
-        return lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
+        layout = lay_out(batch, rotary=width, base=sizes.rotary_base, causal=sizes.direction == "left_to_right")
+        if self.embeddings.distances is not None:
+            layout.distances = self.embeddings.distances(layout)
+        return layout if self.embeddings.distance_scores is None else self.embeddings.distance_scores(layout)
 
     def readable(self, batch: Batch) -> Tensor | None:
         """Return the tokens (R,) that suffice when only labelled tokens and summaries are read, or None for all.
@@ -150,6 +158,19 @@ class Transformer(Backbone):
         for layer in range(sizes.layers):
             yield layout.local(sizes.window, sizes.local_base) if sizes.is_local(layer) else layout
 
+    def _summarised(self, hidden: Tensor, batch: Batch) -> States:
+        """Return the states (N, D) of the last layer with the summaries and the pooled states of the sequences."""
+        kind = self.architecture.summary
+        if kind in ("mean", "late"):
+            summary = torch.stack(pooled(hidden, batch, "mean", batch.starts))  # (B, D)
+        else:
+            summary = hidden[self.summaries(batch)]
+        if kind == "late":
+            above = torch.stack(pooled(self.pool(hidden), batch, "mean", batch.starts))
+        else:
+            above = self.pool(summary)
+        return States(hidden=hidden, summary=summary, pooled=above)
+
     def _top(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return the last layer's states from what the last block gives, both (N, D)."""
         hidden = self.norm(hidden)
@@ -158,15 +179,23 @@ class Transformer(Backbone):
     def flops(self, size: StepSize) -> int:
         """Return the FLOPs of one forward pass, as evaluation/speed.py's FORMULA says."""
         sizes = self.architecture
-        last = self.depth[-1]
         # Keys and values of the last block are of all tokens, the rest of it only of those that are read.
-        spared = matrix_weights(last) - matrix_weights(last.attention.inward) * 2 // 3
-        forward = 2 * size.tokens * sum(map(matrix_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
+        last = self.depth[-1]
+        inward = last.attention.inward
+        spared = _token_weights(last) - matrix_weights(inward) * 2 // last.attention.parts["inward.weight"]
+        forward = 2 * size.tokens * sum(map(_token_weights, self.depth)) - 2 * (size.tokens - size.read) * spared
         if self.recurrent is not None:
             forward += 2 * size.tokens * matrix_weights(self.recurrent)
         if self.embeddings.projection is not None:
             forward += 2 * size.tokens * matrix_weights(self.embeddings.projection)
         local = sum(sizes.is_local(layer) for layer in range(sizes.layers - 1))
         pairs = size.pairs * (sizes.layers - 1 - local) + size.local_pairs * local + size.read_pairs
-        forward += 4 * pairs * sizes.width
+        # Of distances a query meets twice as many as there are keys, and so does a key.
+        forward += (12 if sizes.positions == "disentangled" else 4) * pairs * sizes.width
         return forward + 2 * size.sequences * matrix_weights(self.pooler)
+
+
+def _token_weights(block: Block) -> int:
+    """Return how many weights a token passes in a block: all but those that distances alone pass."""
+    distances = block.attention.distance_inward
+    return matrix_weights(block) - (0 if distances is None else matrix_weights(distances))

@@ -54,16 +54,16 @@ class _Attention(torch.autograd.Function):
                 _softmax(weights[at], None if hidden is None else _of(hidden, (at[0], slice(None))))
                 factors = chances.factors(levels[at].flatten(0, 1), here.dtype)
                 torch.bmm(factors.mul_(here), v, out=out)
-        ctx.save_for_backward(query, key, value, bias, weights, levels)
-        ctx.chances = chances
+        ctx.save_for_backward(query, key, value, weights, levels)
+        ctx.chances, ctx.bias_shape = chances, None if bias is None else bias.shape
         return mixed
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *towards: Any) -> Any:
-        query, key, value, bias, weights, levels = ctx.saved_tensors
+        query, key, value, weights, levels = ctx.saved_tensors
         gradients = [torch.empty_like(column) for column in (query, key, value)]
-        of_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
+        of_bias = weights.new_zeros(ctx.bias_shape) if ctx.needs_input_grad[3] else None
         given = (weights, levels, query, key, value, towards[0].contiguous(), *gradients)
         scale = query.shape[-1] ** -0.5
         with threads_for(weights.numel() * query.shape[-1]):

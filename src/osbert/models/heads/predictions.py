@@ -18,14 +18,15 @@ from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
 from osbert.models.forms import Form
 from osbert.models.initialisation import initialise, initialise_scores
-from osbert.models.transformer.block import ACTIVATIONS
+from osbert.models.transformer.block import ACTIVATIONS, norm_of
 
 
 class MaskedLanguageHead(Head):
     """States of masked tokens -> scores over the vocabulary (BERT, section 3.1).
 
     Dense, the backbone's activation, norm, then the product with the piece embeddings and a bias for each piece; the
-    product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1).
+    product alone where the backbone's settings say `piece_transform = false` (GPT, Radford et al. 2018, section 3.1);
+    with a table of the head's own in place of the piece embeddings where they say `tied = false`.
     Only the positions that carry labels are gathered before the product with the vocabulary, about 15% of the tokens.
     """
 
@@ -34,7 +35,7 @@ class MaskedLanguageHead(Head):
     bias: Tensor
 
     def __init__(self, backbone: Backbone, *, target: str = "mlm") -> None:
-        """Stand on `backbone`, sharing its piece embeddings; learn from the batch's targets named `target`."""
+        """Stand on `backbone`, as a rule sharing its piece embeddings; learn from the batch's targets `target`."""
         super().__init__()
         sizes = backbone.architecture
         self.target = target
@@ -43,7 +44,7 @@ class MaskedLanguageHead(Head):
         width = backbone.embedding.embedding_dim  # a score is the transformed state times a piece's embedding
         if sizes.piece_transform:
             self.dense = Linear(sizes.width, width, bias=sizes.head_biases)
-            self.norm = nn.LayerNorm(width, eps=sizes.epsilon, bias=sizes.head_biases)
+            self.norm = norm_of(sizes, width, biases=sizes.head_biases)
             self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
         else:
             self.register_buffer("bias", torch.zeros(sizes.vocabulary), persistent=False)
@@ -51,7 +52,13 @@ class MaskedLanguageHead(Head):
         self.activation = ACTIVATIONS[sizes.activation]
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
         self.tied = (backbone.embedding,)
+        self.table = None if sizes.tied else nn.Embedding(sizes.vocabulary, width)
         initialise(self, sizes.deviation)
+
+    @property
+    def pieces(self) -> Tensor:
+        """Return the vectors of the pieces (V, D') that states are compared with."""
+        return (self.table or self.tied[0]).weight
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, V) at the labelled positions."""
@@ -63,18 +70,18 @@ class MaskedLanguageHead(Head):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (M, V) of any token states (M, D)."""
-        return linear(self._transformed(hidden), self.tied[0].weight, self.bias)
+        return linear(self._transformed(hidden), self.pieces, self.bias)
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
         target = batch.targets[self.target]
         hidden = self._transformed(states.hidden[target.index])
-        total, hits = linear_cross_entropy(hidden, self.tied[0].weight, self.bias, target.labels, target.weights)
+        total, hits = linear_cross_entropy(hidden, self.pieces, self.bias, target.labels, target.weights)
         return Loss(total=total, count=target.count, hits=hits)
 
     def flops(self, labels: int) -> int:
-        """Return the FLOPs over so many labels, the product with the tied piece embeddings included."""
-        return super().flops(labels) + 2 * labels * self.tied[0].weight.numel()
+        """Return the FLOPs over so many labels, the product with the piece embeddings included."""
+        return super().flops(labels) + (2 * labels * self.pieces.numel() if self.table is None else 0)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
         return self.norm(self.activation(self.dense(hidden))) if self.transforms else hidden
@@ -100,29 +107,45 @@ class SequenceHead(Head):
         labels: int = 2,
         dropout: float = 0.0,
         form: Form = "sequence",
-        loss: Callable[[Tensor, BatchTarget], Loss] | None = None,
+        orders: int = 1,
     ) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets `target`.
 
         `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
-        fine-tuning (appendix A.3). `loss`: of scores (M, K) and their targets, cross-entropy by default.
+        fine-tuning (appendix A.3). `orders`: 2 if a pair is read in both orders and its states are added before the
+        layer (GPT, Radford et al. 2018, figure 1): the scores of a record are then the sum of its sequences' outputs,
+        each with half of the biases, and one of the sequences carries the label.
         """
         super().__init__()
         self.form = form
-        self.loss = loss or classification_loss
+        self.loss_of: Callable[[Tensor, BatchTarget], Loss] = (
+            classification_loss  # of (M, K) scores; a task may set another
+        )
         self.target = target
+        self.orders = orders
         self.dropout = Dropout(dropout)
         self.linear = Linear(backbone.architecture.width, labels)
         initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (B, K) of every sequence."""
-        return self.linear(self.dropout(states.pooled))
+        scores = self.linear(self.dropout(states.pooled))
+        return scores if self.orders == 1 else scores - self.linear.bias * (1 - 1 / self.orders)
+
+    def labelled(self, states: States, batch: Batch, targets: int = 1) -> Tensor:
+        """Return the scores (M, K) of the labelled sequences, with those of their records' other orders added.
+
+        `targets`: how many each of them has.
+        """
+        scores, index = self.outputs(states, batch), batch.targets[self.target].index[::targets]
+        if self.orders == 1:
+            return scores[index]
+        records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
+        return scores.new_zeros(len(records), scores.shape[1]).index_add(0, rows, scores)[rows[index]]
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss, in nats."""
-        target = batch.targets[self.target]
-        return self.loss(self.outputs(states, batch)[target.index], target)
+        return self.loss_of(self.labelled(states, batch), batch.targets[self.target])
 
 
 class NumberHead(SequenceHead):
@@ -130,9 +153,13 @@ class NumberHead(SequenceHead):
 
     values = "numbers"
 
-    def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0) -> None:
+    def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0, orders: int = 1) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`, real numbers."""
-        super().__init__(backbone, target=target, labels=1, dropout=dropout, loss=regression_loss)
+        super().__init__(backbone, target=target, labels=1, dropout=dropout, orders=orders)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed squared error."""
+        return regression_loss(self.labelled(states, batch), batch.targets[self.target])
 
 
 class LabelsHead(SequenceHead):
@@ -145,9 +172,8 @@ class LabelsHead(SequenceHead):
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed binary cross-entropy in nats, over sequences and labels."""
-        target = batch.targets[self.target]
-        labels = self.linear.out_features
-        return labels_loss(self.outputs(states, batch)[target.index[::labels]], target)
+        scores = self.labelled(states, batch, targets=self.linear.out_features)
+        return labels_loss(scores, batch.targets[self.target])
 
     def flops(self, labels: int) -> int:
         """Return the FLOPs over so many targets, K of which are one sequence's."""

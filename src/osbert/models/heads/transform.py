@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from osbert.models.contract import Sizes
 from osbert.models.fast.linear import Linear
 from osbert.models.initialisation import initialise
-from osbert.models.transformer.block import ACTIVATIONS
+from osbert.models.transformer.block import ACTIVATIONS, norm_of
 
 
 class Transform(nn.Module):
@@ -18,7 +18,7 @@ class Transform(nn.Module):
         super().__init__()
         self.dense = Linear(sizes.width, sizes.width, bias=sizes.head_biases)
         self.activation = ACTIVATIONS[sizes.activation]
-        self.norm = nn.LayerNorm(sizes.width, eps=sizes.epsilon, bias=sizes.head_biases)
+        self.norm = norm_of(sizes, sizes.width, biases=sizes.head_biases)
         initialise(self, sizes.deviation)
 
     def forward(self, hidden: Tensor) -> Tensor:

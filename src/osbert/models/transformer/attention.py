@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
+from osbert.models.transformer.disentangled import TERMS, scored_distances
 from osbert.models.transformer.kernels import Kernel, fastest, weights
 from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.positions import neighbours, rotate
@@ -18,31 +21,62 @@ if TYPE_CHECKING:
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over flat tokens: one product makes queries, keys and values; `kernel` mixes them."""
+    """Multi-head self-attention over flat tokens: one product makes queries, keys and values; `kernel` mixes them.
 
-    parts: ClassVar[Mapping[str, int]] = {"inward.weight": 3}
-    """How many matrices, one on the other, a weight holds: those of the queries, the keys and the values."""
+    Where heads share keys and values (Ainslie et al. 2023), `query` makes the queries. `matrices`: of each layer the
+    names of those that lie one on the other in its weight; `parts`: how many these are.
+    """
 
     def __init__(self, architecture: Architecture) -> None:
-        """Make the two linear layers."""
+        """Make the linear layers."""
         super().__init__()
         width = architecture.width
         self.heads = architecture.heads
         self.dropout = architecture.attention_dropout
         self.kernel: Kernel = fastest
-        self.inward = Linear(width, 3 * width, bias=architecture.biases)
+        self.distance_biases: Callable[..., Layout] = distance_biases
+        self.query: Linear | None = None
+        self.sharing = 1
+        self.matrices: dict[str, tuple[str, ...]] = {"inward": ("query", "key", "value")}
+        inner = width
+        if architecture.key_heads:
+            self.sharing = self.heads // architecture.key_heads
+            self.query = Linear(width, width, bias=architecture.biases)
+            self.matrices = {"query": ("query",), "inward": ("key", "value")}
+            inner = width // self.sharing
+        self.inward = Linear(width, len(self.matrices["inward"]) * inner, bias=architecture.biases)
         self.outward = Linear(width, width, bias=architecture.biases)
+        self.parts = {f"{name}.weight": len(parts) for name, parts in self.matrices.items()}
+        distances = architecture.positions == "disentangled"
+        self.distance_dropout = Dropout(architecture.dropout) if distances else nn.Identity()
+        self.distance_inward: Linear | None = None
+        if architecture.distance_projections:
+            self.distance_inward = Linear(width, 2 * width, bias=architecture.biases)
+            self.parts["distance_inward.weight"] = 2
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Return (N, D) from `hidden` (N, D), or (R, D) where the layout says what is read."""
         query, key, value = self._project(hidden, layout)
+        query, layout = self._with_distances(query, key, layout)
         mixed = self.kernel(query, key, value, layout, dropout=self.dropout if self.training else 0.0)
         return self.outward(mixed.flatten(1))
 
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
         """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
         query, key, _ = self._project(hidden, layout)
+        query, layout = self._with_distances(query, key, layout)
         return weights(query, key, layout)
+
+    def project_distances(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys (C, H, K) of the vectors of distances (C, D)."""
+        vectors = self.distance_dropout(vectors)
+        if self.distance_inward is not None:
+            both = self.distance_inward(vectors)
+        else:
+            width, bias = 2 * vectors.shape[1], self.inward.bias
+            both = linear(vectors, self.inward.weight[:width], None if bias is None else bias[:width])
+        query, key = both.unflatten(-1, (2, self.heads, -1)).unbind(1)  # 2 x (C, H, K)
+        return query * TERMS**-0.5, key
 
     @torch.no_grad()
     def face_neighbours(self, strength: float) -> None:
@@ -50,13 +84,27 @@ class Attention(nn.Module):
         biases = neighbours(self.heads, self.outward.in_features // self.heads, strength)
         self.inward.bias[: biases.numel()] = biases.flatten()
 
+    def _with_distances(self, query: Tensor, key: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
+        """Return the queries (R, H, K) and the layout with the biases that distances give; without these as it is."""
+        if layout.distances is None:
+            return query, layout
+        query = query * TERMS**-0.5
+        of_distances = self.project_distances(layout.distances.vectors)
+        each = query.is_cuda and torch.is_grad_enabled()
+        return query, self.distance_biases(query, key, of_distances, layout, each=each)
+
     def _project(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        if layout.read is None:
+        if self.query is not None:
+            query = self.query(layout.read_of(hidden)).unflatten(-1, (self.heads, -1))  # (R, H, K)
+            key, value = self.inward(hidden).unflatten(-1, (2, self.heads // self.sharing, -1)).unbind(1)
+        elif layout.read is None:
             query, key, value = self.inward(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)  # 3 x (N, H, K)
         else:
             query, key, value = self._project_read(hidden, layout)
         if layout.turns is not None:
             query, key = rotate(query, layout.read_of(layout.turns)), rotate(key, layout.turns)
+        if self.sharing > 1:
+            key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))  # 2 x (N, H, K)
         return query, key, value
 
     def _project_read(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,3 +115,31 @@ class Attention(nn.Module):
         query = linear(layout.read_of(hidden), weight[:width], first).unflatten(-1, (self.heads, -1))
         both = linear(hidden, weight[width:], others).unflatten(-1, (2, self.heads, -1))  # (N, 2, H, K)
         return query, *both.unbind(1)
+
+
+def distance_biases(
+    query: Tensor, key: Tensor, of_distances: tuple[Tensor, Tensor], layout: Layout, *, each: bool = False
+) -> Layout:
+    """Return the layout with what distances add to the scores of `query` (R, H, K) and `key` (N, H, K).
+
+    `of_distances`: queries and keys of the layout's vectors of distances, each (W, H, K). `each`: score each distance
+    by itself, not each vector once for all distances that share it. That is more work, but gradients are then summed in
+    one order on a GPU as well: no two keys of a query have the same distance.
+    """
+    assert layout.distances is not None
+    rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
+    columns = zip(
+        layout.runs, layout.offsets, layout.distance_columns, query.split(rows), key.split(sizes), strict=True
+    )
+    biases = []
+    for run, offsets, (used, index), q, k in columns:
+        if each and layout.consecutive:
+            length = offsets.shape[-1]
+            found = layout.distances.rows_of(torch.arange(1 - length, length, device=index.device))
+            parts = [functional.embedding(found, part.flatten(1)).view(-1, *part.shape[1:]) for part in of_distances]
+            index = offsets + (length - 1)
+        else:
+            parts = [part[used] for part in of_distances]
+        q, k = run.spread(q).transpose(1, 2), run.keys(k).transpose(1, 2)  # (count, H, Q or T, K)
+        biases.append(scored_distances(q, k, parts, index))
+    return layout.biased(biases)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.models.adapting.adapters import adapter
+from osbert.models.contract import Sizes
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.transformer.attention import Attention
@@ -37,7 +38,7 @@ class Block(nn.Module):
         width, feedforward, biases = architecture.width, architecture.feedforward, architecture.biases
         self.before = architecture.normalization == "pre"
         self.attention = Attention(architecture)
-        self.attention_norm: nn.Module = norm(architecture)
+        self.attention_norm = norm(architecture)
         if layer == 0 and not architecture.first_norm:
             self.attention_norm = nn.Identity()
         self.gated = architecture.gated
@@ -60,9 +61,10 @@ class Block(nn.Module):
         return self.feedforward_norm(hidden + self._feed(hidden))
 
     def compile(self, **options: Any) -> None:
-        """Compile the layer by torch.compile with `options`, apart from its kernel, which reads Python's integers."""
-        kernel: Callable[..., Tensor] = torch.compiler.disable(self.attention.kernel)
-        self.attention.kernel = kernel
+        """Compile the layer by torch.compile with `options`, apart from what reads Python's integers: its kernel."""
+        attention = self.attention
+        attention.kernel = torch.compiler.disable(attention.kernel)
+        attention.distance_biases = torch.compiler.disable(attention.distance_biases)
         super().compile(**options)
 
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
@@ -81,7 +83,13 @@ class Block(nn.Module):
         return self.feedforward_adapter(self.dropout(self.fed(hidden)))
 
 
-def norm(architecture: Architecture, width: int = 0) -> nn.LayerNorm:
+def norm(architecture: Architecture, width: int = 0) -> nn.Module:
     """Return a fresh normalisation of states (N, D), or of what is `width` wide."""
-    biases = architecture.biases or architecture.norm_biases
-    return nn.LayerNorm(width or architecture.width, eps=architecture.epsilon, bias=biases)
+    return norm_of(architecture, width or architecture.width, biases=architecture.biases or architecture.norm_biases)
+
+
+def norm_of(sizes: Sizes, width: int, *, biases: bool) -> nn.Module:
+    """Return a fresh normalisation of what is `width` wide, of the kind that `sizes` say."""
+    if sizes.root_norm:  # RMSNorm (Zhang and Sennrich 2019)
+        return nn.RMSNorm(width, eps=sizes.epsilon)
+    return nn.LayerNorm(width, eps=sizes.epsilon, bias=biases)

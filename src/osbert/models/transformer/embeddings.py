@@ -1,4 +1,7 @@
-"""Embeddings: piece + segment + learned position, summed, normalised, dropped out (BERT, section 3, figure 2)."""
+"""Embeddings: piece + segment + learned position, summed, normalised, dropped out (BERT, section 3, figure 2).
+
+And the vectors of distances, where these stand for positions (DeBERTa).
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,19 @@ from osbert.data.batch import Batch
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.transformer.block import norm
+from osbert.models.transformer.disentangled import Distances, distance_rows
+from osbert.models.transformer.distance_scores import DistanceScores
+from osbert.models.transformer.layout import Layout
 
 if TYPE_CHECKING:
     from osbert.models.architecture import Architecture
 
 
 class Embeddings(nn.Module):
-    """Batch -> (N, D). Rotary positions act inside attention, so `positions` is None with them.
+    """Batch -> (N, D). Rotary and disentangled positions act inside attention, so `positions` is None with them.
 
-    Embeddings of another width are projected to D after all the rest (ELECTRA, Clark et al. 2020, section 3.2).
+    Embeddings of another width are projected to D after all the rest (ELECTRA, Clark et al. 2020, section 3.2), or
+    before they are normalised (DeBERTa). `distances`: the vectors of disentangled positions.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -30,9 +37,15 @@ class Embeddings(nn.Module):
         self.pieces = nn.Embedding(architecture.vocabulary, width)
         self.segments = nn.Embedding(architecture.segments, width) if architecture.segments else None
         self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
-        self.norm = norm(architecture, width) if architecture.embedding_norm else nn.Identity()
+        self.project_first = architecture.project_first
+        normal = architecture.width if self.project_first else width
+        self.distance_scores = DistanceScores(architecture) if architecture.distance_scores else None
+        self.norm = norm(architecture, normal) if architecture.embedding_norm else nn.Identity()
         self.dropout = Dropout(architecture.dropout)
-        self.projection = Linear(width, architecture.width) if architecture.embedding else None
+        self.projection = (
+            Linear(width, architecture.width, bias=not self.project_first) if architecture.embedding else None
+        )
+        self.distances = DistanceTable(architecture) if architecture.positions == "disentangled" else None
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the (N, D) input of the first block."""
@@ -41,5 +54,33 @@ class Embeddings(nn.Module):
             total = total + self.segments(batch.segments)
         if self.positions is not None:
             total = total + self.positions(batch.positions + self.first if self.first else batch.positions)
+        return self.finished(total)
+
+    def finished(self, total: Tensor) -> Tensor:
+        """Return the input (..., D) of the first block for the sum of the embeddings (..., D')."""
+        if self.projection is not None and self.project_first:
+            return self.dropout(self.norm(self.projection(total)))
         hidden = self.dropout(self.norm(total))
         return hidden if self.projection is None else self.projection(hidden)
+
+
+class DistanceTable(nn.Module):
+    """The vectors of distances (2 S, D), normalised; S is the number of buckets to either side."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        """Make the table of an architecture."""
+        super().__init__()
+        self.buckets, self.farthest = architecture.buckets, architecture.farthest
+        self.table = nn.Embedding(2 * (self.buckets or self.farthest), architecture.width)
+        self.norm = norm(architecture)
+
+    def forward(self, layout: Layout) -> Distances:
+        """Return the vectors of the distances that the tokens of a layout may have."""
+        rows = distance_rows(self.buckets, self.farthest)
+        vectors = self.table.weight
+        longest = max(layout.lengths, default=1)
+        if layout.consecutive and longest <= self.farthest:
+            rows = rows[self.farthest - longest + 1 : self.farthest + longest]
+            least = int(rows[0])
+            vectors, rows = vectors[least : int(rows[-1]) + 1], rows - least
+        return Distances(vectors=self.norm(vectors), rows=rows)

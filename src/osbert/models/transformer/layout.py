@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from osbert.data.batch import Batch
+from osbert.models.transformer.disentangled import Distances
 from osbert.models.transformer.positions import BASE, rotation
 from osbert.models.transformer.runs import EqualLengths, Marks, TokenRun, band, block_of, equal_lengths
 
@@ -33,6 +34,7 @@ class Layout:
     each sequence has; `firsts` (B + 1,), int32: where they begin, as `bounds`. Both are None where all N have one.
 
     `biases`: for each of `runs` what is added to the scaled scores, (count or 1, H, Q, T); None for nothing.
+    `distances`: the vectors that each layer makes such biases of; None without.
 
     Not frozen: torch.compile (2.11) reads every field of a frozen dataclass, and would compile the layers again for
     every number of runs, up to its limit, and then no longer.
@@ -51,6 +53,7 @@ class Layout:
     counts: tuple[int, ...] | None = None
     firsts: Tensor | None = None
     biases: tuple[Tensor, ...] | None = None
+    distances: Distances | None = None
     _locals: dict[tuple[int, float | None], Layout] = field(init=False, default_factory=dict, repr=False)
 
     @property
@@ -99,7 +102,10 @@ class Layout:
         `local` and `reading` keep it. A local layer with a bias is worked on whole: its memory grows with the square of
         the length.
         """
-        return replace(self, biases=tuple(biases))
+        layout = replace(self, biases=tuple(biases))
+        if not self.plain:
+            layout.runs = self.runs  # which have biases in view
+        return layout
 
     def across(self, source: Layout) -> Layout:
         """Return the layout of cross-attention: this one's queries, which see all of the source but what is unseen."""
@@ -113,14 +119,40 @@ class Layout:
             counts=self.queries,
             firsts=self.bounds if self.firsts is None else self.firsts,
             biases=None,
+            distances=None,
         )
+
+    @property
+    def plain(self) -> bool:
+        """Return whether nothing is added to the scores."""
+        return self.biases is None and self.distances is None
+
+    @cached_property
+    def offsets(self) -> tuple[Tensor, ...]:
+        """For each of `runs`, the position of each query less that of each key, (count or 1, Q, T)."""
+        rows = self.read_of(self.positions)
+        sizes = ([run.queries for run in self.runs], [run.tokens for run in self.runs])
+        columns = zip(self.runs, rows.split(sizes[0]), self.positions.split(sizes[1]), strict=True)
+        found = []
+        for run, queries, keys in columns:
+            placed = run.spread(queries)[..., None] - run.keys(keys)[..., None, :]
+            found.append(placed[:1] if self.consecutive and self.read is None else placed)
+        return tuple(found)
+
+    @cached_property
+    def distance_columns(self) -> tuple[tuple[slice, Tensor], ...]:
+        """For each of `runs`, the vectors of its distances, and which one query and key have, (count or 1, Q, T)."""
+        distances = self.distances
+        assert distances is not None
+        used = [distances.used(offsets.shape[-1]) if self.consecutive else slice(0, None) for offsets in self.offsets]
+        return tuple((part, distances.rows_of(one) - part.start) for part, one in zip(used, self.offsets, strict=True))
 
     @cached_property
     def runs(self) -> tuple[TokenRun, ...]:
         """The rectangles that a kernel works on, in the order of the tokens."""
         # Up to what length a sequence is worked on whole; a longer one is cut into blocks with their neighbourhoods.
         longest = max(self.lengths, default=0)
-        if self.window is not None and self.consecutive and self.biases is None:
+        if self.window is not None and self.consecutive and self.plain:
             longest = min(longest, block_of(self.window) + 2 * self.window)
         runs = []
         start = first = sequence = 0
@@ -153,7 +185,7 @@ class Layout:
         if window is None and self.unseen is None:
             if self.order is None:
                 return run
-            if self.causal and self.read is None and self.biases is None:
+            if self.causal and self.read is None and self.plain:
                 return replace(run, causal=True)
         query = key = self.marks.at(keys)
         if self.counts is not None:  # queries of some tokens; or of other tokens, which nothing is known of

@@ -85,6 +85,9 @@ def convert(
             else:
                 conversion.write_model_as(model, folder, to)
                 compare(source, folder, hint, opening.again, watch)
+                for name in model.source.companions if to != "google" else ():
+                    beside = conversion.model_of(conversion.open_any(source / name, opening.again))
+                    conversion.write_model_as(beside, folder / name, to)
     return Conversion(target=target, notes=[*conversion.notes(model, to)], problems=problems)
 
 

@@ -16,7 +16,7 @@ from osbert.evaluation.score import refuse_long
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL
 from osbert.tasks import Record, Task
-from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
 
 Counts = NDArray[np.integer]
 
@@ -62,7 +62,7 @@ class ModelReader:
         Raises UserError when its config or its tokenizer cannot be read.
         """
         folder = open_folder(model, CAREFUL.again)
-        return cls(tokenizer=folder.tokenizer, length=folder.architecture.length)
+        return cls(tokenizer=for_tasks(folder.tokenizer), length=folder.architecture.length)
 
     def check(self, task: Task, records: Mapping[str, Sequence[Record]]) -> None:
         """Raise UserError that names every record that does not fit, of those that a fine-tuning reads ("train", "dev")

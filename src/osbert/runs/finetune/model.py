@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
+from osbert.interop.huggingface.folders import fill_heads
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.added_layers import add_adapters, add_recurrent, tuned_sizes
-from osbert.models.contract import Backbone
+from osbert.models.adapting.new_pieces import draw_pieces
+from osbert.models.contract import Backbone, Head, Learner
 from osbert.models.random_numbers import seeded
+from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.settings import FinetuneSettings
+from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartingModel:
-    """The encoder that fine-tuning starts from, and the folder that it was read from, with remarks on its files."""
+    """The encoder that fine-tuning starts from, and the folder that it was read from, with remarks on its files.
+
+    `tokenizer`: the folder's, with the pieces that a task needs. `language`: the head of the auxiliary loss, None where
+    its weight is 0.
+    """
 
     source: Folder
     backbone: Backbone
+    tokenizer: AnyTokenizer
+    language: Head | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -28,12 +41,19 @@ def read_model(
 ) -> StartingModel:
     """Return the encoder in a folder, with the settings' dropout; `from_scratch` keeps its sizes but draws new weights.
 
-    Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. Raises UserError
-    if the folder holds no encoder, its vocabulary does not fit, or its family has no such layers.
+    Recurrent layers and adapters of the settings are newly initialised unless the encoder has them. A tokenizer that
+    puts nothing around a text, as GPT's, gets pieces for it, and the encoder rows for these. Raises UserError
+    if the folder holds no encoder, its vocabulary does not fit, its family has no such layers, or an auxiliary loss
+    would ask for pieces that the model sees.
     """
     seed, source = settings.seed, open_folder(folder, opening)
     with seeded(seed + 1):  # a new pooler must not repeat the random numbers of the head, drawn from `seed`
         own = source.backbone
+    before = source.tokenizer  # read now: one that does not fit is refused before anything is laid out
+    tokenizer = for_tasks(before)
+    if tokenizer is not before:
+        with seeded(seed + 4):
+            draw_pieces(own, len(before), len(tokenizer) - len(before))
     try:
         sizes = tuned_sizes(
             own.architecture, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters
@@ -43,15 +63,44 @@ def read_model(
         raise UserError(
             f"{folder} cannot be fine-tuned with these settings: {error}.", code="unsupported-model"
         ) from error
-    _ = source.tokenizer  # read now: one that does not fit is refused before anything is laid out
+    if settings.auxiliary and not sizes.causal:
+        raise UserError(
+            f"--auxiliary {settings.auxiliary:g} predicts each next piece, but in {folder} tokens see what comes after "
+            f"them (direction = {sizes.direction}, recurrent = {settings.recurrent}). Take a model that looks left, as "
+            "GPT, or leave --auxiliary out.",
+            code="unsupported-model",
+        )
     remarks = list(source.remarks)
+    if tokenizer is not before:
+        new = " ".join(tokenizer.tokens(range(len(before), len(tokenizer))))
+        remarks.append(f"the tokenizer puts nothing around a text: the pieces {new} are added, newly initialised")
     source.release()
     if from_scratch:
         with seeded(seed):
-            return StartingModel(source=source, backbone=sizes.build())
-    # Each part has its own seed: the head is drawn from `seed`, a new pooler from the next one.
-    for number, add in enumerate((add_recurrent, add_adapters), start=2):
-        with seeded(seed + number):
-            remarks += filter(None, [add(own, sizes)])
-    backbone.load_state_dict(own.state_dict(), assign=True)
-    return StartingModel(source=source, backbone=backbone, remarks=tuple(remarks))
+            backbone = sizes.build()
+    else:
+        # Each part has its own seed: the head is drawn from `seed`, a new pooler from the next one.
+        for number, add in enumerate((add_recurrent, add_adapters), start=2):
+            with seeded(seed + number):
+                remarks += filter(None, [add(own, sizes)])
+        backbone.load_state_dict(own.state_dict(), assign=True)
+    language = None
+    if settings.auxiliary:
+        with seeded(seed + 5):
+            language = _language_head(backbone, {} if from_scratch else source.tensors)
+        source.release()
+    return StartingModel(
+        source=source,
+        backbone=backbone,
+        tokenizer=tokenizer,
+        language=language,
+        remarks=tuple(remarks) if not from_scratch else (),
+    )
+
+
+def _language_head(backbone: Backbone, tensors: Mapping[str, Tensor]) -> Head:
+    """Return the head that predicts next pieces: with the model's own weights if it has any, else new ones."""
+    objective = LeftToRight()
+    head = objective.head(backbone)
+    fill_heads(tensors, Learner(backbone, {objective.name: head}))
+    return head

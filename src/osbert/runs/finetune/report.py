@@ -8,6 +8,7 @@ from typing import Any
 
 from osbert import recipe
 from osbert.evaluation.score import class_scores
+from osbert.objectives.left_to_right import LeftToRight
 from osbert.reports.page import Section, code, curve, paragraph, table, write_report
 from osbert.reports.plot import Series, line_plot, smooth
 from osbert.runs.finetune.rows import TaskOutcome
@@ -49,6 +50,14 @@ def _curves(lines: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, An
     losses = curve(lines, "loss")
     smoothed = Series(name="training", points=smooth(losses, window=max(1, len(losses) // 25)))
     parts = [line_plot([smoothed, Series(name="training", points=losses, look="faint")], title="Loss")]
+    auxiliary = f"{LeftToRight().name}.loss"
+    if any(auxiliary in line for line in lines):
+        names = dict.fromkeys(key for line in lines for key in line if key.endswith(".loss") and key != "train.loss")
+        shares = [
+            Series(name=key.removesuffix(".loss"), points=curve(lines, key), color=place % 6)
+            for place, key in enumerate(names)
+        ]
+        parts.append(line_plot(shares, title="Losses by name, without their weights"))
     scores = [
         Series(name=key.removeprefix("dev."), points=curve(epochs, key), look="dots", color=place % 6)
         for place, key in enumerate(shown)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from osbert import recipe
-from osbert.data.encoded import EncodedAhead, EncodedRecords, OnDemand
+from osbert.data.encoded import EncodedAhead, EncodedRecords, EncodedWithTargets, OnDemand
 from osbert.data.mixed_loader import MixedLoader
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
@@ -22,6 +22,7 @@ from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.evaluation.score import Score, collapsed, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
+from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.long import long_texts
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
@@ -66,7 +67,7 @@ class TaskRows:
 
     `task` is fitted. `training`: the records that have a label; `encoded`: their sequences. `development`: the records
     that every epoch is scored on. `fingerprint`: a hash of all texts and labels. `remarks`: what was mended or is amiss
-    in the data, a line a record.
+    in the data, a line a record. `auxiliary`: whether every next piece is learnt, too.
     """
 
     task: Task
@@ -76,6 +77,7 @@ class TaskRows:
     encoded: EncodedRecords
     fingerprint: str
     remarks: Sequence[str]
+    auxiliary: bool = False
 
     @classmethod
     def of(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer) -> Self:
@@ -102,7 +104,7 @@ class TaskRows:
         """Return the stream of steps."""
         task = self.task
         return RecordLoader(
-            self.encoded,
+            EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
             batch=task.per_step(batch, self.training),
             micro_tokens=micro_tokens,
             seed=seed,

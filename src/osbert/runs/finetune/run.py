@@ -17,6 +17,7 @@ from osbert.interop.weight_files import fingerprint, read_file, write_tensors
 from osbert.models.adapting.features import VECTORS
 from osbert.models.contract import Head, Learner
 from osbert.models.random_numbers import seeded
+from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
@@ -60,7 +61,9 @@ class FinetuneTrainer:
             prepare(model.backbone, settings.tuning, rank=rank, frozen=settings.frozen)
         self.settings = settings
         self.start = model.source.path
-        self.learner = Learner(model.backbone, heads)
+        language = LeftToRight().name
+        self.learner = Learner(model.backbone, heads | ({language: model.language} if model.language else {}))
+        self.learner.weights = {language: settings.auxiliary} if model.language else {}
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
@@ -200,7 +203,8 @@ def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:
             f"Others ({others}) cannot share it: fine-tune {name} by itself, or leave --features out.",
             code="options-exclude-each-other",
         )
-    idle = {"tuning": settings.tuning != "full", "frozen": settings.frozen, "recurrent": settings.recurrent}
+    idle = {"tuning": settings.tuning != "full", "frozen": settings.frozen > 0, "recurrent": settings.recurrent > 0}
+    idle["auxiliary"] = settings.auxiliary > 0
     for setting in (setting for setting, given in idle.items() if given):
         problems.add(
             f"--{setting} {getattr(settings, setting)} does nothing there: leave it out.",

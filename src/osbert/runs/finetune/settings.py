@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,6 +48,9 @@ class FinetuneSettings:
     """Width of the adapters, or rank of the changes; 0 for 64 and 8."""
     merge: bool = False
     """Write a whole model, which needs no other folder, also where adapters or lora were tuned."""
+    auxiliary: float = 0.0
+    """Weight of the language-model loss that is added to the task's (Radford et al. 2018, equation 5; there 0.5): the
+    mean over all next pieces of a sequence, special ones included. For models that look left, as GPT; 0 for none."""
     frozen: int = 0
     """Lowest layers that do not learn, nor do the embeddings; 0 for none."""
     precision: Precision = "auto"
@@ -67,6 +71,8 @@ class FinetuneSettings:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if self.seed >= 2**63:  # torch's own limit is 2**64, and parts of a model are drawn from the seeds after it
             raise ValueError(f"seed must be below {2**63}, not {self.seed}")
+        if not 0 <= self.auxiliary < math.inf:
+            raise ValueError(f"auxiliary must be 0 or more, not {self.auxiliary}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         idle = ("rank", "merge") if self.tuning == "full" else ("frozen",)

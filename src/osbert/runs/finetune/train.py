@@ -59,7 +59,8 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))
-        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.source.tokenizer, length=length)))
+        own = TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length))
+        laid_out.append(dataclasses.replace(own, auxiliary=plan.training.auxiliary > 0))
     rows = FinetuneRows.of(laid_out)
     wanted = plan.training
     if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):

@@ -8,7 +8,7 @@ from osbert.errors import UserError
 from osbert.interop.huggingface import names
 from osbert.models.adapting.adapters import adapted
 from osbert.models.adapting.freezing import freeze_lowest, learn_only
-from osbert.models.adapting.lora import CHANGED, PLACES, Factors, add_low_rank, merge
+from osbert.models.adapting.lora import Factors, add_low_rank, merge
 from osbert.models.contract import Backbone
 
 Kind = Literal["full", "adapters", "lora"]
@@ -44,9 +44,12 @@ def describe(backbone: Backbone) -> str:
 
 def changes(backbone: Backbone) -> dict[str, Factors]:
     """Add the changes of low rank to the matrices for good; return them by the names that the tensors get."""
-    theirs = names.backbone(backbone.architecture)
-    found = {}
-    for layer, factors in enumerate(merge(backbone)):
-        for name in CHANGED:
-            found[theirs[f"blocks.{layer}.attention.inward.weight"][PLACES[name]]] = factors[name]
-    return found
+    stored = names.backbone(backbone.architecture)
+    return {
+        matrix: change
+        for layer, factors in enumerate(merge(backbone))
+        for ours, matrices in stored.items()
+        for matrix in matrices
+        for name, change in factors.items()
+        if ours.startswith(f"blocks.{layer}.attention.") and matrix.endswith(f".{name}.weight")
+    }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +17,15 @@ from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.writers import PredictionOutput
-from osbert.tasks import Inputs, Prediction
+from osbert.tasks import Inputs, Prediction, Record
 from osbert.terminal import one_line
 from osbert.training.run_folder import FACTS, OURS
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
-ROWS = 2048
-"""Rows in memory at a time."""
+TEXTS = 4096
+"""About the most texts in memory at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +68,17 @@ def predict_file(
         watch(Notice(inputs.describe))
         before = Snapshot(file)
         wanted = check(engine, inputs, file, keyed=output.is_official(inputs))
-        count = empty = cut = 0
+        read = count = empty = cut = 0
         with output.opened(claimed) as stream:
             writer = output.writer(stream, task, inputs)
             for row, prediction in predictions(engine, inputs, before):
-                writer.write(row, prediction)
-                count += 1
-                empty += prediction is None
-                cut += prediction is not None and prediction.truncated > 0
-            before.require_rows(count, wanted)
+                read += 1
+                for part, said in inputs.parts(row, prediction):
+                    writer.write(part, said)
+                    count += 1
+                    empty += said is None
+                    cut += said is not None and said.truncated > 0
+            before.require_rows(read, wanted)
             before.require_same(whole=True)
             writer.finish()
     return PredictionTally(rows=count, empty=empty, cut=cut, limit=task.limit(engine.packer))
@@ -115,10 +116,22 @@ def predictions(engine: Engine, inputs: Inputs, before: Snapshot) -> Iterator[tu
     Raises UserError where a row can no longer be read or the file is no longer what it was `before`.
     """
     problems = before.problems()
-    rows = inputs.rows(problems)
-    while chunk := list(islice(rows, ROWS)):
+    for chunk in _chunks(inputs.rows(problems)):
         problems.stop_if_any()
         before.require_same()
         said = iter(engine.predict_records([record for _, record in chunk if record is not None]))
         yield from ((row, None if record is None else next(said)) for row, record in chunk)
     problems.stop_if_any()
+
+
+def _chunks(rows: Iterator[tuple[Row, Record | None]]) -> Iterator[list[tuple[Row, Record | None]]]:
+    chunk: list[tuple[Row, Record | None]] = []
+    size = 0
+    for row, record in rows:
+        chunk.append((row, record))
+        size += 1 if record is None else len(record.texts)
+        if size >= TEXTS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

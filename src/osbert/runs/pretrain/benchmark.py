@@ -42,10 +42,14 @@ def measure_speed(
     if seconds <= 0:
         raise UserError(f"--seconds must be above 0, not {seconds:g}.", code="invalid-value")
     name, settings = recipe or RECIPES[choose().device.type], settings or {}
-    vocabulary = read_settings(name, settings, opening=opening).model.vocabulary or VOCABULARY
+    model = read_settings(name, settings, opening=opening).model
     with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:
         if corpus is None:
-            corpus = bench_corpus.synthetic_corpus(Path(folder) / "text", vocabulary=vocabulary).folder
+            corpus = bench_corpus.synthetic_corpus(
+                Path(folder) / "text",
+                vocabulary=model.vocabulary or VOCABULARY,
+                padding=max(0, getattr(model, "first_position", 0) - 1),  # positions begin behind it
+            ).folder
         plan = read_plan(name, settings, corpus=corpus, out=Path(folder) / "run", opening=opening)
         return _figures(plan, Path(folder) / "run", seconds=seconds)
 

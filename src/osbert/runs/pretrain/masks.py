@@ -25,10 +25,10 @@ SAMPLED = 2_000
 
 @dataclass(frozen=True, kw_only=True)
 class MaskSample:
-    """The first sequences of a run, masked by the objective called `objective`."""
+    """The first sequences of a run, with the true pieces in the target `pieces`."""
 
     plan: PretrainPlan
-    objective: str
+    pieces: str
     examples: list[Example]
 
     def text(self, count: int) -> Iterator[Text | Table]:
@@ -37,9 +37,9 @@ class MaskSample:
         yield legend()
         for example in self.examples[:count]:
             yield Text()
-            yield marked(example, self.objective, tokenizer, plan.objectives)
+            yield marked(example, self.pieces, tokenizer, plan.objectives)
         yield Text()
-        rates = count_rates(self.examples, self.objective, tokenizer)
+        rates = count_rates(self.examples, self.pieces, tokenizer)
         title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
         yield rates_table(rates, self.examples, plan.objectives, title=title, length=plan.settings.data.length)
 
@@ -59,4 +59,4 @@ def sample_masks(
             code="options-exclude-each-other",
         )
     stream = plan.loader(length=plan.settings.data.length).examples(Cursor())
-    return MaskSample(plan=plan, objective=masked.name, examples=list(islice(stream, max(SAMPLED, least))))
+    return MaskSample(plan=plan, pieces=masked.pieces, examples=list(islice(stream, max(SAMPLED, least))))

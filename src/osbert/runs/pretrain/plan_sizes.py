@@ -16,6 +16,7 @@ import numpy as np
 
 from osbert.data.batch import Batch
 from osbert.data.step import Cursor
+from osbert.errors import UserError
 from osbert.evaluation.expected import LossRange, expected_loss
 from osbert.evaluation.speed import training_flops
 from osbert.models.contract import Learner, Sizes, StepSize, matrix_weights
@@ -111,20 +112,32 @@ def sized(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:
     model, optimizer = plan.settings.model, plan.settings.optimizer
     if (layers, width) == (model.layers, model.width):
         return plan
-    rate = float(f"{optimizer.learning_rate * math.sqrt(model.width / width):.2g}")
-    settings = replace(
-        plan.settings, model=model.resized(layers, width), optimizer=replace(optimizer, learning_rate=rate)
-    )
+    resized = model.resized(layers, width)
+    if resized.width != model.width:
+        rate = float(f"{optimizer.learning_rate * math.sqrt(model.width / resized.width):.2g}")
+        optimizer = replace(optimizer, learning_rate=rate)
+    settings = replace(plan.settings, model=resized, optimizer=optimizer)
     return replace(plan, settings=settings)
 
 
 def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
-    """Return the sizes to compare on a kind of device, the plan's own among them, by their arithmetic."""
+    """Return the sizes to compare on a kind of device, the plan's own among them, by their arithmetic.
+
+    Raises UserError for a family without weights in blocks, by which sizes are compared.
+    """
     model = plan.settings.model
     shapes = {*SIZES[kind], (model.layers, model.width)}
     # A sequence of 512 tokens costs more a token than one of 128: the mean over the phases of the run.
     steps = [(next(plan.loader(length=phase.length).steps(Cursor())).batches, phase.share) for phase in phases(plan)]
-    return sorted((_count(sized(plan, *shape), steps) for shape in shapes), key=lambda size: size.flops)
+    plans = {one.settings.model: one for shape in sorted(shapes) for one in [sized(plan, *shape)]}
+    sizes = sorted((_count(one, steps) for one in plans.values()), key=lambda size: size.flops)
+    if not sizes[0].weights:
+        raise UserError(
+            f"Sizes are compared by the weights in their blocks, of which models of family = {model.family} have none. "
+            "Choose a size yourself; osbert bench says how fast it trains.",
+            code="invalid-setting",
+        )
+    return sizes
 
 
 def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[SizeSample]:
@@ -192,11 +205,22 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -
     learner = Learner(backbone, {name: objective.head(backbone) for name, objective in plan.objectives.items()})
     samples = [(StepSize.of(learner, batches), share) for batches, share in steps]
     flops = sum(share * training_flops(learner, size) / size.tokens for size, share in samples)
-    masked = statistics.fmean(size.labels.get("mlm", 0) / size.tokens for size, _ in samples)
+    scored = [
+        name
+        for objective in plan.objectives.values()
+        for name, answers in objective.losses().items()
+        if answers == "pieces"
+    ]
+    length = plan.settings.data.length
+    pieces = statistics.fmean(sum(size.labels[name] for name in scored) / size.tokens for size, _ in samples)
     return Size(
         plan=plan,
         parameters=sum(weight.numel() for weight in learner.parameters()),
         weights=sum(matrix_weights(block) for block in {*backbone.stack[1:]}),
         flops=flops,
-        activations=model.layers * model.activations(plan.settings.data.length) + 3 * masked * model.vocabulary,
+        activations=sum(
+            sizes.layers * sizes.activations(length)
+            for sizes in (model, *(one.backbone.architecture for one in learner.companions.values()))
+        )
+        + 3 * pieces * model.vocabulary,
     )

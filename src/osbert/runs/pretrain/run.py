@@ -118,9 +118,12 @@ class PretrainingRun:
                 pretraining_report(self.out, self.plan.objectives)
             self._say(f"The run in {self.out} is finished; nothing is left to do. Its report is {self._report()}.")
             return True
-        sizes = self.plan.settings.model
-        write_any_tokenizer(self.plan.tokenizer, self.out, length=sizes.length, segments=sizes.segments)
+        self._write_tokenizer(self.out)
         return False
+
+    def _write_tokenizer(self, folder: Path) -> None:
+        sizes = self.plan.settings.model
+        write_any_tokenizer(self.plan.tokenizer, folder, length=sizes.length, segments=sizes.segments)
 
     def _trainer(self) -> Trainer:
         settings, plan = self.plan.settings, self.plan
@@ -165,6 +168,8 @@ class PretrainingRun:
             f"({corpus.tokens:,} tokens, {len(self.plan.tokenizer):,} pieces): {settings.training.steps:,} steps of "
             f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {place}"
         )
+        for course in filter(None, (objective.course() for objective in self.plan.objectives.values())):
+            self._say(course)
         needed = disk_bytes(parameters, keep=settings.training.keep)
         free = shutil.disk_usage(self.out).free
         if settings.training.checkpoint_every and free < needed:
@@ -302,6 +307,9 @@ class PretrainingRun:
         if isinstance(metrics, Metrics):
             metrics.settle()
         write_model(learner.cpu(), self.out)
+        for name, companion in learner.companions.items():
+            write_model(companion, self.out / name)
+            self._write_tokenizer(self.out / name)
         if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())

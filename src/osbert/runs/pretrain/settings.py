@@ -127,7 +127,7 @@ class PretrainPlan:
         """Return the stream of steps over sequences of at most `length` tokens."""
         data = self.settings.data
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
-        return PretrainingLoader(self.corpus, self.objectives, packer, data)
+        return PretrainingLoader(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
 
     def facts(self) -> dict[str, Any]:
         """Return what identifies the inputs, and what a report tells of them. Folders are left out: data may move."""
@@ -168,8 +168,9 @@ def read_plan(
     if not name and before is None:
         raise UserError("Name a recipe, such as cpu, or go on from a run with --from.", code="missing-recipe")
     own = "" if name in recipe.packaged() else name  # a recipe that the user wrote, or chose by its path
+    model = None if before is None else before.table() | ({} if name else before.objectives())
     name = name or before.recipe()  # type: ignore[union-attr]
-    settings = read_settings(name, given, model=None if before is None else before.table(), opening=opening)
+    settings = read_settings(name, given, model=model, opening=opening)
     chosen = recipe.given(given, schema=type(settings))
     remarks: list[str] = []
     if before is not None:
@@ -181,8 +182,7 @@ def read_plan(
     tokenizer = read_any_tokenizer(corpus, opening)
     problems = Problems(heading="This run cannot begin")
     if settings.model.vocabulary in (0, len(tokenizer)):
-        model = settings.model.changed(vocabulary=len(tokenizer))
-        settings = dataclasses.replace(settings, model=model)
+        settings = dataclasses.replace(settings, model=settings.model.changed(vocabulary=len(tokenizer)))
     else:
         wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
         problems.add(f"{wanted} pieces. Leave it at 0.", code="invalid-value")
@@ -229,8 +229,8 @@ def read_settings(
 ) -> Any:
     """Return a recipe's settings with those `given` by keyword laid over them, as an instance of its `schema`.
 
-    `model`: the model's family and table, in place of the recipe's. Objectives of the user's own are imported if they
-    are among those given, or if `opening` trusts the recipe's file.
+    `model`: the model's family and table, and perhaps objectives, in place of the recipe's. Objectives of the user's
+    own are imported if they are among those given, or if `opening` trusts the recipe's file.
 
     >>> read_settings("cpu", {"layers": 7}).model.layers
     7
@@ -340,14 +340,15 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 f"Set model.segments = {second + 1}.",
                 code="invalid-setting",
             )
-        if objective.pairs and tokenizer.form.summary == "last" and not model.summary_is_last:
+        reads_first = not model.summary_is_last and getattr(model, "summary", "first") != "mean"
+        if objective.pairs and tokenizer.form.summary == "last" and reads_first:
             problems.add(
                 f"{objective.name} reads the first token of a sequence, but those of the corpus's tokenizer end with "
-                "the piece that stands for them. Leave it out of objectives, or take another tokenizer.",
+                'the piece that stands for them. Set model.summary = "last", or take another tokenizer.',
                 code="invalid-setting",
             )
     first = getattr(model, "first_position", 0)
-    if first not in (0, tokenizer.pad + 1):
+    if first and first != tokenizer.pad + 1:
         problems.add(
             f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
             f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
@@ -359,12 +360,22 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
 def _conflicts(plan: PretrainPlan) -> Iterator[str]:
     """Yield which objectives and settings undo one another."""
     kinds = {name: type(objective) for name, objective in plan.objectives.items()}
+    for name, objective in plan.objectives.items():
+        if plan.settings.data.duplicates and objective.course():
+            yield (
+                f"data.duplicates = {plan.settings.data.duplicates} repeats the masks of earlier epochs, which "
+                f"{name}.later_rates changes in the course of the run. Leave one out."
+            )
     own = [name for name, kind in kinds.items() if kind.examples is not Objective.examples]
     if plan.settings.data.cross_documents and own:
         yield f"data.cross_documents does nothing with {own[0]}, which lays out sequences of its own. Leave one out."
     for other in own[1:]:
         # The loader asks the first alone: no sequence would have a target of the other.
         yield f"{own[0]} and {other} both lay out sequences. Leave one out."
+    hiding = [name for name, kind in kinds.items() if kind.corrupts() and not kind.before_noise]
+    for name in (name for name, kind in kinds.items() if kind.alone and len(hiding) > 1):
+        others = [other for other in hiding if other != name]
+        yield f"{name} fills all masks of a sequence, and {others[0]} hides pieces too. Leave one out."
     noisy: list[str] = []
     for name, kind in kinds.items():
         if kind.before_noise and noisy:

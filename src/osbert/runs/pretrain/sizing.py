@@ -195,6 +195,8 @@ def remarks(found: SizeComparison) -> Iterator[str]:
         f"{guessing:.2f}. A rough guide, fitted to short runs of the recipe cpu on two CPU cores; far from those it is "
         "a guess."
     )
+    if "mlm" not in plan.objectives:
+        yield f"For {' and '.join(plan.objectives)} it ranks the sizes; losses of other pieces than masked ones differ."
     if best.loss.middle >= guessing:
         yield "No size learns more than guessing in this time on this text: give more --minutes, or more text."
     if best.epochs <= AS_NEW:
@@ -217,10 +219,10 @@ def write_recipe(found: SizeComparison, out: Path) -> None:
     chosen = best.size.plan.settings
     table: dict[str, Any] = recipe.override(recipe.read(request.name), request.settings, schema=type(chosen))
     table = {**table, "minutes": float(request.minutes)}
-    sizes = table.setdefault("model", {})
-    if (sizes.get("layers"), sizes.get("width")) != (chosen.model.layers, chosen.model.width):
-        sizes.pop("feedforward", None)
-    sizes.update({name: getattr(chosen.model, name) for name in ("layers", "width", "heads")})
+    before, after = (recipe.as_table(model) for model in (found.plan.settings.model, chosen.model))
+    named = ("layers", "width", "heads")
+    changed = {name: value for name, value in after.items() if name in named or value != before[name]}
+    table.setdefault("model", {}).update(changed)
     table.setdefault("optimizer", {})["learning_rate"] = chosen.optimizer.learning_rate
     table.setdefault("training", {}).pop("steps", None)
     table["training"]["device"] = chosen.training.device

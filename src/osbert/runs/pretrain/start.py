@@ -99,6 +99,11 @@ class Origin:
         named = None if family == DEFAULT_FAMILY else family
         return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
 
+    def objectives(self) -> dict[str, list[str]]:
+        """Return the objectives in place of those of its `recipe`: an encoder that looks left has no masked pieces."""
+        left = self.architecture.causal and self.recipe() == FURTHER
+        return {"objectives": ["left_to_right"]} if left else {}
+
     def check(self, model: Sizes, tokenizer: AnyTokenizer, problems: Problems) -> None:
         """Report what keeps a model of these settings and a corpus of this tokenizer from starting here."""
         free = (*FREE, "length") if self.architecture.any_length else FREE
@@ -133,12 +138,23 @@ class Origin:
         fresh = []
         for name, head in heads.items():
             rows = fill_heads(self.source.tensors, Learner(backbone, {name: head}))
-            if any(row.status == "new" for row in rows):
+            if any(row.status == "new" for row in rows) or not self._fill_companions(head):
                 fresh.append(name)
         self.source.release()
         learner = Learner(backbone, heads)
         add_pieces(learner, spellings(self.tokenizer, tokenizer))
         return learner, fresh
+
+    def _fill_companions(self, head: Head) -> bool:
+        """Fill what a head trains beside the encoder from the folders of its names; return whether all is there."""
+        for name, companion in head.companions.items():
+            source = open_folder(self.folder / name, self.source.opening)
+            try:
+                if source.fill(companion).named("new"):
+                    return False
+            except UserError:  # it is not there, or of another size
+                return False
+        return True
 
     def held_out(self) -> list[Batch]:
         """Return the batches that the encoder was measured on before; none when they were not kept."""

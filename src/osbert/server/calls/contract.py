@@ -101,6 +101,6 @@ def require_text(model: ServerModel, text: str, field: str) -> None:
 
 
 def windows(model: ServerModel, item: Item) -> dict[str, int]:
-    """Return how many windows a long text was read in, if several: the sequences of choices are no windows."""
-    several = len(item.examples) > 1 and model.engine.fine_tuned.form != "choice"
+    """Return how many windows a long text was read in, if several: sequences that are compared are no windows."""
+    several = len(item.examples) > 1 and model.engine.fine_tuned.batching == "sequences"
     return {"windows": len(item.examples)} if several else {}

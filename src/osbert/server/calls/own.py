@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field, create_model
+from pydantic import BaseModel, Field, create_model
 
 from osbert.server.calls.contract import Call, Item, RequestFields, item_of, require_text, windows
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Reply, Request, Texts
 from osbert.tasks.edges import Edge, FieldType
+
+
+class RankingItem(BaseModel, title="RankedText"):
+    """A text of a ranking: its rank from 1, its index in the request's list from 0, its score and its probability."""
+
+    __qualname__ = "RankedText"
+
+    rank: int
+    index: int
+    score: float
+    probability: float
+
 
 TYPES: Mapping[FieldType, Any] = {
     "text": str,
@@ -20,6 +32,7 @@ TYPES: Mapping[FieldType, Any] = {
     "number": float,
     "numbers": list[float],
     "probabilities": dict[str, float],
+    "ranking": list[RankingItem],
 }
 """The types of fields that a kind declares."""
 
@@ -50,7 +63,8 @@ class OwnCall(Call):
             for text in given:
                 require_text(model, text, field.name)
             texts += given
-        return [item_of(model, texts, self.edge.request[0].name)]
+        # With `empty` what is too long is not refused; that no text is empty is known by now.
+        return [item_of(model, texts, self.edge.request[0].name, empty=self.edge.cuts)]
 
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]

@@ -7,6 +7,8 @@ import { labelOf } from "./fields.js";
 /** Return what a module of kinds/ exports, for a call {call, action, request, answer} as /v1/models lists it. */
 export function ownKind({ call, action, request: asked, answer: given }) {
   const [first, ...others] = given;
+  const textsOf = (row) => row[asked.find(({ type }) => type === "texts")?.name] ?? [];
+  const shownOf = first.type === "ranking" ? given : others; // the best text alone is said
   return {
     action,
     size: 1,
@@ -14,8 +16,9 @@ export function ownKind({ call, action, request: asked, answer: given }) {
       asked.map(({ name, type, about }) => ({ name, label: labelOf(name), lines: 3, hint: about, several: type === "texts" })),
     request: ([row]) => ({ path: `v1/${call}`, body: Object.fromEntries(asked.map(({ name }) => [name, row[name]])) }),
     answers: (reply) => [reply],
-    said: (reply) => written(reply[first.name]),
-    show: (reply) => others.filter(({ name }) => reply[name] !== undefined).map((field) => shown(field, reply[field.name])),
+    said: (reply, row) => (first.type === "ranking" ? textsOf(row)[reply[first.name][0].index] : written(reply[first.name])),
+    show: (reply, row) =>
+      shownOf.filter(({ name }) => reply[name] !== undefined).map((field) => shown(field, reply[field.name], textsOf(row))),
     cells: (reply) => Object.fromEntries(given.map(({ name }) => [name, written(reply[name])])),
   };
 }
@@ -25,8 +28,12 @@ function written(value) {
   return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value ?? "");
 }
 
-function shown({ name, type }, value) {
+function shown({ name, type }, value, texts) {
   if (type === "probabilities") return bars(likeliest(value), { caption: labelOf(name) });
+  if (type === "ranking") {
+    const rows = value.map(({ index, score, probability }) => ({ name: texts[index], share: probability, told: written(score) }));
+    return bars(rows, { caption: "Scores, the best first", chosen: 0 });
+  }
   const text = Array.isArray(value) ? value.map(written).join(", ") : written(value);
   return element("p", { class: "text", dir: "auto" }, `${labelOf(name)}: ${text}`);
 }

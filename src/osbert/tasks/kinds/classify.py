@@ -129,17 +129,21 @@ class Classify(TemperedTask, WeightedTask):
         from osbert.models.heads.predictions import SequenceHead, classification_loss
 
         share = backbone.architecture.dropout
-        loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
-        return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, loss=loss)
+        orders = 1 + self.both_orders
+        head = SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
+        head.loss_of = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
+        return head
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
         """Return the likeliest label and the softmax over all, by the mean scores of a record's windows.
 
-        That mean is what the layer would say of the windows' mean state; it is taken at the task's temperature.
+        That mean is what the layer would say of the windows' mean state; it is taken at the task's temperature. Of a
+        pair in both orders it is the sum, what the layer says of the sum of the states.
         """
-        scores = np.asarray(np.mean(outputs, axis=0, dtype=np.float64))
+        joined = np.sum if self.both_orders else np.mean
+        scores = np.asarray(joined(outputs, axis=0, dtype=np.float64))
         probabilities = dict(zip(self.labels, self.shares(scores).tolist()))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
 

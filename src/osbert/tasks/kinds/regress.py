@@ -82,13 +82,14 @@ class Regress(TextTask):
         from osbert.models.heads.predictions import NumberHead
 
         share = backbone.architecture.dropout
-        return NumberHead(backbone, target=self.name, dropout=share)
+        return NumberHead(backbone, target=self.name, dropout=share, orders=1 + self.both_orders)
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
-        """Return the number in the user's unit, the mean over a record's windows."""
-        return Prediction(value=self.center + self.scale * float(np.mean(outputs)))
+        """Return the number in the user's unit, the mean over a record's windows; of both orders the sum."""
+        joined = np.sum if self.both_orders else np.mean
+        return Prediction(value=self.center + self.scale * float(joined(outputs)))
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return Pearson and Spearman correlation, mean squared error and R2, 1 - mse / variance.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from osbert.interop.huggingface.family import CLASSIFIER, Family, Problem
+from osbert.interop.huggingface.family import CLASSES, CLASSIFIER, Family, Problem
 
 
 def _embedding(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
@@ -42,4 +42,5 @@ FAMILY = Family(
         ("generator_lm_head.", "cls.predictions.decoder."),
     ),
     heads={**CLASSIFIER, "choice": (("sequence_summary.summary.", "pooler.dense."),)},
+    classes={**CLASSES, "replaced": "ForPreTraining"},
 )

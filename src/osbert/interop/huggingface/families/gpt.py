@@ -46,6 +46,7 @@ FAMILY = Family(
     fused=gpt2.FUSED,
     transposed=gpt2.TRANSPOSED,
     buffers=("position_ids", *gpt2.BUFFERS),
-    classes={},
+    heads={"choice": gpt2.CHOICES},
+    classes={"choice": gpt2.CHOICE},
     causal="LMHeadModel",
 )

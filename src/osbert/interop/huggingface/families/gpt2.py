@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019): pre-normalised blocks that look left, a norm on top, and pieces compared as they are.
 
-It has no pooler: that of a fine-tuning here stays with us, and so do its classifiers of texts, which read the last
-token. What its files call Conv1D is a linear layer whose matrix is transposed.
+It has no pooler. Its classifiers of texts stay with us: theirs have no biases, and find the last token by a padding
+piece. What its files call Conv1D is a linear layer whose matrix is transposed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ FIELDS = {
 DEFAULTS = {"n_inner": 0, "resid_pdrop": 0.1, "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5}
 """Their defaults where they are not BERT's; n_inner: four times the width."""
 WITHOUT = ("type_vocab_size", "position_embedding_type", "is_decoder")
-VALUES = {"segments": 0, "direction": "left_to_right", "embedding_norm": False, "piece_transform": False}
+VALUES = {
+    "segments": 0,
+    "direction": "left_to_right",
+    "embedding_norm": False,
+    "pooling": "none",
+    "piece_transform": False,
+}
+CHOICE = "DoubleHeadsModel"
+CHOICES: Names = (("multiple_choice_head.summary.", "classifier."),)
+"""The head of their model with two heads: a language model, and a score of each choice by its last token."""
 BLOCK: Names = (
     (".attn.c_proj.", ".attention.output.dense."),
     (".mlp.c_fc.", ".intermediate.dense."),
@@ -74,6 +83,7 @@ FAMILY = Family(
     fused=FUSED,
     transposed=TRANSPOSED,
     buffers=BUFFERS,
-    classes={form: CLASSES[form] for form in ("tokens", "span")},
+    heads={"choice": CHOICES},
+    classes={**{form: CLASSES[form] for form in ("tokens", "span")}, "choice": CHOICE},
     causal="LMHeadModel",
 )

@@ -10,10 +10,15 @@ from osbert.models.architecture import Architecture
 
 
 def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+    head_width(config, problem)
+    return read_base(config, problem, default=1_000.0)
+
+
+def head_width(config: Mapping[str, Any], problem: Problem) -> None:
+    """Report a width of the heads at which they do not share the width of the states."""
     width, heads, head = (config.get(name) for name in ("hidden_size", "num_attention_heads", "head_dim"))
     if head is not None and isinstance(width, int) and isinstance(heads, int) and head * heads != width:
         problem(f"head_dim is {head!r}; only hidden_size / num_attention_heads is supported.")
-    return read_base(config, problem, default=1_000.0)
 
 
 def read_base(config: Mapping[str, Any], problem: Problem, *, default: float) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.long_texts import Long, lay_out
+from osbert.data.long_texts import Long, lay_out_behind
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.reading.splits import find_named
@@ -178,17 +177,9 @@ class Choose(TemperedTask, CutTask):
     # The model.
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return a sequence for each choice; the right one alone has a target, its number.
-
-        What is cut of the context is counted once, in the first sequence, however many choices it stands before: as
-        much as is left out before any of them.
-        """
+        """Return a sequence for each choice; the right one alone has a target, its number."""
         context, *choices = map(packer.run, record.texts)
-        laid = partial(lay_out, packer=packer, long=self.long, overlap=0, record=record.number)
-        made = [laid((context, choice))[0] for choice in choices]
-        lost = [len(context.ids) - _read(example) for example in made]
-        made = [replace(example, truncated=example.truncated - less) for example, less in zip(made, lost)]
-        made[0] = replace(made[0], truncated=made[0].truncated + max(lost))
+        made = lay_out_behind(context, choices, packer, long=self.long, record=record.number)
         if record.label is not None:
             right = _names(record, self.first).index(record.label)
             target = Target(labels=np.array([right], np.int64))
@@ -237,11 +228,6 @@ class Choose(TemperedTask, CutTask):
     def first(self) -> Counting:
         """Return what the first choice is called."""
         return "0" if self.counting == "auto" else self.counting
-
-
-def _read(example: Example) -> int:
-    """Return how many pieces of the context a sequence holds, between its first two specials."""
-    return int(np.flatnonzero(example.special)[1]) - 1
 
 
 def _names(record: Record, counting: Counting) -> tuple[str, ...]:

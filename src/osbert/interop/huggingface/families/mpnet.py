@@ -1,0 +1,54 @@
+"""MPNet (Song et al. 2020): learned positions, and 32 buckets of distances whose numbers are added in all layers.
+
+Its positions begin at 2 and its buckets are 32, whatever its config says: no other values are read. The masked-LM head
+has GELU whatever the blocks have: no other curve is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from osbert.interop.huggingface.family import CLASSIFIER, Family, Problem
+
+FIRST, BUCKETS = 2, 32
+
+
+def _length(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+    places = config.get("max_position_embeddings")
+    return {"length": places - FIRST} if isinstance(places, int) else {}
+
+
+FAMILY = Family(
+    types=("mpnet",),
+    name="MPNet",
+    values={"segments": 0, "first_position": FIRST, "distance_scores": BUCKETS},
+    varies=(),
+    fits=lambda sizes: True,
+    without=("type_vocab_size", "position_embedding_type"),
+    only={
+        "is_decoder": False,
+        "hidden_act": "gelu",
+        "tie_word_embeddings": True,
+        "relative_attention_num_buckets": BUCKETS,
+        "pad_token_id": FIRST - 1,
+    },
+    read=_length,
+    written=lambda sizes: {
+        "pad_token_id": FIRST - 1,
+        "max_position_embeddings": sizes.length + FIRST,
+        "relative_attention_num_buckets": BUCKETS,
+    },
+    tensors=(
+        (".attention.attn.q.", ".attention.self.query."),
+        (".attention.attn.k.", ".attention.self.key."),
+        (".attention.attn.v.", ".attention.self.value."),
+        (".attention.attn.o.", ".attention.output.dense."),
+        (".attention.LayerNorm.", ".attention.output.LayerNorm."),
+        ("lm_head.dense.", "cls.predictions.transform.dense."),
+        ("lm_head.layer_norm.", "cls.predictions.transform.LayerNorm."),
+        ("lm_head.decoder.", "cls.predictions.decoder."),
+        ("lm_head.bias", "cls.predictions.bias"),
+    ),
+    heads=CLASSIFIER,
+)

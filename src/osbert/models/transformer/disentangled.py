@@ -1,0 +1,78 @@
+"""Disentangled attention: what tokens are, and how far apart they lie, each scores the other (DeBERTa, He et al. 2021).
+
+The score of query i and key j is (q_i . k_j + q_i . r^k_d + k_j . r^q_d) / sqrt(3 K), with r^k_d and r^q_d made of the
+vector of their distance d = i - j (section 3.1, equation 4). Distances beyond half of the buckets share vectors, the
+more the farther away they are (DeBERTa's second version: buckets on a logarithmic scale).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+TERMS = 3
+"""The terms of a score: its root divides them, beside that of the head width."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Distances:
+    """The vectors of the distances that a batch may have.
+
+    `vectors` (W, D): normalised. `rows` (2 F + 1,), on the CPU: for each distance from -F to F the row of its vector;
+    one that is farther away has the vector of F, or of -F.
+    """
+
+    vectors: Tensor
+    rows: Tensor
+
+    def rows_of(self, distances: Tensor) -> Tensor:
+        """Return the rows of the vectors of `distances` (...)."""
+        farthest = len(self.rows) // 2
+        return self.rows.to(distances.device)[distances.clamp(-farthest, farthest) + farthest]
+
+    def used(self, length: int) -> slice:
+        """Return the rows of the vectors of the distances within a sequence of `length` tokens."""
+        least, most = self.rows_of(torch.tensor([1 - length, length - 1])).tolist()
+        return slice(least, most + 1)
+
+
+def distance_rows(buckets: int, farthest: int) -> Tensor:
+    """Return the rows (2 F + 1,) of the table of vectors for each distance from -F = -`farthest` to F.
+
+    The table has two rows for each of the `buckets`, or for each distance where these are 0.
+
+    >>> distance_rows(0, 2).tolist()
+    [0, 1, 2, 3, 3]
+    >>> distance_rows(4, 8).tolist()
+    [0, 1, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 7, 7, 7, 7, 7]
+    """
+    distances = torch.arange(-farthest, farthest + 1)
+    span = buckets or farthest
+    if not buckets:
+        return (distances + span).clamp(0, 2 * span - 1)
+    middle = buckets // 2  # up to this one, each distance has a bucket of its own
+    # In float32 and in this order of steps, as in the published code: at a bucket's edge rounding decides.
+    ratios = distances.abs().clamp_min(middle) / middle
+    steps = ratios.log() / torch.tensor((farthest - 1) / middle).log() * (middle - 1)
+    found = torch.where(distances.abs() <= middle, distances, (steps.ceil() + middle).long() * distances.sign())
+    return (found + span).clamp(0, 2 * span - 1)
+
+
+def scored_distances(query: Tensor, key: Tensor, of_distances: Sequence[Tensor], index: Tensor) -> Tensor:
+    """Return what distances add to the scores, (B, H, Q, T), divided by sqrt(K) as the scores are.
+
+    `query` (B, H, Q, K), `key` (B, H, T, K). `of_distances`: the queries and the keys made of C vectors of distances,
+    each (C, H, K). `index` (B or 1, Q, T): which of the C is that of query and key.
+    """
+    kind = torch.float32 if query.device.type == "cpu" else query.dtype  # as `kernels.fastest` attends
+    with torch.autocast(query.device.type, enabled=False):
+        scale = 1 / math.sqrt(query.shape[-1])
+        queries, keys = (part.permute(1, 2, 0).to(kind) * scale for part in of_distances)  # (H, K, C)
+        index = index[:, None].expand(*query.shape[:3], key.shape[2])
+        by_query = (query.to(kind) @ keys).gather(-1, index)
+        by_key = (key.to(kind) @ queries).gather(-1, index.transpose(-1, -2))
+        return by_query + by_key.transpose(-1, -2)

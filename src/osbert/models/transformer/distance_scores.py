@@ -1,0 +1,53 @@
+"""DistanceScores: what is added to the scores of attention for how far a key is from a query (T5, MPNet)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from osbert.models.transformer.layout import Layout
+
+if TYPE_CHECKING:
+    from osbert.models.architecture import Architecture
+
+FARTHEST = 128
+"""The distance from which on all are in one bucket."""
+
+
+class DistanceScores(nn.Module):
+    """A number for each head and each bucket of distances, the same in all layers (Raffel et al. 2020, section 2.1)."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        """Make the table (buckets, H)."""
+        super().__init__()
+        self.table = nn.Embedding(architecture.distance_scores, architecture.heads)
+
+    def forward(self, layout: Layout) -> Layout:
+        """Return the layout with what is added to the scores of each of its runs."""
+        if layout.consecutive:  # the distances of the longest sequence hold all others
+            every = self.between(torch.arange(max(layout.lengths), device=layout.positions.device)[None])
+            return layout.biased([every[:, :, : run.width, : run.width] for run in layout.runs])
+        tokens = layout.positions.split([run.tokens for run in layout.runs])
+        return layout.biased([self.between(run.keys(part)) for run, part in zip(layout.runs, tokens, strict=True)])
+
+    def between(self, positions: Tensor) -> Tensor:
+        """Return what is added, (C, H, T, T), queries in rows, for tokens at `positions` (C, T)."""
+        apart = positions[:, None, :] - positions[:, :, None]  # (C, T, T): above 0 where the key is behind the query
+        return self.table(buckets(apart, self.table.num_embeddings)).movedim(-1, 1)
+
+
+def buckets(apart: Tensor, count: int) -> Tensor:
+    """Return the bucket of each distance, of `count`: the upper half is for keys behind their query.
+
+    In each half the nearest half of the distances have buckets of their own; those of the others grow by a factor, and
+    the last one has all from `FARTHEST` on.
+    """
+    half = count // 2
+    near = half // 2
+    distance = apart.abs()
+    growth = torch.log(distance.clamp(min=1).float() / near) / math.log(FARTHEST / near)
+    far = (near + (growth * (half - near)).long()).clamp(max=half - 1)
+    return torch.where(distance < near, distance, far) + half * (apart > 0)

@@ -1,0 +1,292 @@
+"""rerank: a query and its candidates, each of which gets one score; nDCG and MRR of their order (a cross-encoder)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example, Target
+from osbert.data.long_texts import Long, lay_out_behind
+from osbert.data.pack import Packer
+from osbert.errors import Problems, UserError
+from osbert.models.forms import RankingLoss
+from osbert.reading.table import Origin, Row, Table
+from osbert.tasks import Inputs, Prediction, Record, Source, Task
+from osbert.tasks.edges import Edge, Field
+from osbert.tasks.kinds.rerank.columns import HEADINGS, CandidateColumns, choose, record_of
+from osbert.tasks.kinds.rerank.inputs import inputs_by_query
+from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
+from osbert.tasks.kinds.rerank.records import CandidateScore, QueryCandidates, Ranking, by_query, ranking
+from osbert.tasks.tables import TableSource
+from osbert.tasks.tables.cut import CutTask
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Backbone, Head
+
+
+class CandidateSource(TableSource):
+    """Reads tables with queries and documents; the rows of one query become one record."""
+
+    task: Rerank
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the columns that the user named, and those that usually are called so."""
+        task = self.task
+        return (task.query, task.document, task.label, task.positive, *task.negative, *HEADINGS)
+
+    def columns(self, table: Table, *, labelled: bool) -> CandidateColumns:
+        """Return the columns to read; without `labelled` the relevance may be absent."""
+        task = self.task
+        asked = CandidateColumns(
+            query=task.query, document=task.document, label=task.label, positive=task.positive, negative=task.negative
+        )
+        return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
+
+    def resolved(self) -> Task:
+        """Return the task with the columns of its training file written down."""
+        columns = self.columns(self.open(self.file("train")), labelled=True)
+        return self.passed_on(replace(self.task, **asdict(columns)))
+
+    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+        """Return the task for other data, a file or a folder; columns that a file does not have are found anew."""
+        task = super().moved(data, given)
+        source = task.source
+        assert isinstance(source, CandidateSource) and isinstance(task, Rerank)
+        if source.alone is None:
+            return task
+        there = {*source.open(source.alone).columns}
+        names = [name for name in ("query", "document", "label", "positive") if name not in given]
+        lost: dict[str, Any] = {name: "" for name in names if getattr(task, name) not in there}
+        if "negative" not in given and not {*task.negative} <= there:
+            lost["negative"] = ()
+        return source.passed_on(replace(task, **lost))
+
+    def record(self, row: Row, columns: CandidateColumns, *, path: str = "") -> QueryCandidates:
+        """Return the record of a row; raises ValueError, saying why, when its texts or relevance cannot be used."""
+        return record_of(row, columns, path=path)
+
+    def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[QueryCandidates]:  # type: ignore[override]
+        """Return a record for each query of a file; what cannot be used is noted in `problems`."""
+        return by_query(super().read(origin, problems, labelled=labelled), problems)
+
+    def inputs(self, data: Origin) -> Inputs:
+        """Return a table of plain input, whose rows of one query are ranked together."""
+        return inputs_by_query(super().inputs(data))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerank(CutTask):
+    """Queries, each with its candidates and their relevance: a number from 0 upwards, 0 for what is not relevant.
+
+    A table has a row for each query and document, with a label; or a query with a relevant document (positive) and
+    others (negative). A cell may hold a list of documents, with the list of their labels. Rows of one query count as
+    one, and a step (--batch) counts queries. Query and document are read as a pair, and scored by one number.
+    """
+
+    values = "relevance"
+    edge = Edge(
+        kind="rerank",
+        call="rerank",
+        about="Documents by their relevance to a query, the best first.",
+        action="Rank",
+        request=(Field(name="query"), Field(name="documents", type="texts")),
+        answer=(
+            Field(name="ranking", type="ranking", about="The documents by their index in the request, the best first."),
+            Field(name="truncated", type="integer", about="Pieces that did not fit and were not read."),
+        ),
+        cuts=True,
+    )
+    published_outputs = 1
+    numbers: ClassVar[bool] = True
+    reader: ClassVar[type[Source]] = CandidateSource
+    batching: ClassVar[Literal["sequences", "records", "step"]] = "records"
+    sample: ClassVar[str] = '"a query" "a document" "another one"'
+    too_long: ClassVar[str] = (
+        "{count:,} pieces of the query and its documents more than fit into {length} tokens. Shorten them, or give "
+        "--long truncate or head+tail."
+    )
+
+    query: str = ""
+    """The column with the query; found by its name when left open."""
+    document: str = ""
+    """The column with a document, or a list of them; found by its name when left open."""
+    label: str = ""
+    """The column with the relevance of the document, or a list; found by its name when left open."""
+    positive: str = ""
+    """Instead of document and label: the column with a relevant document, or a list of them."""
+    negative: tuple[str, ...] = ()
+    """The column with documents that are not relevant, or several columns, where there is one with a relevant one."""
+    loss: RankingLoss = "softmax"
+    """softmax: cross-entropy over the candidates of a query, which teaches their order and counts queries alike. bce:
+    binary cross-entropy of each candidate by itself, which makes the probabilities comparable between queries and needs
+    no second candidate."""
+    candidates: int = 16
+    """Most candidates of a query in training, all of which are in memory at once: of longer lists relevant ones, up to
+    half where there are as many others, and the first others of the file. Scoring reads all."""
+    cutoff: int = 10
+    """How many of the first candidates MRR and nDCG look at."""
+    highest: float = 1.0
+    """Highest relevance in the training rows, found there if above 1: bce's probability is the share of it."""
+    long: Long = "truncate"
+    """How a query and a document are read that do not fit together: truncate, the beginning, of which the longer one
+    loses its end; head+tail, of what is too long a quarter from its beginning and the rest from its end; error, not at
+    all."""
+
+    def __post_init__(self) -> None:
+        """Refuse lists in which nothing can be compared, and windows."""
+        super().__post_init__()
+        if self.candidates < 2:
+            raise ValueError(f"candidates must be at least 2, not {self.candidates}")
+        if self.cutoff < 1:
+            raise ValueError(f"cutoff must be at least 1, not {self.cutoff}")
+        if self.long == "window":
+            raise ValueError("long = window would give a document several scores: take truncate, head+tail or error")
+
+    @property
+    def criterion(self) -> str:
+        """Return nDCG, which knows degrees of relevance."""
+        return f"ndcg@{self.cutoff}"
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """Return how many queries and candidates a split has, and how many queries without a relevant one."""
+        total, without = sum(len(record.texts) - 1 for record in records), len(_without(records))
+        said = f"{len(records):,} queries with {total:,} candidates"
+        return f"{said}; {without:,} without a relevant one, which no score counts" if without else said
+
+    def remarks(self) -> list[str]:
+        """Return how long lists are cut in training."""
+        return [f"at most {self.candidates} candidates of a query are learnt from in a step (--candidates)"]
+
+    def fitted(self, records: Sequence[Record]) -> Self:
+        """Return the task with the highest relevance."""
+        return replace(self, highest=max([1.0, *(max(record.label) for record in records if record.label)]))
+
+    def check(self, records: Sequence[Record], problems: Problems) -> None:
+        """Note a split without any order to learn or to score."""
+        if not any(isinstance(record, QueryCandidates) and record.can_be_ranked for record in records):
+            problems.add(
+                f"none of {len(records):,} queries has candidates of different relevance, so there is nothing to rank. "
+                "Give queries with a relevant document and another one; single pairs with a label are for classify or "
+                "regress.",
+                code="nothing-to-learn",
+            )
+
+    def lacks(self, record: Record) -> str:
+        """Return that an order cannot be learnt from candidates that are all alike."""
+        ranked = isinstance(record, QueryCandidates) and record.can_be_ranked
+        if record.label is None or self.loss == "bce":
+            return super().lacks(record)
+        return "" if ranked else "relevant candidate beside another one"
+
+    def record_of(self, texts: Sequence[str]) -> QueryCandidates:
+        """Return the record of a query and its candidates; UserError when there is no candidate."""
+        if len(texts) < 2:
+            raise UserError(
+                f"The run ranks documents: give a query and one document or more, not {len(texts)} text(s).",
+                code="wrong-number-of-texts",
+            )
+        return QueryCandidates(number=0, texts=tuple(texts))
+
+    # The model.
+
+    def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return a sequence for each candidate; with labels for `candidates` of them, each with a target."""
+        query, *documents = record.texts
+        labels: NDArray[np.float64] | None = None
+        if record.label is not None:
+            labels = np.array(record.label, np.float64)
+            kept = learnt(labels, self.candidates)
+            documents, labels = [documents[place] for place in kept], labels[kept]
+        runs = [packer.run(document) for document in documents]
+        made = lay_out_behind(packer.run(query), runs, packer, long=self.long, record=record.number)
+        return made if labels is None else [replace(one, targets=two) for one, two in zip(made, self._targets(labels))]
+
+    def _targets(self, labels: NDArray[np.float64]) -> list[dict[str, Target]]:
+        """Return the targets of candidates with such relevance (n,): of softmax the first weighs 1, for the query."""
+        if self.loss == "bce":
+            shares = np.minimum(labels / self.highest, 1)
+            return [{self.name: Target(labels=share[None])} for share in shares.astype(np.float32)]
+        shares = (labels / (labels.sum() or 1)).astype(np.float32)
+        weights = np.eye(1, len(labels), dtype=np.float32)[0]
+        return [{self.name: Target(labels=share[None], weights=weight[None])} for share, weight in zip(shares, weights)]
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return a linear layer from the pooled state to one score."""
+        from osbert.models.heads.ranking import RankingHead
+
+        return RankingHead(backbone, target=self.name, loss=self.loss, dropout=backbone.architecture.dropout)
+
+    def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Ranking:
+        """Return the candidates with their scores and ranks."""
+        scores = [float(output[0]) for output in outputs]
+        return ranking(scores, record.texts[1:], [example.truncated for example in examples])
+
+    def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """Return the means of nDCG, MRR and average precision over the queries that have a relevant candidate.
+
+        They are 0 where there is none.
+        """
+        found: list[tuple[float, float, float]] = []
+        for prediction, record in zip(predictions, records, strict=True):
+            scores, relevance = np.array(prediction.value, np.float64), np.array(record.label, np.float64)
+            if relevance.max() > 0:
+                gain, reciprocal = (one(scores, relevance, self.cutoff) for one in (ndcg, reciprocal_rank))
+                found.append((gain, reciprocal, average_precision(scores, relevance)))
+        means = np.mean(found, axis=0).tolist() if found else [0.0, 0.0, 0.0]
+        return dict(zip((self.criterion, f"mrr@{self.cutoff}", "map"), means))
+
+    def error(self, prediction: Prediction, record: Record) -> float:
+        """Return what a ranking lacks of an nDCG of 1; 0 where there is no relevant candidate."""
+        relevance = np.array(record.label, np.float64)
+        return 1 - ndcg(np.array(prediction.value, np.float64), relevance, self.cutoff) if relevance.max() > 0 else 0.0
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return how many queries the scores are means over, and how many are left out."""
+        without = len(_without(records))
+        return [
+            ["queries scored", "left out: no relevant candidate"],
+            [f"{len(records) - without:,}", f"{without:,}"],
+        ]
+
+    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
+        """Return score, probability and rank: of a row's one candidate, or of a list of them in the list's order."""
+        names = ("score", "probability", "rank")
+        if isinstance(prediction, CandidateScore):
+            said: tuple[Any, ...] = (prediction.value, prediction.probability, prediction.rank)
+        elif isinstance(prediction, Ranking):
+            columns = zip(*((one.value, one.probability, one.rank) for one in prediction.candidates))
+            said = tuple(map(list, columns))
+        else:
+            said = ("", "", "")
+        return {**dict(zip(names, said)), "truncated": "" if prediction is None else prediction.truncated}
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return the candidates by rank."""
+        assert isinstance(prediction, Ranking)
+        return {"ranking": [one.item() for one in prediction.ranked], "truncated": prediction.truncated}
+
+
+def learnt(labels: NDArray[np.float64], most: int) -> NDArray[np.intp]:
+    """Return the places, in their order, of the candidates of such relevance (n,) that are learnt from.
+
+    >>> learnt(np.array([0.0, 0, 0, 0, 1, 2, 1]), 4).tolist()
+    [0, 1, 4, 5]
+    """
+    if len(labels) <= most:
+        return np.arange(len(labels))
+    relevant = np.argsort(-labels, kind="stable")[: int((labels > 0).sum())]  # the most relevant first
+    others = np.flatnonzero(labels == 0)
+    half = max(most // 2, most - len(others))
+    relevant = relevant[:half]
+    return np.sort(np.concatenate([relevant, others[: most - len(relevant)]]))
+
+
+def _without(records: Sequence[Record]) -> list[Record]:
+    """Return the records with labels none of whose candidates is relevant."""
+    return [record for record in records if record.label is not None and not max(record.label) > 0]

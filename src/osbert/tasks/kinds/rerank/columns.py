@@ -1,0 +1,156 @@
+"""QueryCandidates in a table: which columns hold the query, the documents and their relevance, and what a row says."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from json import JSONDecodeError
+from typing import Any
+
+from osbert.guarded import parse_json
+from osbert.reading.columns import Header
+from osbert.reading.table import Row
+from osbert.tasks.kinds.rerank.records import QueryCandidates
+from osbert.tasks.tables import UnlabelledRow
+
+_QUERIES = ("query", "question", "anchor", "text_a", "context")
+_DOCUMENTS = ("document", "passage", "text", "candidate", "answer", "sentence", "response", "context", "text_b")
+_LISTS = ("documents", "passages", "texts", "candidates", "docs", "answers", "sentences", "responses", "choices")
+_LABELS = ("label", "relevance", "score", "grade", "labels", "relevances", "scores", "grades")
+_POSITIVES = ("positive", "positives", "pos")
+_NEGATIVES = ("negative", "negatives", "neg")
+_NUMBERED = re.compile(r"negative[ _-]?\d+", re.IGNORECASE)
+HEADINGS = (*_QUERIES, *_DOCUMENTS, *_LISTS, *_LABELS, *_POSITIVES, *_NEGATIVES)
+"""A first line that holds one of these is a header."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateColumns:
+    """The columns in use: `document` with `label`, or `positive` with `negative`. A cell holds one text, or a list.
+
+    "" for one that is not there.
+    """
+
+    query: str = ""
+    document: str = ""
+    label: str = ""
+    positive: str = ""
+    negative: tuple[str, ...] = ()
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Return the columns with texts."""
+        return tuple(filter(None, (self.query, self.document, self.positive, *self.negative)))
+
+    def describe(self, *, labelled: bool = True) -> str:
+        """Return the choice in words, without `labelled` that the label is not read."""
+        if not self.document:
+            negatives = ", ".join(map(repr, self.negative))
+            return f"queries from '{self.query}', relevant from '{self.positive}', others from {negatives or 'nowhere'}"
+        label = f"relevance from '{self.label}'" if labelled else f"the relevance in '{self.label}' is not read"
+        return (
+            f"queries from '{self.query}', documents from '{self.document}', {label if self.label else 'no relevance'}"
+        )
+
+
+def choose(columns: Sequence[str], *, asked: CandidateColumns, path: str, labelled: bool) -> CandidateColumns:
+    """Return the columns to use: those `asked` for, else those with usual names.
+
+    Raises UserError listing the columns when one asked for is absent, or one that is needed cannot be found.
+    """
+    header = Header(columns, path)
+    wanted = [(name, getattr(asked, name)) for name in ("query", "document", "positive")]
+    wanted += [("label", asked.label if labelled else ""), *(("negative", name) for name in asked.negative)]
+    for option, name in wanted:
+        header.require(name, option=option)
+    named = (asked.document, asked.positive, *asked.negative, asked.label)
+    query = asked.query or header.first(_QUERIES, but=named)
+    if not query:
+        raise header.missing("query", ": give --query NAME (for a run that is trained, --columns.query NAME).")
+    found = replace(asked, query=query)
+    if not asked.document and (positive := asked.positive or header.first(_POSITIVES, but=(query,))):
+        numbered = tuple(name for name in columns if _NUMBERED.fullmatch(name.strip()))
+        single = header.first(_NEGATIVES, but=(query, positive))
+        negative = asked.negative or numbered or ((single,) if single else ())
+        return replace(found, positive=positive, negative=negative, label="")
+    document = asked.document or header.first((*_DOCUMENTS, *_LISTS), but=(query, asked.label))
+    if not document:
+        advice = ": give --document NAME, or --positive NAME and --negative NAME (for a run that is trained, --columns."
+        raise header.missing("document", f"{advice}document NAME).")
+    label = asked.label if asked.label in columns else header.first(_LABELS, but=(query, document))
+    if labelled and not label:
+        raise header.missing("label", ": give --label NAME, the column with the relevance of each document.")
+    return CandidateColumns(query=query, document=document, label=label)
+
+
+def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandidates:
+    """Return the query and the candidates of a row; raises ValueError, saying why, when it cannot be used."""
+    if missing := [name for name in (*columns.used, columns.label) if name and name not in row.values]:
+        raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
+    query = row.values[columns.query]
+    labels: tuple[float, ...] | None = None
+    if columns.document:
+        documents = _texts(row, columns.document)
+        if columns.label:
+            labels = _relevances(row, columns, len(documents))
+    else:
+        relevant = _texts(row, columns.positive)
+        others = [text for name in columns.negative for text in _texts(row, name)]
+        documents = [*relevant, *others]
+        labels = (1.0,) * len(relevant) + (0.0,) * len(others)
+    if not documents:
+        raise ValueError("there is no document in it. Write one, or remove the row")
+    empty = [place for place, text in enumerate(documents, 1) if not text.strip()]
+    if empty and len(documents) > 1:
+        raise ValueError(f"document {empty[0]} of {len(documents)} is empty. Write it, or remove it")
+    return QueryCandidates(number=0, texts=(query, *documents), label=labels, path=path, line=row.line)
+
+
+def _texts(row: Row, name: str) -> list[str]:
+    """Return the texts of a cell: one, or those of a list."""
+    if name not in row.nested:
+        return [row.values[name]]
+    said = row.source.get(name) or _parsed(row.values[name])
+    if not isinstance(said, list) or not all(isinstance(text, str) for text in said):
+        raise ValueError(f"'{name}' is no text and no list of texts")
+    return said
+
+
+def _relevances(row: Row, columns: CandidateColumns, count: int) -> tuple[float, ...]:
+    """Return the relevance of each of so many documents."""
+    name = columns.label
+    if columns.document not in row.nested:
+        if name in row.nested:
+            raise ValueError(f"'{name}' is a list, but there is one document")
+        return (_relevance(row.values[name]),)
+    said = row.source.get(name) or _parsed(row.values[name])
+    if name in row.nulls or not row.values[name].strip():
+        raise UnlabelledRow("the relevance is empty")
+    if not isinstance(said, list):
+        raise ValueError(f"there are {count} documents, but '{name}' is no list: {row.values[name][:40]!r}")
+    if len(said) != count:
+        raise ValueError(f"there are {count} documents, but {len(said)} values in '{name}'")
+    return tuple(_relevance("" if one is None else str(one)) for one in said)
+
+
+def _relevance(text: str) -> float:
+    """Return the relevance that a cell holds: a number of at least 0, or true or false."""
+    said = text.strip().lower()
+    if not said:
+        raise UnlabelledRow("the relevance is empty")
+    try:
+        number = float({"true": "1", "false": "0"}.get(said, "" if "_" in said else said))
+    except ValueError:
+        raise ValueError(f"the relevance {text!r} is not a number. Write one, 0 for a document that is not") from None
+    if not 0 <= number < math.inf:
+        raise ValueError(f"the relevance {text!r} is not a number from 0 upwards. Write one, or remove the row")
+    return number
+
+
+def _parsed(cell: str) -> Any:
+    try:
+        return parse_json(cell)
+    except JSONDecodeError:
+        return None

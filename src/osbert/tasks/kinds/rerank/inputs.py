@@ -1,0 +1,76 @@
+"""A file of plain input for reranking: its rows of one query, which follow each other, are ranked together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from osbert.errors import Problems
+from osbert.reading.table import Row
+from osbert.tasks import Inputs, Prediction, Record
+from osbert.tasks.kinds.rerank.records import QueryCandidates, Ranking
+from osbert.terminal import one_line
+
+Pairs = Iterator[tuple[Row, Record | None]]
+Found = tuple[Row, Record | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryRows(Row):
+    """The rows of one query; `found`: each with its own record, None where it has no text."""
+
+    found: tuple[Found, ...]
+
+
+def inputs_by_query(inputs: Inputs) -> Inputs:
+    """Return inputs whose rows of one query are one, and are written one by one again.
+
+    Rows of a query that do not follow each other are noted as a problem: their ranks would be of two lists.
+    """
+    return replace(inputs, rows=partial(_by_query, inputs.rows), parts=_parts)
+
+
+def _by_query(rows: Callable[[Problems], Pairs], problems: Problems) -> Pairs:
+    lines: dict[str, int] = {}
+    group: list[Found] = []
+    query: str | None = None
+    for row, record in rows(problems):
+        if record is not None and query not in (None, record.texts[0]):
+            yield _gathered(group)
+            group, query = [], None
+        if record is not None and query is None:
+            query = record.texts[0]
+            if lines.setdefault(query, row.line) != row.line:
+                problems.add(
+                    f"{record.place}: the query '{one_line(query):.60}' stands in {record.unit} {lines[query]}, too, "
+                    "with another one between. Sort the file by query: its documents are ranked together.",
+                    code="unusable-row",
+                )
+        group.append((row, record))
+    if group:
+        yield _gathered(group)
+
+
+def _gathered(group: list[Found]) -> Found:
+    first = group[0][0]
+    records = [record for _, record in group if record is not None]
+    whole = QueryRows(line=first.line, values=first.values, source=first.source, found=tuple(group))
+    if not records:
+        return whole, None
+    documents = (text for record in records for text in record.texts[1:])
+    return whole, replace(records[0], texts=(records[0].texts[0], *documents))
+
+
+def _parts(row: Row, prediction: Prediction | None) -> Iterator[tuple[Row, Prediction | None]]:
+    """Yield each row of a query with what is said of its candidate, or of its list of candidates."""
+    assert isinstance(row, QueryRows)
+    begin = 0
+    for one, record in row.found:
+        if not isinstance(record, QueryCandidates) or not isinstance(prediction, Ranking):
+            yield one, None
+            continue
+        end = begin + len(record.documents)
+        said = prediction.candidates[begin:end]
+        yield one, said[0] if len(said) == 1 and not one.nested else Ranking.of(said)
+        begin = end

@@ -1,0 +1,156 @@
+"""What reranking stands on: a query with its candidates, what a model says of them, and queries gathered from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+from osbert.errors import Problems
+from osbert.tasks import Prediction, Record
+from osbert.terminal import one_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryCandidates(Record):
+    """A query and its candidates, which are its `texts`; `label` is the relevance of each candidate, a tuple.
+
+    `places`: where each candidate stands, for messages.
+    """
+
+    places: tuple[str, ...] = ()
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Return the candidates."""
+        return self.texts[1:]
+
+    @property
+    def has_relevant(self) -> bool:
+        """Return whether a candidate is relevant."""
+        return bool(self.label) and max(self.label) > 0
+
+    @property
+    def can_be_ranked(self) -> bool:
+        """Return whether two candidates have different relevance."""
+        return bool(self.label) and min(self.label) < max(self.label)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateScore(Prediction):
+    """What a model says of one candidate: `value` is its score, a logit; `probability` is the logistic function of it.
+
+    `rank`: its place in the ranking, from 1. `index`: its place among the candidates as they were given, from 0.
+    """
+
+    rank: int
+    index: int
+    document: str
+    probability: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        said = {"prediction": self.value, "probability": self.probability, "rank": self.rank}
+        return {**said, "truncated": self.truncated}
+
+    def item(self) -> dict[str, Any]:
+        """Return it as an item of a ranking."""
+        return {"rank": self.rank, "index": self.index, "score": self.value, "probability": self.probability}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking(Prediction):
+    """The candidates of a query: `value` holds their scores, in the order in which the candidates were given.
+
+    `candidates`: what is said of each, in the same order.
+    """
+
+    candidates: tuple[CandidateScore, ...] = ()
+
+    @classmethod
+    def of(cls, candidates: Sequence[CandidateScore]) -> Self:
+        """Return what is said of some candidates, in the order in which they were given; their ranks stay."""
+        said = tuple(replace(one, index=index) for index, one in enumerate(candidates))
+        cut = sum(one.truncated for one in said)
+        return cls(value=tuple(one.value for one in said), candidates=said, truncated=cut)
+
+    @cached_property
+    def ranked(self) -> tuple[CandidateScore, ...]:
+        """Return the candidates, the highest score first; of equal scores the one that was given first."""
+        return tuple(sorted(self.candidates, key=lambda one: one.rank))
+
+    @property
+    def answer(self) -> str:
+        """Return the scores in words, to follow "every row is"."""
+        return f"scored {', '.join(f'{score:.4f}' for score in self.value)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values: the candidates by rank, with their texts."""
+        said = [{**one.item(), "document": one.document, "truncated": one.truncated} for one in self.ranked]
+        return {"prediction": said, "truncated": self.truncated}
+
+    def lines(self) -> list[str]:
+        """Return a line for each candidate by rank: rank, score, probability, index and text."""
+        return [
+            f"{one.rank:4}. {one.value:9.4f}  {one.probability:7.2%}  [{one.index}]  {one.document}"
+            for one in self.ranked
+        ]
+
+
+def ranking(scores: Sequence[float], documents: Sequence[str], truncated: Sequence[int]) -> Ranking:
+    """Return the ranking of documents by their scores (n,); `truncated` (n,): pieces of each that were not read.
+
+    >>> [one.rank for one in ranking([0.5, 2.0, 0.5], ["a", "b", "c"], [0, 0, 0]).candidates]
+    [2, 1, 3]
+    """
+    from scipy.special import expit
+
+    order = sorted(range(len(scores)), key=lambda place: -scores[place])
+    ranks = {place: rank for rank, place in enumerate(order, 1)}
+    said = [
+        CandidateScore(
+            value=float(score),
+            rank=ranks[place],
+            index=place,
+            document=documents[place],
+            probability=float(expit(score)),
+            truncated=truncated[place],
+        )
+        for place, score in enumerate(scores)
+    ]
+    return Ranking.of(said)
+
+
+def by_query(records: Iterable[Record], problems: Problems) -> list[QueryCandidates]:
+    """Return the records of rows as one record for each query, in the order in which the queries come.
+
+    A document that stands twice among the candidates of a query counts once. Notes each whose relevance differs.
+    """
+    groups: dict[str, list[QueryCandidates]] = {}
+    for record in records:
+        assert isinstance(record, QueryCandidates)
+        groups.setdefault(record.texts[0], []).append(record)
+    return [_gathered(group, problems) for group in groups.values()]
+
+
+def _gathered(group: Sequence[QueryCandidates], problems: Problems) -> QueryCandidates:
+    first: dict[str, tuple[Any, str]] = {}
+    for record in group:
+        labels = record.label or (None,) * len(record.documents)
+        for document, label in zip(record.documents, labels, strict=True):
+            known, place = first.setdefault(document, (label, record.place))
+            if known != label:
+                texts = [f"'{one_line(text):.60}'" for text in (document, record.texts[0])]
+                problems.add(
+                    f"{record.place}: the document {texts[0]} has the relevance {label:g} for the query {texts[1]}, "
+                    f"but {known:g} in {place}. Keep one of them.",
+                    code="unusable-row",
+                )
+    labels = tuple(label for label, _ in first.values())
+    return replace(
+        group[0],
+        texts=(group[0].texts[0], *first),
+        label=None if None in labels else labels,
+        places=tuple(place for _, place in first.values()),
+    )

@@ -1,0 +1,100 @@
+"""Every packaged recipe can be planned with and benchmarked, and what is planned is of the recipe's family."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osbert import recipe
+from osbert.evaluation.speed import Peak
+from osbert.runs import bench_corpus
+from osbert.runs.pretrain import benchmark, plan_sizes, sizing, speed_test
+from osbert.runs.pretrain.plan_sizes import BYTES, SizeSample
+from osbert.runs.pretrain.settings import read_settings
+
+NAMES = [name for name in recipe.packaged() if "objectives" in recipe.read(name)]
+SMALL = [name for name in NAMES if read_settings(name).model.width <= 128]
+CHANGING = {"layers", "width", "heads", "feedforward", "embedding", "distinct", "vocabulary"}
+"""Settings of a model that follow its size, or the corpus."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Return a maker of corpora by the place of their padding piece."""
+    made: dict[int, Path] = {}
+
+    def corpus(padding: int) -> Path:
+        if padding not in made:
+            folder = tmp_path_factory.mktemp("texts") / "one"
+            made[padding] = bench_corpus.synthetic_corpus(folder, vocabulary=120, tokens=20_000, padding=padding).folder
+        return made[padding]
+
+    return corpus
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of 20 GFLOP/s that need not be measured."""
+    monkeypatch.setattr(speed_test, "loader_ceiling", lambda plan, length, seconds: 1e6)
+    monkeypatch.setattr(benchmark, "loader_ceiling", lambda plan, length, seconds: 1e6)
+    monkeypatch.setattr(benchmark, "peak", lambda processor: Peak(flops=1e12, source="none"))
+    monkeypatch.setattr("osbert.training.probe.resident_memory", lambda: 0)
+    monkeypatch.setattr(
+        plan_sizes,
+        "measure",
+        lambda sizes, scratch, seconds: [
+            SizeSample(size=size, flops_per_second=2e10, memory=BYTES * size.parameters + 1e8) for size in sizes
+        ],
+    )
+
+
+def compared(name: str, corpus: Path, out: Path, *, gpu: bool = False, **settings: Any) -> sizing.SizeComparison:
+    given = {"data.batch": 2, **settings}
+    request = sizing.SizeRequest(recipe=name, settings=given, corpus=corpus, minutes=30, gpu=gpu)
+    return sizing.plan_size(request, out=out)
+
+
+def behind(name: str) -> int:
+    """Return the place of the padding piece behind which a recipe's positions begin."""
+    return max(0, read_settings(name).model.first_position - 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"), [*((name, False) for name in NAMES), ("albert-base", True), ("modernbert-base", True)]
+)
+def test_plan_compares_sizes_of_its_family_and_writes_the_best(name, gpu, corpus, tmp_path) -> None:
+    base = read_settings(name)
+    found = compared(name, corpus(behind(name)), tmp_path / "plan.toml", gpu=gpu)
+    models = [row.size.sizes for row in found.estimates]
+    assert len(set(models)) == len(models) >= len(sizing.plan_sizes.SIZES["cuda" if gpu else "cpu"])
+    for model in models:
+        assert not model.problems()
+        for field in {field.name for field in dataclasses.fields(model)} - CHANGING:
+            assert getattr(model, field) == getattr(base.model, field), field
+        assert bool(model.embedding) == bool(base.model.embedding) and model.embedding < model.width
+        assert bool(model.distinct) == bool(base.model.distinct)
+        if base.model.feedforward:
+            assert model.feedforward / model.width == base.model.feedforward / base.model.width
+    written = read_settings(str(tmp_path / "plan.toml"))
+    assert written.model.changed(vocabulary=120) == found.best.size.sizes
+    assert (written.objectives, written.optimizer.method) == (base.objectives, base.optimizer.method)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_recipes_are_benchmarked(name, corpus, monkeypatch) -> None:
+    made = corpus(behind(name))
+
+    def given(folder: Path, *, padding: int, **others: Any) -> Any:
+        assert padding == behind(name)
+        return type("Made", (), {"folder": made})
+
+    monkeypatch.setattr(bench_corpus, "synthetic_corpus", given)
+    settings = {"data.batch": 2, "data.length": 16, "long_share": 0.0, "device": "cpu", "precision": "fp32"}
+    figures = benchmark.measure_speed(name, settings, seconds=0.05)
+    assert figures["objectives"] == [*read_settings(name).objectives]
+    (phase,) = figures["phases"]
+    assert phase["tokens_per_second"] > 0 and phase["flops_per_token"] > 0
