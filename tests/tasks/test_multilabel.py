@@ -10,16 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils import compute_class_weight
 
-from osbert.data.batch import collate
 from osbert.data.pack import Packer
-from osbert.evaluation.score import collapsed, predict
-from osbert.models.architecture import Architecture
-from osbert.models.contract import Learner
+from osbert.evaluation.score import collapsed
 from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.multilabel import Multilabel
@@ -176,28 +172,6 @@ def test_weights_are_of_the_rows_that_have_a_label(packer: Packer) -> None:
     assert task.encode(rows[0], packer)[0].targets["multilabel"].weights.tolist() == [1.0, 1.0]
     with refusal("unknown-label", "'c'"):
         Multilabel(class_weights="c=2").fitted(rows)
-
-
-def test_a_pair_in_both_orders_has_one_loss_and_one_answer(packer: Packer) -> None:
-    task = Multilabel(labels=BOTH, text="a", pair="b", both_orders=True, weights=(2.0, 1.0))
-    torch.manual_seed(0)
-    backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(packer.tokenizer), length=8).build()
-    learner = Learner(backbone, {"multilabel": task.head(backbone)}).eval()
-    pairs = [Record(number=0, texts=("good", "bad film"), label=("art",)), Record(number=1, texts=("a", "."), label=())]
-    turned = [dataclasses.replace(pair, texts=pair.texts[::-1]) for pair in pairs]
-    losses = []
-    for order in (pairs, turned):
-        loss = learner(collate([one for pair in order for one in task.encode(pair, packer)]))["multilabel"]
-        losses.append(loss.total.item())
-        assert loss.count == 2.0 + 1.0 + 1.0 + 1.0
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    one, other = (predict(learner, task, order, packer) for order in (pairs, turned))
-    for said, turn in zip(one, other, strict=True):
-        assert said.probabilities == pytest.approx(turn.probabilities, abs=1e-6)
-    true = np.array([[True, False], [False, False]])
-    shares = np.array([list(said.probabilities.values()) for said in one])
-    each = -np.log(np.where(true, shares, 1 - shares)) * np.where(true, [2.0, 1.0], 1.0)
-    assert losses[0] == pytest.approx(each.sum(), rel=1e-5)
 
 
 def test_decoding_is_a_sigmoid_and_the_thresholds() -> None:

@@ -240,17 +240,6 @@ def test_regression_is_written_as_theirs(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(2 + 3 * scores(learner, "regress", batch), wanted, rtol=0, atol=TOLERANCE)
 
 
-def test_mpnet_is_theirs_beyond_its_farthest_bucket(tmp_path: Path) -> None:
-    """All distances from 128 on are one; below, each edge of a bucket lies where theirs does."""
-    made = model("mpnet")
-    made.save_pretrained(tmp_path)
-    batch = batch_of([200, 150, 20], segments=False)
-    backbone = open_folder(tmp_path).backbone.eval()
-    expected = torch.cat([one.last_hidden_state[0] for one in theirs(made, batch)])
-    with torch.no_grad():
-        torch.testing.assert_close(backbone(batch).hidden, expected, rtol=0, atol=TOLERANCE)
-
-
 def test_alberts_pretraining_is_read_and_written(tmp_path: Path) -> None:
     """Masked pieces and the order of sentences: both scores of AlbertForPreTraining, and a fresh folder of ours."""
     made = model("albert", "ForPreTraining")
@@ -316,29 +305,6 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
         ("albert", {"num_hidden_groups": 0}, ("unsupported-model", "num_hidden_groups", "1")),
         ("albert", {"inner_group_num": 2}, ("unsupported-model", "inner_group_num", "2")),
         ("albert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
-        (
-            "mpnet",
-            {"relative_attention_num_buckets": 64},
-            ("unsupported-model", "relative_attention_num_buckets", "64", "32"),
-        ),
-        ("mpnet", {"hidden_act": "relu"}, ("unsupported-model", "hidden_act", "'relu'", "'gelu'")),
-        ("mpnet", {"pad_token_id": 0}, ("unsupported-model", "pad_token_id", "0")),
-        ("mpnet", {"is_decoder": True}, ("unsupported-model", "is_decoder", "True")),
-        ("eurobert", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
-        ("eurobert", {"attention_bias": True}, ("unsupported-model", "attention_bias", "True")),
-        ("eurobert", {"mlp_bias": True}, ("unsupported-model", "mlp_bias", "True")),
-        ("eurobert", {"pretraining_tp": 2}, ("unsupported-model", "pretraining_tp", "2")),
-        ("eurobert", {"hidden_dropout": 0.1}, ("unsupported-model", "hidden_dropout", "0.1")),
-        ("eurobert", {"head_dim": 4}, ("unsupported-model", "head_dim", "4")),
-        ("eurobert", {"num_key_value_heads": 3}, ("unsupported-model", "num_key_value_heads", "3", "2")),
-        ("eurobert", {"classifier_pooling": "last"}, ("unsupported-model", "classifier_pooling", "'last'", "late")),
-        ("eurobert", {"rope_scaling": {"factor": 2.0}}, ("unsupported-model", "rope_scaling", "2.0")),
-        (
-            "eurobert",
-            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
-            ("unsupported-model", "rope_parameters", "llama3"),
-        ),
-        ("eurobert", {"tie_word_embeddings": "no"}, ("unsupported-model", "tie_word_embeddings", "'no'")),
         ("electra", {"summary_type": "last"}, ("unsupported-model", "summary_type", "'last'")),
     ],
 )

@@ -77,7 +77,7 @@ def test_ids_are_theirs(ours: FileTokenizer, theirs: Any, text: str) -> None:
 
 @pytest.mark.parametrize("length", [64, 16])
 def test_sequences_are_theirs(ours: FileTokenizer, theirs: Any, length: int) -> None:
-    length += ours.form.specials(2) % 2  # of an odd number of pieces BERT's rule gives the longer text less than theirs
+    length += ours.form.specials(2) % 2  # an odd number goes to the first text, in theirs to the longer
     packer = Packer(tokenizer=ours, length=length)
     runs = [PieceRun(ids, ~ours.continuation[ids]) for ids in (ours.encode(LEARNT[0]), ours.encode(LEARNT[1]))]
     alone, pair = packer.single(*runs[0]), packer.pair(*runs)

@@ -11,6 +11,7 @@ they have no model for the encoder, the folder is written as "osbert", which the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.initialisation import initialise
+
+UNKNOWN = "unknown"
+"""What is said of a tensor that no part of the model is read from."""
 
 
 def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path) -> tuple[Backbone, Report]:
@@ -185,7 +189,8 @@ def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Tensor
     family = of_architecture(backbone.architecture)
     buffers = names.BUFFERS + (family.buffers if family else ())
     tied = backbone.architecture.tied
-    return [_unused(name, tensors, buffers, tied=tied) for name in tensors if name not in used]
+    rows = [_unused(name, tensors, buffers, tied=tied) for name in tensors if name not in used]
+    return [replace(row, name=family.spelled(row.name)) if family and row.remark == UNKNOWN else row for row in rows]
 
 
 def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = (), *, tied: bool = True) -> TensorRow:
@@ -197,7 +202,7 @@ def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] =
         return TensorRow(name=name, shape=shape, status="unused", remark="holds nothing learned")
     if name.startswith(names.HEAD_PREFIXES):
         return TensorRow(name=name, shape=shape, status="unused", remark="a head's")
-    return TensorRow(name=name, shape=shape, status="unused", expected=False, remark="unknown")
+    return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=UNKNOWN)
 
 
 def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:

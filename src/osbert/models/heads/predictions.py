@@ -114,13 +114,12 @@ class SequenceHead(Head):
         `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
         fine-tuning (appendix A.3). `orders`: 2 if a pair is read in both orders and its states are added before the
         layer (GPT, Radford et al. 2018, figure 1): the scores of a record are then the sum of its sequences' outputs,
-        each with half of the biases, and one of the sequences carries the label.
+        each with half of the biases, and one of the sequences carries the label. The attribute `loss`, of scores (M, K)
+        and their targets, is cross-entropy until it is replaced.
         """
         super().__init__()
         self.form = form
-        self.loss_of: Callable[[Tensor, BatchTarget], Loss] = (
-            classification_loss  # of (M, K) scores; a task may set another
-        )
+        self.loss: Callable[[Tensor, BatchTarget], Loss] = classification_loss
         self.target = target
         self.orders = orders
         self.dropout = Dropout(dropout)
@@ -132,12 +131,9 @@ class SequenceHead(Head):
         scores = self.linear(self.dropout(states.pooled))
         return scores if self.orders == 1 else scores - self.linear.bias * (1 - 1 / self.orders)
 
-    def labelled(self, states: States, batch: Batch, targets: int = 1) -> Tensor:
-        """Return the scores (M, K) of the labelled sequences, with those of their records' other orders added.
-
-        `targets`: how many each of them has.
-        """
-        scores, index = self.outputs(states, batch), batch.targets[self.target].index[::targets]
+    def labelled(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (M, K) of the labelled sequences, with those of their records' other orders added."""
+        scores, index = self.outputs(states, batch), batch.targets[self.target].index
         if self.orders == 1:
             return scores[index]
         records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
@@ -145,7 +141,7 @@ class SequenceHead(Head):
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss, in nats."""
-        return self.loss_of(self.labelled(states, batch), batch.targets[self.target])
+        return self.loss(self.labelled(states, batch), batch.targets[self.target])
 
 
 class NumberHead(SequenceHead):
@@ -156,10 +152,7 @@ class NumberHead(SequenceHead):
     def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0, orders: int = 1) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`, real numbers."""
         super().__init__(backbone, target=target, labels=1, dropout=dropout, orders=orders)
-
-    def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed squared error."""
-        return regression_loss(self.labelled(states, batch), batch.targets[self.target])
+        self.loss = regression_loss
 
 
 class LabelsHead(SequenceHead):
@@ -172,8 +165,9 @@ class LabelsHead(SequenceHead):
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed binary cross-entropy in nats, over sequences and labels."""
-        scores = self.labelled(states, batch, targets=self.linear.out_features)
-        return labels_loss(scores, batch.targets[self.target])
+        target = batch.targets[self.target]
+        labels = self.linear.out_features
+        return labels_loss(self.outputs(states, batch)[target.index[::labels]], target)
 
     def flops(self, labels: int) -> int:
         """Return the FLOPs over so many targets, K of which are one sequence's."""

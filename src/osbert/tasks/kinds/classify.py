@@ -21,6 +21,7 @@ from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.labels import listed_labels, note_unknown
+from osbert.tasks.tables.orders import OrdersTask
 from osbert.tasks.tables.weights import WeightedTask
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(TemperedTask, WeightedTask):
+class Classify(TemperedTask, OrdersTask, WeightedTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     edge = Edge(kind="classify", call="predict")
@@ -131,7 +132,7 @@ class Classify(TemperedTask, WeightedTask):
         share = backbone.architecture.dropout
         orders = 1 + self.both_orders
         head = SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
-        head.loss_of = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
+        head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
         return head
 
     def decode(
@@ -142,8 +143,7 @@ class Classify(TemperedTask, WeightedTask):
         That mean is what the layer would say of the windows' mean state; it is taken at the task's temperature. Of a
         pair in both orders it is the sum, what the layer says of the sum of the states.
         """
-        joined = np.sum if self.both_orders else np.mean
-        scores = np.asarray(joined(outputs, axis=0, dtype=np.float64))
+        scores = np.asarray(self.joined(outputs, axis=0, dtype=np.float64))
         probabilities = dict(zip(self.labels, self.shares(scores).tolist()))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
 

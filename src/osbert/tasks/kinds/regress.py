@@ -16,14 +16,14 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record
 from osbert.tasks.edges import Edge
-from osbert.tasks.tables.texts import TextTask
+from osbert.tasks.tables.orders import OrdersTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regress(TextTask):
+class Regress(OrdersTask):
     """Texts or pairs with one number each.
 
     The model learns numbers of mean 0 and deviation 1, so that one learning rate suits scores of 0 to 5 and prices
@@ -88,8 +88,7 @@ class Regress(TextTask):
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
         """Return the number in the user's unit, the mean over a record's windows; of both orders the sum."""
-        joined = np.sum if self.both_orders else np.mean
-        return Prediction(value=self.center + self.scale * float(joined(outputs)))
+        return Prediction(value=self.center + self.scale * float(self.joined(outputs)))
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return Pearson and Spearman correlation, mean squared error and R2, 1 - mse / variance.

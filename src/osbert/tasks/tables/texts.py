@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -117,22 +117,12 @@ class TextTask(CutTask):
     rest from its end; window, all of it in overlapping windows, whose scores are averaged; error, not at all."""
     overlap: int = 64
     """Pieces that a window shares with the one before, at most half of a window."""
-    both_orders: bool = False
-    """Read every pair in both orders and add the two states before the task's layer, for pairs whose order says nothing
-    (GPT's similarity, Radford et al. 2018, figure 1: MRPC, QQP, STS-B). It takes twice the time."""
 
     def __post_init__(self) -> None:
-        """Refuse an overlap below 0, and windows in both orders."""
+        """Refuse an overlap below 0."""
         super().__post_init__()
-        if self.both_orders and self.long == "window":
-            raise ValueError("both_orders reads a pair as two sequences: take another --long than window")
         if self.overlap < 0:
             raise ValueError(f"overlap must be 0 or more pieces, not {self.overlap}")
-
-    @property
-    def batching(self) -> Literal["sequences", "records", "step"]:  # type: ignore[override]
-        """Return that the two orders of a pair stay in one pass."""
-        return "records" if self.both_orders else "sequences"
 
     @property
     def sample(self) -> str:  # type: ignore[override]
@@ -156,37 +146,24 @@ class TextTask(CutTask):
         return super().record_of(texts)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence of a text or a pair, or its windows, or those of a pair in both orders."""
+        """Return the one sequence of a text or a pair, or its windows."""
         if len(record.texts) > 2:
             raise UserError(
                 f"{record.place}: {self.name} reads one text or a pair, not {len(record.texts)} texts.",
                 code="wrong-number-of-texts",
             )
         runs = [packer.run(text) for text in record.texts]
-        if not self.both_orders:
-            return lay_out(runs, packer, long=self.long, overlap=self.overlap, record=record.number)
-        if len(runs) != 2:
-            raise UserError(
-                f"{record.place}: --both-orders is for pairs of texts, but there is one text. Leave it out.",
-                code="wrong-number-of-texts",
-            )
-        [one], [other] = (
-            lay_out(order, packer, long=self.long, overlap=0, record=record.number) for order in (runs, runs[::-1])
-        )
-        return [one, dataclasses.replace(other, truncated=0)]  # what is cut is told once
+        return lay_out(runs, packer, long=self.long, overlap=self.overlap, record=record.number)
 
     def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
         """Return the sequences of a record with its label, an integer or a number, or its M labels, as their target.
 
         The windows of a long text share its `weight` in the loss, or those of its labels (M,), 1 where there is none.
-        Of a pair in both orders the first sequence carries it.
         """
-        labels, windows = np.atleast_1d(label), 1 if self.both_orders else len(examples)
+        labels, windows = np.atleast_1d(label), len(examples)
         weights = None
         if weight is not None or windows > 1:
             share = (1.0 if weight is None else np.asarray(weight)) / windows
             weights = np.broadcast_to(share, labels.shape).astype(np.float32)
         target = Target(labels=labels, weights=weights)
-        if self.both_orders:
-            return [dataclasses.replace(examples[0], targets={self.name: target}), *examples[1:]]
         return [dataclasses.replace(example, targets={self.name: target}) for example in examples]

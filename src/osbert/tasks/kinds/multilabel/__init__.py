@@ -216,18 +216,13 @@ class Multilabel(WeightedTask):
         from osbert.models.heads.predictions import LabelsHead
 
         rate = backbone.architecture.dropout
-        orders = 1 + self.both_orders
-        return LabelsHead(backbone, target=self.name, labels=len(self.labels), dropout=rate, orders=orders)
+        return LabelsHead(backbone, target=self.name, labels=len(self.labels), dropout=rate)
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> LabelsPrediction:
-        """Return the labels that reach their thresholds, by the sigmoid of the mean scores of a record's windows.
-
-        The scores of a pair in both orders are added.
-        """
-        together = np.sum if self.both_orders else np.mean
-        scores = np.asarray(together(outputs, axis=0, dtype=np.float64))
+        """Return the labels that reach their thresholds, by the sigmoid of the mean scores of a record's windows."""
+        scores = np.asarray(np.mean(outputs, axis=0, dtype=np.float64))
         shares = np.exp(-np.logaddexp(0.0, -scores))  # the sigmoid, without overflow
         made = LabelsPrediction(value=(), probabilities=dict(zip(self.labels, shares.tolist())))
         return made.decided(self.decisive)
