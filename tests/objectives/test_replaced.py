@@ -27,6 +27,7 @@ SHAPES = {
     "modern": {"normalization": "pre", "biases": False, "gated": True, "positions": "rotary", "window": 4}
     | {"global_every": 2, "segments": 0, "head_biases": False},
     "shared blocks": {"distinct": 1, "embedding": 8},
+    "fewer keys": {"width": 32, "heads": 8, "key_heads": 2, "positions": "rotary"},
 }
 
 

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
 from sklearn.utils import compute_class_weight
 
+from osbert.data.batch import collate
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.score import class_scores, collapsed
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, findings, load
 from osbert.tasks.kinds.classify import Classify, confusion
 from refusals import refusal
@@ -160,6 +164,30 @@ def test_weights_are_one_a_label() -> None:
         Classify(class_weights="a=0")
     with pytest.raises(ValueError, match="length must be at least 5"):
         Classify(length=4)
+
+
+def test_settings_of_the_loss_that_cannot_be_are_refused() -> None:
+    for wrong in (-0.1, 1.0):
+        with pytest.raises(ValueError, match="label_smoothing"):
+            Classify(label_smoothing=wrong)
+    with pytest.raises(ValueError, match="focal"):
+        Classify(focal=-1.0)
+    with pytest.raises(ValueError, match="focal and label_smoothing"):
+        Classify(focal=2.0, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("settings", [{"label_smoothing": 0.2}, {"focal": 2.0}])
+def test_settings_of_the_loss_reach_the_head(packer: Packer, settings: dict[str, float]) -> None:
+    rows = [Record(number=place, texts=("good film",), label=label) for place, label in enumerate("aab")]
+    losses = []
+    for task in (Classify(labels=("a", "b")), Classify(labels=("a", "b"), **settings)):
+        torch.manual_seed(0)
+        backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(packer.tokenizer), length=8).build()
+        learner = Learner(backbone, {"classify": task.head(backbone)}).eval()
+        learner.heads["classify"].get_parameter("linear.bias").data.copy_(torch.tensor([1.0, -1.0]))
+        batch = collate([example for row in rows for example in task.encode(row, packer)])
+        losses.append(learner(batch)["classify"])
+    assert abs(losses[1].total.item() - losses[0].total.item()) > 0.05 and losses[1].count == 3
 
 
 def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""osbert reproduce: runs what a table of the BERT paper needs, small enough for this machine, and prints both."""
+"""osbert reproduce: runs what a table or figure of the BERT paper needs, small enough for this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -16,24 +16,29 @@ from osbert.options import among, takes_settings
 from osbert.runs.reproduce.scale import TableScale
 from osbert.training.interruption import sigterm_as_exit
 
+if TYPE_CHECKING:
+    from osbert.runs.reproduce.plan import TablePlan
+
 RECIPE = "cpu"
 """The recipe of the rows where none is named."""
+Reproduced = Literal[
+    "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families"
+]
 
 
 def schemas_shown(words: Sequence[str]) -> Sequence[type]:
     """Return the settings of the table and the recipe that the words after the verb name; of its tasks the first's."""
-    from osbert.evaluation.paper import TABLES
     from osbert.runs.reproduce.settings import table_schemas
-    from osbert.runs.reproduce.tables import read_table
+    from osbert.runs.reproduce.tables import read_table, table_names
 
-    table = read_table(words[0] if words[0] in TABLES else "table5")
+    table = read_table(words[0] if words[0] in table_names() else "table5")
     named = among(words, make_dataclass("Named", [("recipe", str)]))
     return table_schemas(replace(table, columns=table.columns[:1]), named.get("recipe", RECIPE), words)
 
 
 @takes_settings(schemas_shown)
 def reproduce(
-    table: Literal["table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8"],
+    table: Reproduced,
     /,
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True)],
     data: Path,
@@ -44,8 +49,9 @@ def reproduce(
     scale: Annotated[TableScale | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> None:
-    """Run a table of the BERT paper at a size of your choosing, and print your figures beside the published ones.
+    """Run a table or figure of the BERT paper, or compare families, at a size of your choosing.
 
+    Your figures are printed beside the published ones.
     Every row's encoder is pretrained once a seed and fine-tuned on each data set; scores are those of the best epoch on
     the development rows. Columns without data show a dash. A command that was stopped goes on when it is given again.
 
@@ -54,7 +60,8 @@ def reproduce(
     table
         table1: GLUE. table2: SQuAD 1.1, also as an ensemble of all seeds. table3: SQuAD 2.0. table4: SWAG. table5: MLM
         with and without NSP, left to right, and a BiLSTM on that. table6: six sizes of the encoder. table7: CoNLL-2003,
-        fine-tuned and on features. table8: six mixes of masking.
+        fine-tuned and on features. table8: six mixes of masking. figure5: MNLI by steps of pretraining, masked and
+        left-to-right. families: recipes of several families, each pretrained for the same --minutes.
     settings
         Settings for every row: --pretraining.steps 2000 (or --steps 2000), --finetuning.epochs 3. By default a model
         that is given is fine-tuned as in the paper, one that is pretrained here for three epochs at 5e-4.
@@ -62,36 +69,40 @@ def reproduce(
         A folder with the official files: of GLUE in MNLI, QNLI, MRPC, SST-2, ..., of NER in conll2003 (eng.train,
         eng.testa), of SQuAD in squad (train-v1.1.json, dev-v1.1.json, or of 2.0), of SWAG in swag (train.csv, val.csv).
     out
-        The folder for all runs, results.json and table.txt.
+        The folder for all runs, results.json and table.txt; of figure5 and families report.html, too.
     corpus
-        A folder that `osbert corpus build` made, to pretrain on where no model is given.
+        A folder that `osbert corpus build` made, to pretrain on where no model is given; your own will do.
     model
         For table1 to 4 and 7: the model to fine-tune, be it fine-tuned before, by its folder or its name.
     recipe
         The recipe that all rows share.
     """
-    from osbert.runs.reproduce.encoders import choose
-    from osbert.runs.reproduce.plan import TablePlan
-    from osbert.runs.reproduce.report import write_table_report
-    from osbert.runs.reproduce.settings import split_settings, table_schemas
-    from osbert.runs.reproduce.tables import read_table
+    from osbert.runs.reproduce.request import TableRequest
 
-    (scale := scale or TableScale()).check()
-    wanted = read_table(table).shrunk(scale.shrink)
-    pretraining, finetuning = split_settings(settings, table_schemas(wanted, recipe, settings, opening))
-    plan = TablePlan(
-        table=wanted,
-        columns=wanted.present(data),
-        encoders=choose(wanted, recipe, corpus=corpus, model=model, settings=pretraining, opening=opening),
+    plan = TableRequest(
+        name=table,
         data=data,
         out=out,
-        scale=scale,
-        finetuning=finetuning,
+        corpus=corpus,
+        model=model,
+        recipe=recipe,
+        scale=scale or TableScale(),
+        settings=settings,
         opening=opening,
-    )
+    ).plan()
     with claim(out), sigterm_as_exit():
         plan.run(watch=print_event)
-        print(write_table_report(plan), end="")
+        print(write_report(plan), end="")
+
+
+def write_report(plan: TablePlan) -> str:
+    """Write what a table, a figure or a comparison of families has found; return it as text."""
+    from osbert.runs.reproduce.families import write_families_report
+    from osbert.runs.reproduce.figure import write_figure_report
+    from osbert.runs.reproduce.report import write_table_report
+
+    special = {"figure5": write_figure_report, "families": write_families_report}
+    return special.get(plan.table.name, write_table_report)(plan)
 
 
 def print_event(event: object) -> None:

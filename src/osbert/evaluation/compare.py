@@ -29,6 +29,12 @@ class Summary:
     highest: float
     interval: tuple[float, float]
 
+    @property
+    def sign(self) -> int:
+        """Return 1 or -1 where the whole interval is above or below 0; 0 where it is not, and without an interval."""
+        low, high = self.interval
+        return int(low > 0) - int(high < 0)
+
     def describe(self) -> str:
         """Return it in words, for one line."""
         if self.count == 1:

@@ -167,9 +167,11 @@ class Architecture(Sizes):
         Where heads start at their neighbours, there are four at least.
         """
         width, table = round(self.width * share), self.embedding or self.width
+        heads = max(round(self.heads * share), 4 if self.neighbours else 1)
         return self.changed(
             width=width,
-            heads=max(round(self.heads * share), 4 if self.neighbours else 1),
+            heads=heads,
+            key_heads=math.gcd(heads, self.key_heads) % heads,
             feedforward=round(self.feedforward * share),
             embedding=0 if table == width else table,
         )

@@ -13,7 +13,7 @@ from osbert.reports.plot import BOTTOM, RIGHT, TOP, WIDTH, short, ticks
 
 ROW = 26
 """Height of a row whose dots lie apart."""
-LETTER = 6.4
+LETTER = 7.0
 """About the width of a letter of a row's name."""
 WIDEST = 300
 """The most room for names."""

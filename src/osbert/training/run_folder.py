@@ -35,6 +35,7 @@ HARMLESS = (
     "training.checkpoint_every",
     "training.evaluate_every",
     "training.keep",
+    "training.models_every",
     "training.parallel",
     "data.micro_tokens",
     "data.workers",

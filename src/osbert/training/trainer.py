@@ -60,6 +60,8 @@ class TrainingSettings:
     """Steps between two looks at the held-out batches; 0 for the end only."""
     keep: int = 2
     """Checkpoints that are kept, the newest ones."""
+    models_every: int = 0
+    """Steps between two models that a pretraining keeps in models/step-N/, each as usable as its last; 0 for none."""
     parallel: Spread = "ddp"
     """With several processes (torchrun), whether each has all weights (ddp) or a share of each (fsdp)."""
 
@@ -70,7 +72,7 @@ class TrainingSettings:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if self.seed >= 2**63:  # torch's own limit is 2**64, and parts of a model are drawn from the seeds after it
             raise ValueError(f"seed must be below {2**63}, not {self.seed}")
-        for name in ("checkpoint_every", "evaluate_every"):
+        for name in ("checkpoint_every", "evaluate_every", "models_every"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
 

@@ -13,7 +13,13 @@ from torch.nn import functional
 from osbert.data.batch import BatchTarget
 from osbert.models.adapting.new_pieces import add_pieces
 from osbert.models.contract import Learner
-from osbert.models.heads.predictions import LabelsHead, MaskedLanguageHead, NumberHead, SequenceHead
+from osbert.models.heads.predictions import (
+    LabelsHead,
+    MaskedLanguageHead,
+    NumberHead,
+    SequenceHead,
+    classification_loss,
+)
 
 
 def labelled(batch, **targets: BatchTarget):
@@ -24,7 +30,7 @@ def per_sequence(labels, index, weights=None) -> BatchTarget:
     labels = torch.tensor(labels)
     weights = None if weights is None else torch.tensor(weights)
     count = float(len(labels)) if weights is None else float(weights.sum())
-    return BatchTarget(labels=labels, index=torch.tensor(index), per_token=False, weights=weights, count=count)
+    return BatchTarget(labels=labels, index=torch.tensor([*index]), per_token=False, weights=weights, count=count)
 
 
 @settings(max_examples=20)
@@ -137,6 +143,48 @@ def test_regression_is_squared_error(make_backbone, make_batch) -> None:
     weighted = head(states, labelled(batch, score=per_sequence([0.5, 2.0], [0, 2], [1.0, 0.0])))
     torch.testing.assert_close(weighted.total, (outputs[0, 0] - 0.5) ** 2)
     assert head.linear.out_features == 1
+
+
+def scored(labels: list[int], weights: list[float] | None = None) -> tuple[torch.Tensor, BatchTarget]:
+    """Return scores (n, 3), of which the first is sure, with a target for each."""
+    scores = torch.randn(len(labels), 3, generator=torch.Generator().manual_seed(1))
+    scores[0] = torch.tensor([200.0, -200.0, 0.0])
+    return scores.requires_grad_(), per_sequence(labels, range(len(labels)), weights)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 0.25, 2.0, 1.0]])
+def test_a_loss_without_smoothing_or_focus_is_the_cross_entropy_to_the_bit(weights: list[float] | None) -> None:
+    scores, target = scored([0, 1, 2, 1], weights)
+    each = functional.cross_entropy(scores, target.labels, reduction="none")
+    plain = functional.cross_entropy(scores, target.labels, reduction="sum") if weights is None else None
+    expected = plain if weights is None else (each * target.weights).sum()
+    assert torch.equal(classification_loss(scores, target).total, expected)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 0.25, 2.0, 1.0]])
+def test_smoothing_is_torchs_of_each_row(weights: list[float] | None) -> None:
+    scores, target = scored([0, 1, 2, 1], weights)
+    each = functional.cross_entropy(scores, target.labels, label_smoothing=0.1, reduction="none")
+    expected = (each * (torch.ones(4) if weights is None else target.weights)).sum()
+    torch.testing.assert_close(classification_loss(scores, target, smoothing=0.1).total, expected)
+    smooth = torch.full((4, 3), 0.1 / 3).scatter_add_(1, target.labels[:, None], torch.full((4, 1), 0.9))
+    torch.testing.assert_close(each, -(smooth * scores.log_softmax(dim=1)).sum(dim=1))
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("weights", [None, [1.0, 0.25, 2.0, 1.0]])
+def test_focal_loss_is_its_equation(gamma: float, weights: list[float] | None) -> None:
+    """Lin et al. 2017, equations 4 and 5; a row that is sure has a loss of 0 and a finite gradient."""
+    scores, target = scored([0, 1, 2, 1], weights)
+    loss = classification_loss(scores, target, gamma=gamma)
+    right = scores.double().softmax(dim=1).gather(1, target.labels[:, None])[:, 0]
+    each = -((1 - right) ** gamma) * right.log()
+    expected = (each * (torch.ones(4) if weights is None else target.weights)).sum()
+    torch.testing.assert_close(loss.total, expected.float())
+    (found,) = torch.autograd.grad(loss.total, scores, retain_graph=True)
+    assert torch.isfinite(found).all() and loss.count == target.count
+    rest = torch.autograd.grad(expected, scores)[0][1:]  # of the sure row the plain equation has 0 / 0
+    torch.testing.assert_close(found[1:], rest, rtol=1e-4, atol=1e-6)
 
 
 def test_several_labels_are_torchs_binary_cross_entropy(make_backbone, make_batch) -> None:

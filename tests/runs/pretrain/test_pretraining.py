@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 import corpora
+import osbert
 from clock import CLOCK
 from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.runs.contract import Notice
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain import budget
+from osbert.runs.pretrain import run as pretraining_run
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
 from osbert.runs.pretrain.settings import read_plan
 from osbert.training.progress import Progress
@@ -113,6 +115,32 @@ def test_ctrl_c_between_two_steps_saves_the_last_one(run, whole, step: int) -> N
     done = run(watch=events.append)
     assert any(str(event) == f"Going on from the checkpoint of step {step}." for event in events)
     assert same(done.folder, whole)
+
+
+@pytest.mark.parametrize("stop", [None, "before", "after"])
+def test_models_on_the_way_open_and_change_nothing(run, monkeypatch, stop) -> None:
+    """A run that keeps models, undisturbed or ended while it writes the second, is the run that keeps none."""
+    if stop:
+        write, calls = pretraining_run.write_model, []
+
+        def interrupted(*given: Any) -> None:
+            calls.append(given)
+            if stop == "after" or len(calls) != 2:
+                write(*given)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(pretraining_run, "write_model", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(models_every=2, dropout=0.1)
+        monkeypatch.undo()
+    kept, plain = run(models_every=2, dropout=0.1), run("plain", dropout=0.1)
+    assert same(kept.folder, plain.folder)
+    models = sorted((kept.folder / "models").iterdir())
+    assert [path.name for path in models] == ["step-2", "step-4", "step-6"]
+    weights = [(path / "model.safetensors").read_bytes() for path in (*models, kept.folder)]
+    assert len({*weights}) == 3 and weights[-1] == weights[-2]
+    assert osbert.load(models[0]).embed(["bada kefe."]).shape == (1, 16)
 
 
 LLAMA = {

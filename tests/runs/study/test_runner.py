@@ -125,3 +125,18 @@ def test_a_trial_waits_for_another_and_is_left_out_where_that_has_failed(tmp_pat
     results = Study(work=work, threads=2).run(listed)
     assert sorted(ran) == ["after good", "bad", "good"]
     assert [one.finished for one in results] == [True, False, True, False]
+
+
+def test_the_time_left_is_that_of_other_trials_of_their_kind(tmp_path: Path, monkeypatch) -> None:
+    clock, lasting = [0.0], {"long": 100.0, "short": 2.0}
+    monkeypatch.setattr("osbert.runs.study.runner.time.monotonic", lambda: clock[0])
+    kinds = ("long", "short", "long", "short", "short")
+    wanted = [StudyTrial(name=str(at), folder=tmp_path / str(at), kind=kind) for at, kind in enumerate(kinds)]
+    left: list[float] = []
+
+    def work(trial: StudyTrial) -> None:
+        clock[0] += lasting[trial.kind]
+        end(trial, collapsed=False)
+
+    Study(work=work, watch=lambda event: left.append(event.left) if isinstance(event, TrialEnd) else None).run(wanted)
+    assert left == [400.0, 104.0, 4.0, 2.0, 0.0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -111,10 +114,12 @@ class SequenceHead(Head):
         `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
         fine-tuning (appendix A.3). `orders`: 2 if a pair is read in both orders and its states are added before the
         layer (GPT, Radford et al. 2018, figure 1): the scores of a record are then the sum of its sequences' outputs,
-        each with half of the biases, and one of the sequences carries the label.
+        each with half of the biases, and one of the sequences carries the label. The attribute `loss`, of scores (M, K)
+        and their targets, is cross-entropy until it is replaced.
         """
         super().__init__()
         self.form = form
+        self.loss: Callable[[Tensor, BatchTarget], Loss] = classification_loss
         self.target = target
         self.orders = orders
         self.dropout = Dropout(dropout)
@@ -135,8 +140,8 @@ class SequenceHead(Head):
         return scores.new_zeros(len(records), scores.shape[1]).index_add(0, rows, scores)[rows[index]]
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed cross-entropy in nats."""
-        return classification_loss(self.labelled(states, batch), batch.targets[self.target])
+        """Return the summed loss, in nats."""
+        return self.loss(self.labelled(states, batch), batch.targets[self.target])
 
 
 class NumberHead(SequenceHead):
@@ -147,10 +152,7 @@ class NumberHead(SequenceHead):
     def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0, orders: int = 1) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`, real numbers."""
         super().__init__(backbone, target=target, labels=1, dropout=dropout, orders=orders)
-
-    def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed squared error."""
-        return regression_loss(self.labelled(states, batch), batch.targets[self.target])
+        self.loss = regression_loss
 
 
 class LabelsHead(SequenceHead):
@@ -172,13 +174,20 @@ class LabelsHead(SequenceHead):
         return super().flops(labels // self.linear.out_features)
 
 
-def classification_loss(scores: Tensor, target: BatchTarget) -> Loss:
-    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right."""
+def classification_loss(scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0, gamma: float = 0.0) -> Loss:
+    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right.
+
+    `smoothing`: the part of the true probability that goes to all classes alike (Szegedy et al. 2016, section 7).
+    `gamma`: that of the focal loss (Lin et al. 2017, equation 4), which does not go with smoothing.
+    """
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
-    if target.weights is None:
-        total = functional.cross_entropy(scores.float(), target.labels, reduction="sum")
-    else:
-        total = (functional.cross_entropy(scores.float(), target.labels, reduction="none") * target.weights).sum()
+    entropy = partial(functional.cross_entropy, scores.float(), target.labels, label_smoothing=smoothing)
+    if target.weights is None and not gamma:
+        return Loss(total=entropy(reduction="sum"), count=target.count, hits=hits)
+    each = entropy(reduction="none")
+    if gamma:  # -expm1(-each) is 1 - p; where that is 0, a power of it below 1 would have no gradient
+        each = each * (-torch.expm1(-each)).clamp_min(torch.finfo(each.dtype).tiny) ** gamma
+    total = each.sum() if target.weights is None else (each * target.weights).sum()
     return Loss(total=total, count=target.count, hits=hits)
 
 

@@ -23,7 +23,7 @@ class RankingHead(SequenceHead):
         probability that it is relevant.
         """
         super().__init__(backbone, target=target, labels=1, dropout=dropout)
-        self.loss = loss
+        self.ranking_loss = loss
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed cross-entropy in nats: of each query's list (softmax), or of each candidate (bce).
@@ -33,7 +33,7 @@ class RankingHead(SequenceHead):
         """
         target = batch.targets[self.target]
         scores = self.outputs(states, batch)[target.index].float()  # (M, 1)
-        if self.loss == "bce":
+        if self.ranking_loss == "bce":
             errors = functional.binary_cross_entropy_with_logits(scores[:, 0], target.labels, reduction="sum")
             return Loss(total=errors, count=target.count)
         records, rows = batch.records[target.index].unique(return_inverse=True)  # (M,): the query of each candidate

@@ -170,7 +170,7 @@ def estimate(size: Size, samples: Sequence[SizeSample], limits: SizeLimits) -> S
         tokens=tokens,
         epochs=tokens / distinct,
         memory=limits.process + memory(size, samples),
-        disk=disk_bytes(size.parameters, keep=plan.settings.training.keep),
+        disk=disk_bytes(size.parameters, plan.settings.training),
         loss=loss,
     )
 

@@ -35,11 +35,13 @@ from osbert.training.parallel import Alone
 from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import BEFORE, HELD_OUT, Metrics, SilentMetrics
-from osbert.training.trainer import Trainer
+from osbert.training.trainer import Trainer, TrainingSettings
 
 INPUTS = ("corpus", "tokenizer", "origin")
 PASSES = "micro_tokens"
 """The setting data.micro_tokens, in the trainer's memory."""
+MODELS = "models"
+"""The folder of the models on the way (training.models_every), in the folder of the run."""
 OWED = "owed"
 """Whether a look at the held-out text was broken off, in the trainer's memory: it comes first when the run goes on."""
 
@@ -170,7 +172,7 @@ class PretrainingRun:
         )
         for course in filter(None, (objective.course() for objective in self.plan.objectives.values())):
             self._say(course)
-        needed = disk_bytes(parameters, keep=settings.training.keep)
+        needed = disk_bytes(parameters, settings.training)
         free = shutil.disk_usage(self.out).free
         if settings.training.checkpoint_every and free < needed:
             self._notice(
@@ -206,13 +208,15 @@ class PretrainingRun:
 
     def _steps(self, trainer: Trainer, metrics: Metrics | SilentMetrics, evaluate: Callable[[], None]) -> None:
         """Take the steps that are left, or as many as come before a wish to stop."""
-        every = trainer.settings.evaluate_every
+        every, models = trainer.settings.evaluate_every, trainer.settings.models_every
         if OWED in trainer.memory:
             evaluate()
         for progress in () if OWED in trainer.memory else trainer.run():
             line = metrics.step(progress)
             if due := trainer.finished or (every and progress.step % every == 0):
                 trainer.memory[OWED] = True
+            if models and progress.step % models == 0:
+                self._keep_model(trainer)
             self.settled = trainer.step
             self.watch(progress)
             if line is not None:
@@ -302,8 +306,7 @@ class PretrainingRun:
         """Write the model of these weights and the report, and tell of them."""
         learner = self.learner
         if not isinstance(trainer.parallel, Alone):  # then each process has but a share of every weight
-            learner = build_learner(self.plan)
-            tensors.put_weights(learner, Alone(), weights)
+            learner = self._copy(weights)
         if isinstance(metrics, Metrics):
             metrics.settle()
         write_model(learner.cpu(), self.out)
@@ -323,6 +326,26 @@ class PretrainingRun:
             self._say(remark)
         self._say(f"The model is in {self.out}; how it went is in {self._report()}.")
 
+    def _keep_model(self, trainer: Trainer) -> None:
+        """Write the model of this step into a folder of its own; the run goes on as if it had not been."""
+        if not trainer.sound:
+            return  # the checkpoint of this step says so
+        weights = tensors.weights(self.learner, trainer.parallel)
+
+        def write() -> None:
+            folder = self.out / MODELS / f"step-{trainer.step}"
+            folder.mkdir(parents=True, exist_ok=True)
+            self._write_tokenizer(folder)
+            write_model(self._copy(weights), folder)
+
+        self.group.first(write)
+
+    def _copy(self, weights: Mapping[str, Tensor]) -> Learner:
+        """Return a learner of its own, in the main memory, with the run's weights."""
+        learner = build_learner(self.plan)
+        tensors.put_weights(learner, Alone(), weights)
+        return learner
+
     def _report(self) -> Path:
         return self.out / "report.html"
 
@@ -338,10 +361,11 @@ class PretrainingRun:
         self.watch(Notice(message))
 
 
-def disk_bytes(parameters: int, *, keep: int) -> int:
-    """Return the bytes of a run with `keep` checkpoints, one being written, and the model, in fp32."""
+def disk_bytes(parameters: int, training: TrainingSettings) -> int:
+    """Return the bytes of a run with its checkpoints, one being written, and its models, in fp32."""
     checkpoint = 12 * parameters  # the weights and two moments of each
-    return checkpoint * (keep + 1) + 4 * parameters
+    models = 1 + (training.steps // training.models_every if training.models_every else 0)
+    return checkpoint * (training.keep + 1) + 4 * parameters * models
 
 
 def build_learner(plan: PretrainPlan) -> Learner:

@@ -45,7 +45,8 @@ class ChildCommands:
         with self.lock:
             self.running.discard(process)
         if status and not self.stopping:
-            raise UserError(f"status {status}; its output is in {path}", code="child-failed")
+            last = path.read_text("utf-8", "replace").rpartition("error: ")[2].strip().partition("\n")[0]
+            raise UserError(f"status {status}: {last} Its output is in {path}.", code="child-failed")
 
     def stop(self) -> None:
         """End those at work, which save their state first; no other begins."""

@@ -42,6 +42,8 @@ class TableColumn:
     """Settings of fine-tuning."""
     scores: Mapping[str, str] = field(default_factory=dict)
     """The task's metric for each column that it fills; empty for GLUE's choice, and of other sets for accuracy."""
+    path: Path | None = None
+    """Where it lies, in place of the folder of its name; without names of `files` its task finds them there."""
 
     @property
     def measured(self) -> Mapping[str, str]:
@@ -58,7 +60,9 @@ class TableColumn:
 
     def find(self, data: Path) -> list[Path]:
         """Return the files to read: for training and development, or one for both; none when they are missing."""
-        folder = data / self.folder
+        folder = self.path or data / self.folder
+        if not self.files:
+            return [path for path in (sorted(folder.iterdir()) if folder.is_dir() else [folder]) if path.is_file()]
         if release := self.settings.get("release"):
             return _of_release(folder, release)
         for names in (self.files[:2], [self.alone]):
@@ -68,11 +72,21 @@ class TableColumn:
                 return found + [path for path in more if path.is_file()]
         return []
 
+    def missing(self, data: Path) -> UserError:
+        """Return what is to be said where `find` finds nothing."""
+        folder = self.path or data / self.folder
+        names = " and ".join(str(folder / name) for name in self.files[:2])
+        said = f"{names} are missing" if names else f"{folder} is no file, and no folder with files"
+        return UserError(f"{said}.", code="missing-split")
+
     def prepare(self, data: Path, out: Path, *, rows: int, dev_rows: int = 0) -> None:
         """Write the training and the development file into `out`, at most so many rows of each (0: all).
 
-        Rows are drawn at random, the same ones whenever it is done. Raises UserError when a file has another form.
+        Rows are drawn at random, the same ones whenever it is done. Data whose files its task finds stay where they
+        are, with all rows. Raises UserError when a file has another form.
         """
+        if not self.files:
+            return
         files = self.find(data)
         dev = f"dev{Path(self.files[1]).suffix}" if self.task else self.files[1]  # the name that the task knows
         if len(files) < 2:

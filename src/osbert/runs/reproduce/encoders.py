@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.files import file_sha256
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.recipe import as_table
-from osbert.runs.pretrain.settings import read_plan
+from osbert.runs.pretrain.run import MODELS
+from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
 from osbert.runs.reproduce.tables import PaperTable, TableRow, keywords, words
 from osbert.runs.study.runner import StudyTrial
 from osbert.training.run_folder import RunFolder
@@ -24,15 +25,15 @@ class TableEncoders(Protocol):
         """Yield the runs that make them, in their folders below `out`."""
         ...
 
-    def folder(self, row: str, seed: int, out: Path) -> Path:
-        """Return the folder of a row's encoder."""
+    def folder(self, row: TableRow, seed: int, out: Path) -> Path:
+        """Return the folder of the encoder that a row takes."""
         ...
 
     def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
-        """Return all that the figures depend on. Raises UserError when an encoder cannot be made or read."""
+        """Return all that the figures depend on. Raises UserError at all encoders that cannot be made or read."""
         ...
 
-    def describe(self, row: str, out: Path) -> str:
+    def describe(self, row: TableRow, out: Path) -> str:
         """Return in words what they are, once they are there."""
         ...
 
@@ -43,11 +44,13 @@ class TableEncoders(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedEncoders:
-    """One for each row and seed, by a recipe with `settings` and the row's own."""
+    """One for each row and seed, by a recipe, all rows' or its own, with `settings` and the row's."""
 
     recipe: str
     corpus: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that `settings` overrule."""
     opening: Opening = CAREFUL
 
     def trials(self, rows: Sequence[TableRow], seed: int, out: Path) -> Iterator[StudyTrial]:
@@ -55,41 +58,58 @@ class PretrainedEncoders:
         for row in rows:
             if row.encoder:
                 continue
-            folder = self.folder(row.name, seed, out)
+            folder = self.folder(row, seed, out)
             seeded = {"training.seed": seed, "data.seed": seed}
-            command = ("pretrain", self.recipe, *words(self.settings), *words(row.pretraining), *words(seeded))
+            command = ("pretrain", row.recipe or self.recipe, *words(self.given(row)), *words(seeded))
             command += ("--corpus", str(self.corpus), "--out", str(folder), *self.opening.words)
             yield StudyTrial(name=f"{row.name}, seed {seed}", settings=command, folder=folder, seed=seed)
 
-    def folder(self, row: str, seed: int, out: Path) -> Path:
-        """Return the folder of a row's encoder."""
-        return run_folder(row, seed, "encoder", out)
+    def folder(self, row: TableRow, seed: int, out: Path) -> Path:
+        """Return the folder of a row's encoder: that of its run, or of the model of a step."""
+        folder = run_folder(row.encoder or row.name, seed, "encoder", out)
+        return folder / MODELS / f"step-{row.step}" if row.step else folder
+
+    def given(self, row: TableRow) -> dict[str, Any]:
+        """Return the settings laid over a row's recipe: the usual ones, those of all rows, its own."""
+        return {**self.usual, **row.usual, **self.settings, **row.pretraining}
+
+    def read(self, row: TableRow) -> Any:
+        """Return the settings of a row's pretraining. Raises UserError at one that its recipe does not have."""
+        return read_settings(row.recipe or self.recipe, keywords(self.given(row)), opening=self.opening)
+
+    def plan(self, row: TableRow, out: Path) -> PretrainPlan:
+        """Return the plan of a row's pretraining. Raises UserError when it cannot begin."""
+        recipe, given = row.recipe or self.recipe, keywords(self.given(row))
+        return read_plan(recipe, given, corpus=self.corpus, out=out / "any", opening=self.opening)
 
     def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
         """Return the resolved settings, and which corpus and tokenizer they are for."""
-        plans = {
-            row.name: read_plan(
-                self.recipe,
-                keywords(self.settings, row.pretraining),
-                corpus=self.corpus,
-                out=out / "any",
-                opening=self.opening,
-            )
-            for row in rows
-            if not row.encoder
-        }
+        plans: dict[str, PretrainPlan] = {}
+        wrong: dict[str, UserError] = {}
+        for row in rows:
+            if not row.encoder:
+                try:
+                    plans[row.name] = self.plan(row, out)
+                except UserError as error:
+                    wrong[row.name] = error
+        problems = Problems(heading="These encoders cannot be pretrained")
+        for said in dict.fromkeys(map(str, wrong.values())):
+            names = [name for name in wrong if str(wrong[name]) == said]
+            problems.add_from(", ".join(names), wrong[names[0]])
+        problems.stop_if_any()
         facts = next(iter(plans.values())).facts()
+        own = {row.name: row.recipe for row in rows if row.recipe}
         return {
-            "recipe": self.recipe,
+            "recipe": own or self.recipe,
             "corpus": facts["corpus"],
             "tokenizer": facts["tokenizer"],
             "pretraining": {name: as_table(plan.settings) for name, plan in plans.items()},
         }
 
-    def describe(self, row: str, out: Path) -> str:
+    def describe(self, row: TableRow, out: Path) -> str:
         """Return the row's size and training, which others may have another of, and their corpus."""
         facts = RunFolder(self.folder(row, 0, out)).facts
-        sizes = f"row '{row}': {facts['finished']['parameters']:,} parameters, "
+        sizes = f"row '{row.name}': {facts['finished']['parameters']:,} parameters, "
         sizes += f"{facts['settings']['training']['steps']:,} steps"
         return f"recipe {self.recipe} ({sizes}), corpus of {facts['tokens']:,} tokens"
 
@@ -108,7 +128,7 @@ class GivenEncoder:
         """Yield nothing: it is there."""
         yield from ()
 
-    def folder(self, row: str, seed: int, out: Path) -> Path:
+    def folder(self, row: TableRow, seed: int, out: Path) -> Path:
         """Return the model's folder."""
         return self.model
 
@@ -120,7 +140,7 @@ class GivenEncoder:
         files = [path for path in sorted(self.model.iterdir()) if path.suffix in (".json", ".safetensors", ".bin")]
         return {"model": hashes([path for path in files if path.name != "run.json"])}
 
-    def describe(self, row: str, out: Path) -> str:
+    def describe(self, row: TableRow, out: Path) -> str:
         """Return its name."""
         return f"the model {self.model}"
 
@@ -144,7 +164,8 @@ def choose(
         raise UserError(f"Give {either}--corpus C to pretrain on.", code="missing-option")
     if model is None:
         assert corpus is not None
-        return PretrainedEncoders(recipe=recipe, corpus=corpus, settings=settings, opening=opening)
+        usual = table.usual
+        return PretrainedEncoders(recipe=recipe, corpus=corpus, settings=settings, usual=usual, opening=opening)
     if table.varied:
         raise UserError(
             "The rows of this table are encoders that differ: give --corpus to pretrain them, not --model.",

@@ -15,6 +15,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.recipe import difference
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import read_plan
+from osbert.runs.finetune.records import SPLITS
 from osbert.runs.reproduce.children import ChildCommands
 from osbert.runs.reproduce.data import TableColumn
 from osbert.runs.reproduce.encoders import TableEncoders, hashes, plain, run_folder
@@ -23,13 +24,14 @@ from osbert.runs.reproduce.scale import TableScale
 from osbert.runs.reproduce.settings import same_finetuning
 from osbert.runs.reproduce.tables import PaperTable, TableRow, keywords, words
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, read_results
+from osbert.tasks import load
 
 PROTOCOL = "protocol.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TablePlan:
-    """All runs of a table, and where they go. `columns`: those of the table whose data are here."""
+    """All runs of a table, and where they go. `columns`: those of the table to run, whose data must be here."""
 
     table: PaperTable
     columns: tuple[TableColumn, ...]
@@ -68,17 +70,30 @@ class TablePlan:
         """
         if not (self.out / PROTOCOL).is_file():
             refuse_foreign(self.out, "a reproduced table", ("data",))
-        protocol = self._protocol()
+        problems = Problems(heading=f"{self.table.name} cannot begin")
+        protocol: dict[str, Any] = {}
+        try:
+            protocol = self._protocol()
+        except UserError as error:
+            if (self.out / PROTOCOL).is_file():
+                raise
+            problems.add_from("encoders", error)
         for column in self.columns:
-            column.prepare(self.data, self._data(column), rows=self.scale.rows, dev_rows=self.scale.dev_rows)
-        self._check_finetuning()
+            try:
+                self._prepare(column)
+            except UserError as error:
+                problems.add_from(column.name, error)
+        problems.stop_if_any()
         write_json(self.out / PROTOCOL, protocol)
 
     def trials(self) -> Iterator[StudyTrial]:
         """Yield the runs seed by seed, the encoders first, so that what waits for them seldom has to."""
+        rows = self.table.rows
         for seed in range(self.scale.seeds):
-            yield from self.encoders.trials(self.table.rows, seed, self.out)
-            for row in self.table.rows:
+            turn = (*rows[seed % len(rows) :], *rows[: seed % len(rows)])  # none is always the first
+            if not (seed and self.table.curves):
+                yield from self.encoders.trials(turn, seed, self.out)
+            for row in turn:
                 yield from (self._trial(row, column, seed) for column in self.columns)
 
     def trials_of(self, row: TableRow, column: TableColumn) -> list[StudyTrial]:
@@ -102,21 +117,22 @@ class TablePlan:
 
     def _trial(self, row: TableRow, column: TableColumn, seed: int) -> StudyTrial:
         """Return a row's run on a data set, and that in its place: of the same encoder, with another seed."""
-        encoder, name = row.encoder or row.name, f"{row.name}, seed {seed}, {column.name}"
+        name, own = f"{row.name}, seed {seed}, {column.name}", 0 if self.table.curves else seed
         settings = (*self.finetuning_words, *words(column.settings), *words(row.finetuning))
-        given = ("--model", str(self.encoders.folder(encoder, seed, self.out)), "--data", str(self._data(column)))
+        given = ("--model", str(self.encoders.folder(row, own, self.out)), "--data", str(self._data(column)))
+        after = f"{row.encoder or row.name}, seed {own}"
 
         def one(name: str, folder: str, own_seed: int) -> StudyTrial:
             out = run_folder(row.name, seed, folder, self.out)
             command = ("finetune", column.task or column.set, "--settings", "paper", *settings)
             command += ("--training.seed", str(own_seed), *given, "--out", str(out), *self.opening.words)
-            return StudyTrial(name=name, folder=out, seed=own_seed, settings=command, after=f"{encoder}, seed {seed}")
+            return StudyTrial(name=name, folder=out, seed=own_seed, settings=command, after=after, kind=column.name)
 
         again = f"{name}, again with seed {seed + RESTART}, for it had collapsed"
         return one(name, column.name, seed).or_else(one(again, f"{column.name} again", seed + RESTART))
 
     def _data(self, column: TableColumn) -> Path:
-        return self.out / "data" / plain(column.name)
+        return self.out / "data" / plain(column.name) if column.files or not column.path else column.path
 
     def _protocol(self) -> dict[str, Any]:
         """Return all that the figures depend on. Raises UserError when the folder's runs had something else.
@@ -148,16 +164,18 @@ class TablePlan:
             )
         return protocol
 
-    def _check_finetuning(self) -> None:
+    def _prepare(self, column: TableColumn) -> None:
+        """Write a data set's rows and read them. Raises UserError when they are missing, or cannot be fine-tuned on."""
+        if not column.find(self.data):
+            raise column.missing(self.data)
+        column.prepare(self.data, self._data(column), rows=self.scale.rows, dev_rows=self.scale.dev_rows)
         usual = self.encoders.finetuning(self.table)
-        for column in self.columns:
-            for added in {words(row.finetuning): row.finetuning for row in self.table.rows}.values():
-                settings = keywords(usual, self.finetuning, column.settings, added)
-                try:
-                    read_plan(column.task or column.set, settings, model=self.out, data=self._data(column))
-                except UserError as error:
-                    raise UserError(
-                        f"Fine-tuning on {column.name} cannot be done (--finetuning): {error}",
-                        code=error.code,
-                        codes=error.codes,
-                    ) from error
+        for added in {words(row.finetuning): row.finetuning for row in self.table.rows}.values():
+            settings = keywords(usual, self.finetuning, column.settings, added)
+            try:
+                plan = read_plan(column.task or column.set, settings, model=self.out, data=self._data(column))
+            except UserError as error:
+                raise UserError(
+                    f"Fine-tuning on it cannot be done (--finetuning): {error}", code=error.code, codes=error.codes
+                ) from error
+        load(plan.task, SPLITS)

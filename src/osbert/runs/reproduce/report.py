@@ -58,7 +58,7 @@ def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
             if all(score in one for one in metrics):
                 found[name] = [one[score] for one in metrics]
     if plan.table.perplexity:
-        folders = [plan.encoders.folder(row.name, seed, plan.out) for seed in range(plan.scale.seeds)]
+        folders = [plan.encoders.folder(row, seed, plan.out) for seed in range(plan.scale.seeds)]
         found[plan.table.perplexity] = [perplexity(folder) for folder in folders]
     others = [name for name in plan.table.published.columns if name != AVERAGE]
     if AVERAGE in plan.table.published.columns and {*others} <= {*found}:
@@ -72,7 +72,7 @@ def cells(plan: TablePlan, found: Mapping[str, Scores]) -> list[list[str]]:
     lines = [["ours (published)", *(f"{name}*" if name in plan.split_off else name for name in names)]]
     for row, scores in found.items():
         lines.append([row])
-        marks = _marks(plan, row)
+        marks = row_marks(plan, row)
         for name in names:
             scale = 1 if name == plan.table.perplexity else 100
             theirs = published.get(row, {}).get(name)
@@ -116,7 +116,7 @@ def _counts_collapsed(trial: StudyTrial) -> bool:
     return bool(read_results(trial)[-1].collapsed)
 
 
-def _marks(plan: TablePlan, name: str) -> dict[str, str]:
+def row_marks(plan: TablePlan, name: str) -> dict[str, str]:
     """Return what stands behind a row's figures, by column: a mark where a collapsed run is in them."""
     [row] = [row for row in plan.table.rows if row.name == name] or plan.table.rows[:1]  # the first: of an ensemble
 
@@ -133,7 +133,7 @@ def _description(plan: TablePlan) -> list[str]:
     scale, table = plan.scale, plan.table
     seeds = "one seed" if scale.seeds == 1 else f"{scale.seeds} seeds (mean +- standard deviation)"
     return [
-        f"Ours: {plan.encoders.describe(table.rows[0].name, plan.out)}, {seeds}, "
+        f"Ours: {plan.encoders.describe(table.rows[0], plan.out)}, {seeds}, "
         f"{f'at most {scale.rows:,}' if scale.rows else 'all'} training rows of a data set, "
         f"{shlex.join(plan.finetuning_words)}; {table.measure} of the best epoch on "
         f"{f'at most {scale.dev_rows:,}' if scale.dev_rows else 'the'} development rows, in per cent.",

@@ -21,10 +21,17 @@ class TableScale:
     """Most development rows, as drawn; 0 for all, without which figures are hardly to be compared."""
     jobs: int = 1
     """Runs at a time; the processor's cores are shared out among them."""
+    recipes: str = ""
+    """For families: the recipes to compare, names or files with commas between; all of its own if none is named."""
+    tasks: str = ""
+    """The data sets to fine-tune on, with commas between: mrpc; squad=FOLDER where it lies elsewhere; classify=FOLDER,
+    or any task of osbert finetune, for your own. Each must be there."""
+    points: int = 5
+    """For figure5: the steps of a pretraining, evenly apart up to the last, whose models are fine-tuned."""
 
     def check(self) -> None:
         """Raise UserError at a number that is too small."""
-        for name, least in (("seeds", 1), ("rows", 0), ("dev_rows", 0), ("jobs", 1), ("shrink", 1)):
+        for name, least in (("seeds", 1), ("rows", 0), ("dev_rows", 0), ("jobs", 1), ("shrink", 1), ("points", 1)):
             if (value := getattr(self, name)) < least:
                 raise UserError(
                     f"--{name.replace('_', '-')} must be {least} or more, not {value}.", code="invalid-value"

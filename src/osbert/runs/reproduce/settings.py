@@ -20,15 +20,17 @@ PRETRAINING, FINETUNING = "pretraining", "finetuning"
 
 
 def table_schemas(table: PaperTable, name: str, words: Sequence[str] = (), opening: Opening = CAREFUL) -> list[type]:
-    """Return a schema for each task that the table's columns have, with the settings of both parts.
+    """Return a schema for each recipe and each task that the table has, with the settings of both parts.
 
-    `name`: the recipe of pretraining. `words`: those of the command line, which may name objectives of its own. Raises
-    UserError at a recipe, an objective or a family that there is not.
+    `name`: the recipe of pretraining, where rows have none. `words`: those of the command line, which may name
+    objectives of its own. Raises UserError at a recipe, an objective or a family that there is not.
     """
     chosen = among(words, _tables(pretraining=Recipe))
     basic = {path.removeprefix(f"{PRETRAINING}."): value for path, value in chosen.items()}
-    pretraining = recipe_schema(name, recipe.read(name), basic, opening)
-    return [_tables(pretraining=pretraining, finetuning=schema(task)) for task in table.tasks]
+    recipes = [recipe_schema(one, recipe.read(one), basic, opening) for one in table.recipes or [name]]
+    tasks = [schema(task) for task in table.tasks]
+    pairs = [*((one, tasks[0]) for one in recipes[1:]), *((recipes[0], task) for task in tasks)]
+    return [_tables(pretraining=pretraining, finetuning=task) for pretraining, task in pairs]
 
 
 def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[str, Any], dict[str, Any]]:

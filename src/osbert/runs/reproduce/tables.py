@@ -14,7 +14,7 @@ import numpy as np
 
 from osbert import recipe
 from osbert.errors import Problems, UserError
-from osbert.evaluation.paper import TABLES, PublishedTable
+from osbert.evaluation.paper import FIGURES, TABLES, PublishedTable
 from osbert.runs.reproduce.data import TableColumn
 
 WIDTH, HEADS = "model.width", "model.heads"
@@ -29,6 +29,12 @@ class TableRow:
     finetuning: Mapping[str, Any] = field(default_factory=dict)
     encoder: str = ""
     """The row whose encoder this one takes, where it has none of its own."""
+    step: int = 0
+    """The step of that encoder's pretraining whose model it takes; 0 for the last."""
+    recipe: str = ""
+    """The recipe that its encoder is pretrained by; empty for that of all rows."""
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of its pretraining that those of the command line overrule."""
 
     def shrunk(self, factor: int) -> TableRow:
         """Return the row with the width of its encoder, if it says one, divided; raises UserError if it cannot be."""
@@ -39,6 +45,15 @@ class TableRow:
             message = f"--shrink {factor} cannot be: {heads} heads must share a width of {width} / {factor} evenly."
             raise UserError(message, code="invalid-value")
         return replace(self, pretraining={**self.pretraining, WIDTH: width // factor})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeClaim:
+    """What a paper says: the encoders of one row are `above` those of another, `below`, on tasks."""
+
+    says: str
+    above: str
+    below: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +71,26 @@ class PaperTable:
     """How a model that is given is fine-tuned, where nothing else is said."""
     ensemble: str = ""
     """The row in which all seeds' runs answer together, where there is one."""
+    title: str = ""
+    """What it shows, where it is none of the paper's."""
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of pretraining, of all rows, that those of the command line overrule."""
+    more: tuple[TableColumn, ...] = ()
+    """Data sets that are taken where they are named (--tasks)."""
+    curves: bool = False
+    """Whether each row is fine-tuned from several steps of one pretraining; seeds are then those of fine-tuning."""
+    claims: tuple[RecipeClaim, ...] = ()
+    """Which row the papers say to be above which."""
 
     @property
     def published(self) -> PublishedTable:
         """Return the figures of the paper."""
-        return TABLES[self.name]
+        return TABLES.get(self.name) or FIGURES.get(self.name) or PublishedTable(title=self.title, figures={})
+
+    @property
+    def recipes(self) -> list[str]:
+        """Return the recipes that rows have of their own, each once."""
+        return [*dict.fromkeys(row.recipe for row in self.rows if row.recipe)]
 
     @property
     def tasks(self) -> list[str]:
@@ -70,7 +100,7 @@ class PaperTable:
     @property
     def varied(self) -> bool:
         """Return whether the rows are encoders that differ, so that no given model can stand for all."""
-        return any(row.pretraining for row in self.rows)
+        return any(row.pretraining or row.recipe for row in self.rows)
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -111,10 +141,15 @@ class PaperTable:
         if not present:
             problems = Problems(heading=f"This table cannot be run: {data} has none of its data sets")
             for column in self.columns:
-                names = [str(data / column.folder / name) for name in column.files[:2]]
-                problems.add(f"{column.name}: {' and '.join(names)} are missing", code="missing-split")
+                problems.add_from(column.name, column.missing(data))
             problems.stop_if_any()
         return present
+
+
+def table_names() -> list[str]:
+    """Return the names of all that can be reproduced."""
+    folder = importlib.resources.files(__package__) / "tables"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
 def read_table(name: str) -> PaperTable:

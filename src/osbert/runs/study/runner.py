@@ -8,8 +8,10 @@ second run counts however it ends.
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ class StudyTrial:
 
     `settings`: what the study's `work` needs to run it. `after`: the name of the trial whose end it waits for. `again`:
     the trial that is run in its place if it collapses. `replaces`: the name of the folder of the collapsed trial.
+    `kind`: trials of one kind take about as long as each other.
     """
 
     name: str
@@ -41,6 +44,7 @@ class StudyTrial:
     after: str = ""
     again: StudyTrial | None = None
     replaces: str = ""
+    kind: str = ""
 
     def or_else(self, again: StudyTrial) -> StudyTrial:
         """Return the trial with another that is run in its place if it collapses."""
@@ -162,8 +166,9 @@ class Study:
         """Begin to count."""
         self._lock = threading.RLock()
         self._begun = self._trials = self._ended = self._unfinished = 0
+        self._open: Counter[str] = Counter()
+        self._seconds: dict[str, list[float]] = {}
         self._stopping = False
-        self._started = time.monotonic()
 
     def run(self, trials: Sequence[StudyTrial]) -> list[TrialResult]:
         """Run the trials that are not finished, in order as far as possible; return how all of them ended.
@@ -173,7 +178,8 @@ class Study:
         """
         if self.counted:
             self._trials += len(trials)
-            self._unfinished += sum(not self.resumed(trial) for trial in trials)
+            for trial in trials:
+                self._expect(trial)
         futures: dict[str, Future[list[TrialResult]]] = {}
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="trial") if self.threads else CallingThread()
         with pool:
@@ -194,7 +200,8 @@ class Study:
         if result.collapsed and trial.again and not self._stopping:
             with self._lock:
                 self._trials += self.counted
-                self._unfinished += self.counted and not self.resumed(trial.again)
+                if self.counted:
+                    self._expect(trial.again)
                 self.watch(TrialRestart(trial, trial.again))
             self._run(trial.again)
         return read_results(trial)
@@ -207,6 +214,7 @@ class Study:
             self.watch(TrialBegin(trial, self._begun, self._trials))
         if self.resumed(trial):
             return read_result(trial)
+        started = time.monotonic()
         try:
             self.work(trial)
         except UserError as error:
@@ -214,7 +222,23 @@ class Study:
                 raise
             with self._lock:
                 self.problems.add_from(trial.name, error)
+        else:
+            with self._lock:
+                self._seconds.setdefault(trial.kind, []).append(time.monotonic() - started)
         return self._end(trial)
+
+    def _expect(self, trial: StudyTrial) -> None:
+        if not self.resumed(trial):
+            self._unfinished += 1
+            self._open[trial.kind] += 1
+
+    def _left(self) -> float:
+        """Return the seconds for the trials that have not ended: as long as others of their kind, or as any, took."""
+        every = [seconds for found in self._seconds.values() for seconds in found]
+        if not every:
+            return 0.0
+        each = {kind: statistics.fmean(self._seconds.get(kind, every)) for kind in self._open}
+        return sum(max(0, count) * each[kind] for kind, count in self._open.items()) / max(1, self.threads)
 
     def _end(self, trial: StudyTrial) -> TrialResult:
         result = read_result(trial)
@@ -222,7 +246,6 @@ class Study:
             return result
         with self._lock:
             self._ended += 1
-            each = (time.monotonic() - self._started) / self._ended
-            left = each * max(0, self._unfinished - self._ended)
-            self.watch(TrialEnd(result, self._ended, self._unfinished, left))
+            self._open[trial.kind] -= 1
+            self.watch(TrialEnd(result, self._ended, self._unfinished, self._left()))
         return result

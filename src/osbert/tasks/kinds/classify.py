@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -43,6 +45,22 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows when left open."""
+    label_smoothing: float = 0.0
+    """Part of the true probability that the loss gives to all labels alike (Szegedy et al. 2016), such as 0.1."""
+
+    focal: float = 0.0
+    """Gamma of the focal loss (Lin et al. 2017), such as 2: rows count the less, the surer the model is of their label,
+    by the factor (1 - p) ** gamma. 0 for the cross-entropy."""
+
+    def __post_init__(self) -> None:
+        """Refuse a smoothing that leaves nothing of the label, and a gamma that is none."""
+        super().__post_init__()
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing:g}")
+        if not 0 <= self.focal < math.inf:
+            raise ValueError(f"focal must be 0 or more, not {self.focal:g}")
+        if self.focal and self.label_smoothing:
+            raise ValueError("focal and label_smoothing change the same loss: give one of the two")
 
     @property
     def criterion(self) -> str:
@@ -109,11 +127,13 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to K scores."""
-        from osbert.models.heads.predictions import SequenceHead
+        from osbert.models.heads.predictions import SequenceHead, classification_loss
 
         share = backbone.architecture.dropout
         orders = 1 + self.both_orders
-        return SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
+        head = SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
+        head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
+        return head
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]

@@ -1,0 +1,115 @@
+"""What is run of a table or a comparison: the recipes, the data sets and the steps that the options name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from osbert import components, recipe
+from osbert.errors import Problems, UserError
+from osbert.runs.reproduce.data import TableColumn
+from osbert.runs.reproduce.encoders import PretrainedEncoders, TableEncoders
+from osbert.runs.reproduce.scale import TableScale
+from osbert.runs.reproduce.tables import PaperTable, TableRow
+from osbert.tasks import Task
+
+
+def chosen(table: PaperTable, scale: TableScale) -> PaperTable:
+    """Return the table with the recipes, data sets and widths that the options name.
+
+    Raises UserError at all recipes and tasks that there are not, and at options that the table does not have.
+    """
+    problems = Problems(heading=f"{table.name} cannot be run so")
+    rows = _rows(table, scale.recipes, problems)
+    if table.recipes and scale.jobs > 1:
+        problems.add(
+            f"--jobs {scale.jobs}: recipes are compared at equal seconds, so one run at a time. Leave it out.",
+            code="options-exclude-each-other",
+        )
+    if scale.tasks:
+        columns = tuple(column for word in _words(scale.tasks) for column in _columns(table, word, problems))
+        names = [column.name for column in columns]
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            problems.add(f"--tasks names '{name}' twice.", code="duplicate-name")
+    else:
+        columns = table.columns
+    problems.stop_if_any()
+    return replace(table, rows=rows, columns=columns).shrunk(scale.shrink)
+
+
+def at_steps(table: PaperTable, encoders: TableEncoders, points: int) -> PaperTable:
+    """Return the table with a row for each of so many steps of every pretraining, the last ones being its own rows.
+
+    The pretrainings keep the models of these steps. Raises UserError where the steps are fewer, or not known.
+    """
+    if not table.curves:
+        return table
+    assert isinstance(encoders, PretrainedEncoders)  # rows that differ are pretrained
+    settings = encoders.read(table.rows[0])
+    steps = settings.training.steps
+    if settings.minutes:
+        raise UserError(
+            "The points of the figure are steps, which minutes leave open. Give --steps, not --minutes.",
+            code="options-exclude-each-other",
+        )
+    if points > steps:
+        raise UserError(f"--points {points} are more than the {steps:,} steps of pretraining.", code="invalid-value")
+    every = steps // points
+    keeping = {} if points == 1 else {"training.models_every": every}
+    rows = [replace(row, pretraining={**row.pretraining, **keeping}) for row in table.rows]
+    earlier = [
+        TableRow(name=f"{row.name}, step {every * point}", encoder=row.name, step=every * point)
+        for point in range(1, points)
+        for row in table.rows
+    ]
+    return replace(table, rows=(*rows, *earlier))
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _rows(table: PaperTable, recipes: str, problems: Problems) -> tuple[TableRow, ...]:
+    """Return the rows of the recipes that are named: the table's own, or one of a recipe as it stands."""
+    if not recipes:
+        return table.rows
+    if not table.recipes:
+        problems.add(
+            f"--recipes: the rows of {table.name} are not recipes. Give --recipe for the one that all share.",
+            code="options-exclude-each-other",
+        )
+        return table.rows
+    known = {row.recipe: row for row in table.rows}
+    rows = {}
+    for name in _words(recipes):
+        try:
+            recipe.read(name)
+        except UserError as error:
+            problems.add_from("--recipes", error)
+        row = known.get(name) or TableRow(name=Path(name).stem, recipe=name)
+        if row.name in rows:
+            problems.add(f"--recipes: two recipes are called '{row.name}'.", code="duplicate-name")
+        rows[row.name] = row
+    return tuple(rows.values())
+
+
+def _columns(table: PaperTable, word: str, problems: Problems) -> list[TableColumn]:
+    """Return the columns that a word of --tasks names: `mrpc`, `squad=FOLDER`, or a task with data of one's own."""
+    name, equals, path = word.partition("=")
+    columns = (*table.columns, *table.more)
+    found = [column for column in columns if name.lower() in (column.set, column.name.lower())]
+    if found:
+        return [replace(column, path=Path(path)) for column in found] if equals else found
+    try:
+        task = components.find("tasks", name, base=Task, trust=True)  # the user has typed the name
+        if not equals:
+            known = ", ".join(dict.fromkeys(column.set for column in columns))
+            raise UserError(
+                f"{table.name} has no data set '{name}' of its own, but {known}. Say where yours is: {name}=FOLDER.",
+                code="missing-file",
+            )
+    except UserError as error:
+        problems.add_from(f"--tasks {word}", error)
+        return []
+    own = Path(path).stem
+    return [TableColumn(name=own, set=name, files=(), path=Path(path), scores={own: task().criterion})]

@@ -1,0 +1,152 @@
+"""The comparison of families: results.json, table.txt, and report.html with what each recipe saw and what it scored."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from osbert.files import write_json, write_text
+from osbert.reports.page import Section, code, paragraph, table, write_report
+from osbert.reports.strip import Dot, Strip, strip_plot
+from osbert.runs.reproduce.plan import PROTOCOL, TablePlan
+from osbert.runs.reproduce.report import MARK, collapse, row_marks, row_scores
+from osbert.runs.reproduce.tables import TableRow
+from osbert.runs.reproduce.verdicts import RowComparison, Scores, all_compared, apart, claim_sentence, counted, spelt
+from osbert.terminal import in_columns
+from osbert.training.run_folder import RunFolder
+from osbert.training.tracking import HELD_OUT, NAME, read_lines
+
+REPORT = "report.html"
+PROTOCOL_SAID = (
+    "Every recipe has the same minutes on the clock, start and end included, one run at a time, in turns over the "
+    "seeds. Each encoder is then fine-tuned with the same settings, rows and seed. A seed decides both, so an interval "
+    "holds the chance of both. Scores are those of the best epoch on the development rows. A difference is taken seed "
+    "by seed; its 95% interval is Student's t."
+)
+LOSSES = "Held-out losses are nats in each objective's own terms: those of different objectives cannot be compared."
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyRun:
+    """What one pretraining saw: its `parameters`, and its last figures by their names in metrics.jsonl."""
+
+    parameters: int
+    last: Mapping[str, float]
+
+    @property
+    def held_out(self) -> dict[str, float]:
+        """Return the held-out loss of each objective."""
+        prefix, ending = f"{HELD_OUT}.", ".loss"
+        found = {name: value for name, value in self.last.items() if name.startswith(prefix) and name.endswith(ending)}
+        return {name.removeprefix(prefix).removesuffix(ending): found[name] for name in found if name.count(".") == 2}
+
+
+def write_families_report(plan: TablePlan) -> str:
+    """Write results.json, table.txt and report.html of runs that have all ended; return the table."""
+    rows = plan.table.rows
+    seen = {row.name: _runs(plan, row) for row in rows}
+    scores = {row.name: row_scores(plan, row) for row in rows}
+    protocol = json.loads((plan.out / PROTOCOL).read_text("utf-8"))
+    figures = {name: [{"parameters": one.parameters, **one.last} for one in runs] for name, runs in seen.items()}
+    write_json(plan.out / "results.json", {"protocol": protocol, "pretraining": figures, "scores": scores})
+    lead = (
+        f"{len(rows)} recipes, {plan.scale.seeds} seeds. In brackets: the 95% interval of the mean. Fine-tuning: "
+        f"{protocol['finetuning']}; scores in per cent, {plan.table.measure} on development rows."
+    )
+    differences = all_compared(scores)
+    found, said, remarks = apart(differences), counted(differences), [*_remarks(plan)]
+    claims = [line for one in plan.table.claims if (line := claim_sentence(one, scores))]
+    pretrained, scored = _pretrained(seen), _scored(plan, scores)
+    lines = [plan.table.title, "", lead, "", *in_columns(pretrained, indent=""), LOSSES, ""]
+    lines += [*in_columns(scored, indent=""), *remarks, "", *map(str, found), said, *(["", *claims] if claims else [])]
+    text = "\n".join(lines) + "\n"
+    write_text(plan.out / "table.txt", text)
+    sections = [
+        Section(heading="Scores", parts=[_table(scored), *map(paragraph, remarks), *_strips(scores)]),
+        Section(heading="What shows", parts=[paragraph(said), *_differences(found)]),
+        Section(heading="Claims of the papers, at this size", parts=[*map(paragraph, claims)]),
+        Section(heading="Pretraining", parts=[_table(pretrained), paragraph(LOSSES)]),
+        Section(heading="How to read this", parts=[paragraph(PROTOCOL_SAID)]),
+        Section(heading="Settings of pretraining", parts=[code(json.dumps(protocol["pretraining"], indent=1))]),
+    ]
+    write_report(plan.out / REPORT, plan.table.title, [one for one in sections if one.parts], lead=lead)
+    return f"{text}The report is {plan.out / REPORT}.\n"
+
+
+def _runs(plan: TablePlan, row: TableRow) -> list[FamilyRun]:
+    """Return what the pretrainings of a row saw, one a seed; only those that have ended."""
+    found = []
+    for seed in range(plan.scale.seeds):
+        folder = plan.encoders.folder(row, seed, plan.out)
+        facts = RunFolder(folder).facts
+        if "finished" in facts:
+            last = {name: value for line in read_lines(folder / NAME) for name, value in line.items()}
+            found.append(FamilyRun(parameters=facts["finished"]["parameters"], last=last))
+    return found
+
+
+def _pretrained(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
+    """Return the table of what each recipe saw; of several seeds the means."""
+    rows = [["recipe", "parameters", "seconds in steps", "steps", "tokens", "held-out loss"]]
+    for name, runs in seen.items():
+        if not runs:
+            rows.append([name, *["-"] * 5])
+            continue
+        seconds, steps, tokens = (
+            statistics.fmean(run.last[key] for run in runs) for key in ("seconds", "step", "tokens")
+        )
+        losses = [
+            f"{objective} {spelt([run.held_out[objective] for run in runs], scale=1, digits=3)}"
+            for objective in runs[0].held_out
+        ]
+        rows.append(
+            [name, f"{runs[0].parameters:,}", f"{seconds:,.0f}", f"{steps:,.0f}", f"{tokens:,.0f}", ", ".join(losses)]
+        )
+    return rows
+
+
+def _scored(plan: TablePlan, scores: Scores) -> list[list[str]]:
+    """Return the table of scores: mean and interval over the seeds, marked where a collapsed run is in them."""
+    names = list(dict.fromkeys(name for column in plan.columns for name in column.measured))
+    starred = {name for column in plan.columns if column.name in plan.split_off for name in column.measured}
+    rows = [["recipe", *(f"{name}*" if name in starred else name for name in names)]]
+    for row in plan.table.rows:
+        marks = row_marks(plan, row.name)
+        found = scores[row.name]
+        rows.append([row.name, *(spelt(found.get(name, [])) + marks.get(name, "") * (name in found) for name in names)])
+    return rows
+
+
+def _remarks(plan: TablePlan) -> Iterator[str]:
+    if plan.split_off:
+        yield f"*: a fifth of the rows was split off for development ({', '.join(plan.split_off)})."
+    trials = (trial for row in plan.table.rows for column in plan.columns for trial in plan.trials_of(row, column))
+    for line in filter(None, map(collapse, trials)):
+        yield f"Collapsed: {line}. {MARK}: a figure that counts a collapsed run."
+
+
+def _strips(scores: Scores) -> Iterator[str]:
+    """Yield a picture for each column: a row a recipe, a dot a seed."""
+    for name in dict.fromkeys(name for found in scores.values() for name in found):
+        strips = [
+            Strip(
+                name=row,
+                dots=[Dot(value=value, label=f"seed {seed}") for seed, value in enumerate(found.get(name, []))],
+            )
+            for row, found in scores.items()
+        ]
+        yield strip_plot(strips, title=f"{name}, a dot a seed; the line is the median")
+
+
+def _differences(found: Sequence[RowComparison]) -> Iterator[str]:
+    """Yield a table of the differences whose intervals exclude 0, if there are any."""
+    if found:
+        head = ("data set", "above", "below", "difference in points (95% interval)")
+        yield table([(one.column, one.above, one.below, one.interval) for one in found], head=head)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
+    return table(body, head=head)

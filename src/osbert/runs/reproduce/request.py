@@ -1,0 +1,52 @@
+"""What a user wants reproduced, and how it becomes a plan whose inputs and settings fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.runs.reproduce import tables
+from osbert.runs.reproduce.choices import at_steps, chosen
+from osbert.runs.reproduce.encoders import choose
+from osbert.runs.reproduce.plan import TablePlan
+from osbert.runs.reproduce.scale import TableScale
+from osbert.runs.reproduce.settings import split_settings, table_schemas
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRequest:
+    """A table, figure or comparison by its `name`, with the options of the command; nothing is opened yet."""
+
+    name: str
+    data: Path
+    out: Path
+    corpus: Path | None = None
+    model: Path | None = None
+    recipe: str
+    scale: TableScale = field(default_factory=TableScale)
+    settings: Sequence[str] = ()
+    """The words of the command line with settings of pretraining and fine-tuning."""
+    opening: Opening = CAREFUL
+
+    def plan(self) -> TablePlan:
+        """Return the plan. Raises UserError at options and settings that there are not, or that contradict."""
+        self.scale.check()
+        table = chosen(tables.read_table(self.name), self.scale)
+        schemas = table_schemas(table, self.recipe, self.settings, self.opening)
+        pretraining, finetuning = split_settings(self.settings, schemas)
+        columns = table.columns if self.scale.tasks else table.present(self.data)
+        encoders = choose(
+            table, self.recipe, corpus=self.corpus, model=self.model, settings=pretraining, opening=self.opening
+        )
+        return TablePlan(
+            table=at_steps(table, encoders, self.scale.points),
+            columns=columns,
+            encoders=encoders,
+            data=self.data,
+            out=self.out,
+            scale=self.scale,
+            finetuning=finetuning,
+            opening=self.opening,
+        )

@@ -1,0 +1,105 @@
+"""The reports of families and figure5: what is said of scores follows from intervals, and only from them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from osbert.runs.reproduce.encoders import PretrainedEncoders, run_folder
+from osbert.runs.reproduce.families import write_families_report
+from osbert.runs.reproduce.figure import write_figure_report
+from osbert.runs.reproduce.plan import TablePlan
+from osbert.runs.reproduce.scale import TableScale
+from osbert.runs.reproduce.tables import RecipeClaim, TableRow, read_table
+from osbert.runs.reproduce.verdicts import TOO_FEW, all_compared, apart, claim_sentence, compared, counted, spelt
+
+CLAIM = RecipeClaim(says="A is better than B (somebody)", above="A", below="B")
+
+
+def test_rows_are_told_apart_where_the_interval_of_the_difference_excludes_0() -> None:
+    scores = {
+        "A": {"one": [0.70, 0.72, 0.71], "two": [0.50, 0.60, 0.70], "three": [0.2, 0.21, 0.2]},
+        "B": {"one": [0.60, 0.61, 0.61], "two": [0.52, 0.58, 0.71], "three": [0.3, 0.31, 0.31]},
+    }
+    signs = {one.column: one.summary.sign for one in compared(scores, "A", "B")}
+    assert signs == {"one": 1, "two": 0, "three": -1}
+    found = all_compared(scores)
+    said, count = [*map(str, apart(found))], counted(found)
+    assert [line.split(":")[0] for line in said] == ["one", "three"]
+    assert "A is above B" in said[0] and "+10.3 (+8.9 to +11.8)" in said[0] and "B is above A" in said[1]
+    assert "Of 3 differences the intervals of 2 exclude 0" in count and "0.2" in count
+    claim = claim_sentence(CLAIM, scores)
+    assert "it shows on one +10.3" in claim and "the opposite shows on three" in claim
+    assert "not told apart on two" in claim
+    assert claim_sentence(RecipeClaim(says="x", above="A", below="C"), scores) == ""
+
+
+def test_two_seeds_say_nothing() -> None:
+    scores = {"A": {"one": [0.9, 0.9]}, "B": {"one": [0.1, 0.1]}}
+    assert counted(all_compared(scores)) == TOO_FEW and not apart(all_compared(scores))
+    assert "2 of the 3 seeds" in claim_sentence(CLAIM, scores)
+    assert spelt([0.5, 0.7]) == "60.0" and all(one.summary.sign == 0 for one in all_compared(scores))
+
+
+def test_paired_runs_share_their_seed() -> None:
+    """A difference that each seed shows is seen although the seeds differ by more."""
+    scores = {"A": {"one": [0.51, 0.61, 0.71]}, "B": {"one": [0.50, 0.60, 0.70]}}
+    [one] = all_compared(scores)
+    assert one.summary.sign == 1
+
+
+def plan(name: str, out: Path, rows: tuple[TableRow, ...] | None = None) -> TablePlan:
+    """Return a plan of three seeds whose runs have all ended, with scores that grow with the place of the row."""
+    table = read_table(name)
+    rows = rows or table.rows
+    table = type(table)(**{**vars(table), "rows": rows})
+    found = TablePlan(
+        table=table,
+        columns=table.columns,
+        encoders=PretrainedEncoders(recipe="cpu", corpus=out),
+        data=out,
+        out=out,
+        scale=TableScale(),
+    )
+    rng = random.Random(0)
+    for place, row in enumerate(sorted(rows, key=lambda row: (row.step or 10**6) if table.curves else 0)):
+        for seed in range(3):
+            encoder = run_folder(row.encoder or row.name, seed, "encoder", out)
+            encoder.mkdir(parents=True, exist_ok=True)
+            facts = {"finished": {"parameters": 1_480_000}, "settings": {"training": {"steps": 1000}}, "tokens": 10**6}
+            (encoder / "run.json").write_text(json.dumps(facts))
+            seen = {"step": 900 + place, "tokens": 10**7, "seconds": 118.4, "held_out.loss": 6.0}
+            seen |= {"held_out.mlm.loss": 5.1 - place / 10 + rng.random() / 50, "held_out.mlm.accuracy": 0.2}
+            (encoder / "metrics.jsonl").write_text(json.dumps(seen) + "\n")
+            for column in table.columns:
+                best = {"metrics": {s: 0.5 + 0.03 * place + rng.random() / 50 for s in column.measured.values()}}
+                folder = run_folder(row.name, seed, column.name, out)
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / "run.json").write_text(json.dumps({"finished": {"best": {**best, "collapsed": ""}}}))
+    (out / "protocol.json").write_text(json.dumps({"finetuning": "--epochs 3", "pretraining": {}}))
+    return found
+
+
+def test_a_report_of_families_has_a_picture_for_each_column_and_says_what_shows(tmp_path: Path) -> None:
+    printed = write_families_report(plan("families", tmp_path))
+    page = (tmp_path / "report.html").read_text("utf-8")
+    table = read_table("families")
+    assert page.count("<svg") == len(table.columns)
+    assert all(f"<td>{row.name}</td>" in page for row in table.rows)
+    assert "mlm 5.1" in printed and "1,480,000" in printed
+    assert "SST-2: albert is above bert" in printed and "it shows on" in printed and "the opposite shows on" in printed
+    assert {claim.above for claim in table.claims} | {claim.below for claim in table.claims} <= {
+        row.name for row in table.rows
+    }
+
+
+def test_a_report_of_a_figure_has_both_curves_and_their_intervals(tmp_path: Path) -> None:
+    last, steps = read_table("figure5").rows, (200, 400, 600, 800)
+    early = tuple(TableRow(name=f"{row.name}, step {s}", encoder=row.name, step=s) for s in steps for row in last)
+    printed = write_figure_report(plan("figure5", tmp_path, (*last, *early)))
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert page.count("<polyline") == 2 + 2 * 5  # two curves, and an interval at each of their points
+    assert "left to right at step 200 is above masked LM at step 200" in printed
+    assert "masked LM at step 1,000 is above masked LM at step 400" in printed
+    assert "almost 1.0% of accuracy" in printed and "almost 1.0% of accuracy" in page
