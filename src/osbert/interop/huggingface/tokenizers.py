@@ -1,4 +1,4 @@
-"""Tokenizers of other families, in and out: BPE, Unigram and WordPiece as tokenizer.json, BPE also as it once came.
+"""Tokenizers of other families, in and out: as tokenizer.json, BPE also as it once came, Unigram by unigram.py.
 
 BERT's own WordPiece, and that of DistilBERT and ELECTRA, is tokenizer_files.py's.
 """

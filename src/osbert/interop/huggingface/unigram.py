@@ -121,8 +121,8 @@ def _kind(path: Path, config: Mapping[str, Any]) -> str:
             return kind
     raise UserError(
         f"{path.parent} has its tokenizer as a sentencepiece model alone ({path.name}), and is of "
-        f"{named or 'no kind that its config names'}; such a model is read for {', '.join(FAMILIES)}. Its tokenizer.json is "
-        f"needed. {made_by_theirs(path.parent)}",
+        f"{named or 'no kind that its config names'}; such a model is read for {', '.join(FAMILIES)}. Here "
+        f"tokenizer.json is needed. {made_by_theirs(path.parent)}",
         code="unusable-tokenizer",
     )
 
