@@ -22,6 +22,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
+from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.rerank import Rerank, learnt
 from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
@@ -108,6 +109,41 @@ def test_problems_are_reported_together(tmp_path: Path) -> None:
                           (("query", "document", "a"), "label")):  # fmt: skip
         with refusal("unknown-column", name):
             load(with_data(Rerank(), [dict(zip(columns, ("x", "y", 1)))]), ("train",))
+
+
+def test_the_form_of_a_table_is_never_guessed() -> None:
+    row = {"query": "q", "document": "a", "label": 0, "positive": 1}
+    rows = [row, row | {"document": "b", "label": 1, "positive": 0}]
+    with refusal("ambiguous-column", "'document'", "'positive'", "--document", "--positive"):
+        load(with_data(Rerank(), rows), ("train",))
+    for settings in ({"document": "document"}, {"label": "label"}):
+        task = with_data(Rerank(**settings), rows).source.resolved()
+        assert isinstance(task, Rerank) and (task.document, task.label, task.positive) == ("document", "label", "")
+        (record,) = load(task, ("train",))[1]["train"]
+        assert record.label == (0.0, 1.0)
+    task = with_data(Rerank(positive="positive"), rows).source.resolved()
+    assert isinstance(task, Rerank) and (task.document, task.label, task.positive) == ("", "", "positive")
+    triples = [{"query": "q", "positive": "a", "negative": "b", "grade": 1}]
+    for settings in ({"label": "grade"}, {"label": "grade", "positive": "positive"}):
+        with refusal("options-exclude-each-other", "grade", "positive"):
+            with_data(Rerank(**settings), triples).source.resolved()
+
+
+def test_a_trained_run_reads_data_of_the_other_form() -> None:
+    triples = [{"query": "q", "positive": "a", "negative": "b", "label": 1}]
+    both = [{"query": "q", "document": "a", "label": 1, "positive": "c", "negative": "b"}]
+    trained = with_data(Rerank(), pairs()).source.resolved()
+    other = with_data(Rerank(), [{"query": "q", "positive": "a", "negative": "b"}]).source.resolved()
+    for task, data, given, texts in (
+        (trained, triples, {}, ("q", "a", "b")),
+        (trained, both, {}, ("q", "a")),
+        (trained, both, {"positive": "positive"}, ("q", "c", "b")),
+        (other, both, {}, ("q", "c", "b")),
+        (other, both, {"document": "document"}, ("q", "a")),
+    ):
+        moved = task.source.moved(tables(data), given)
+        (record,) = moved.source.read(moved.source.alone, Problems(heading=""), labelled=True)
+        assert record.texts == texts
 
 
 def test_graded_relevance_and_booleans_are_numbers() -> None:

@@ -15,14 +15,15 @@ from osbert.data.long_texts import Long, lay_out_behind
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.forms import RankingLoss
+from osbert.reading.columns import Header
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, Field
-from osbert.tasks.kinds.rerank.columns import HEADINGS, CandidateColumns, choose, record_of
+from osbert.tasks.kinds.rerank.columns import FORMS, HEADINGS, CandidateColumns, choose, documents_of, record_of
 from osbert.tasks.kinds.rerank.inputs import inputs_by_query
 from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
 from osbert.tasks.kinds.rerank.records import CandidateScore, QueryCandidates, Ranking, by_query, ranking
-from osbert.tasks.tables import TableSource
+from osbert.tasks.tables import TableSource, default_of
 from osbert.tasks.tables.cut import CutTask
 
 if TYPE_CHECKING:
@@ -55,17 +56,29 @@ class CandidateSource(TableSource):
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder; columns that a file does not have are found anew."""
-        task = super().moved(data, given)
+        task = super().moved(data, self._replaced(given) | dict(given))
         source = task.source
         assert isinstance(source, CandidateSource) and isinstance(task, Rerank)
         if source.alone is None:
             return task
-        there = {*source.open(source.alone).columns}
+        columns = source.open(source.alone).columns
+        there = {*columns}
         names = [name for name in ("query", "document", "label", "positive") if name not in given]
         lost: dict[str, Any] = {name: "" for name in names if getattr(task, name) not in there}
         if "negative" not in given and not {*task.negative} <= there:
             lost["negative"] = ()
+        if "label" not in given and "document" in lost and not documents_of(Header(columns, ""), but=(task.label,)):
+            lost["label"] = ""
         return source.passed_on(replace(task, **lost))
+
+    def _replaced(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of one form as none where some of the other form are given."""
+        return {
+            name: default_of(Rerank, name)
+            for form, other in zip(FORMS, reversed(FORMS))
+            if any(given.get(one) for one in other)
+            for name in form
+        }
 
     def record(self, row: Row, columns: CandidateColumns, *, path: str = "") -> QueryCandidates:
         """Return the record of a row; raises ValueError, saying why, when its texts or relevance cannot be used."""
