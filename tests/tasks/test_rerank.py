@@ -134,14 +134,14 @@ def test_a_trained_run_reads_data_of_the_other_form() -> None:
     both = [{"query": "q", "document": "a", "label": 1, "positive": "c", "negative": "b"}]
     trained = with_data(Rerank(), pairs()).source.resolved()
     other = with_data(Rerank(), [{"query": "q", "positive": "a", "negative": "b"}]).source.resolved()
-    for task, data, given, texts in (
+    for task, data, named, texts in (
         (trained, triples, {}, ("q", "a", "b")),
         (trained, both, {}, ("q", "a")),
         (trained, both, {"positive": "positive"}, ("q", "c", "b")),
         (other, both, {}, ("q", "c", "b")),
         (other, both, {"document": "document"}, ("q", "a")),
     ):
-        moved = task.source.moved(tables(data), given)
+        moved = task.source.moved(tables(data), named)
         (record,) = moved.source.read(moved.source.alone, Problems(heading=""), labelled=True)
         assert record.texts == texts
 

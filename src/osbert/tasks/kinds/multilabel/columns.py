@@ -78,14 +78,23 @@ class LabelSearch:
         if flags:
             return LabelColumns(text=found.text, pair=found.pair, label=flags[0], flags=flags)
         made = LabelColumns(text=found.text, pair=found.pair, label=found.label)
-        separator = self.separator or (self._separator(table, made.label) if made.label else "")
+        separator = self.separator or (self._separator(table, made.label, labelled=labelled) if made.label else "")
         return dataclasses.replace(made, separator=separator)
 
-    def _separator(self, table: Table, label: str) -> str:
-        """Return what separates the labels in a column, "" for nothing; a label that is known is not looked at."""
+    def _separator(self, table: Table, label: str, *, labelled: bool) -> str:
+        """Return what separates the labels in a column, "" for nothing; a label that is known is not looked at.
+
+        Without `labelled` what cannot be decided is not asked: a cell is one label.
+        """
         rows = (row for row in _rows(table) if label in row.values and label not in row.nested)
         cells = dict.fromkeys(row.values[label] for row in rows)
-        return find_separator([cell for cell in cells if cell not in self.labels], where=f"{table.called}: '{label}'")
+        unknown = [cell for cell in cells if cell not in self.labels]
+        try:
+            return find_separator(unknown, where=f"{table.called}: '{label}'", known=self.labels)
+        except UserError:
+            if labelled:
+                raise
+            return NONE
 
     def _flags(self, table: Table, header: Header, *, labelled: bool) -> tuple[str, ...]:
         """Return the columns of 0 and 1 that are labels: those asked for, of the known labels, or all there are."""
