@@ -90,6 +90,8 @@ def test_a_trained_task_reads_labels_that_are_written_otherwise(tmp_path: Path) 
         ('text,labels\na,"Boston, MA"\nb,"Albany, NY"\n', {}, "ambiguous-separator", ("','", "'Albany, NY'", "none")),
         ('text,labels\na,"1,5"\nb,2\n', {}, "ambiguous-separator", ("'1,5'", "--separator ','")),
         ("text,labels\na,x\nb,a|b\n", {}, "ambiguous-separator", ("'a|b'", "--separator '|'", "none")),
+        ("text,label,verified\na,0,1\nb,1,0\n", {}, "ambiguous-column", ("--label-columns label,verified", "--label ")),
+        ("text,label,tags\na,x,y\nb,y,z\n", {}, "ambiguous-column", ("'label'", "'tags'", "--label")),
         ("text,x,y,source\na,0,1,web\nb,1,0,book\n", {}, "ambiguous-column", ("x,y", "source", "--label-columns")),
         ("text,x,y\na,0,1\nb,1,2\n", {"label_columns": BOTH}, "unknown-column", ("art", "label-columns")),
         ("text,x,y\na,0,1\nb,1,2\n", {"label_columns": ("x", "y")}, "unusable-row", ("line 3", "'y'", "'2'")),
