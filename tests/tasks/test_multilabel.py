@@ -147,6 +147,22 @@ def test_what_is_written_is_read_back(labels: list[str], separator: str) -> None
     assert cell_labels(joined(wanted, separator), separator) == wanted
 
 
+@pytest.mark.parametrize(
+    ("separator", "cell"), [(" / ", "art / war"), ("none", '["art", "war"]'), ("|", "art|war"), ("", "art;war")]
+)
+def test_predictions_are_written_as_the_run_reads_labels(separator: str, cell: str) -> None:
+    task = Multilabel(labels=BOTH, separator=separator)
+    said = LabelsPrediction(value=BOTH, probabilities=dict.fromkeys(BOTH, 1.0))
+    assert task.cells(said)["prediction"] == cell
+    assert cell_labels(cell, separator or ";") == BOTH
+    assert cell_labels(joined(("a /", "b"), " / "), " / ") == ("a /", "b")
+
+
+def test_thresholds_are_not_given_before_training() -> None:
+    with refusal("invalid-setting", "--thresholds", "--threshold"):
+        Multilabel(thresholds=(0.9, 0.9)).fitted(records(("art",), ("war",)))
+
+
 def test_a_single_sign_is_the_separator() -> None:
     assert find_separator(["a, b", "a"], where="it") == "," and find_separator(["a b", "[1, 2]"], where="it") == ""
     assert find_separator(["a;b", "c;d"], where="it") == ";"

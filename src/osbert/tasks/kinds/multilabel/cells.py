@@ -98,11 +98,11 @@ def find_separator(cells: Collection[str], *, where: str, known: Sequence[str] =
 def joined(labels: Sequence[str], separator: str) -> str:
     """Return labels as a cell that `cell_labels` reads as these: with a separator, or as a list; "[]" for none.
 
-    >>> joined(("art", "war"), ";"), joined(("a;b", "c"), ";"), joined((), ";")
-    ('art;war', '["a;b", "c"]', '[]')
+    >>> joined(("art", "war"), ";"), joined(("a;b", "c"), ";"), joined((), ";"), joined(("art", "war"), "none")
+    ('art;war', '["a;b", "c"]', '[]', '["art", "war"]')
     """
     cell = separator.join(labels)
-    plain = bool(labels) and not any(separator in label for label in labels) and listed(cell) is None
+    plain = bool(labels) and listed(cell) is None and cell_labels(cell, separator) == canonical(labels)
     return cell if plain else json.dumps(list(labels), ensure_ascii=False)
 
 
