@@ -89,7 +89,7 @@ def test_every_form_gives_the_same_queries(form: str, tmp_path: Path) -> None:
     found = {record.texts[0]: dict(zip(record.texts[1:], record.label, strict=True)) for record in both}
     assert found == QUERIES and len(records["dev"]) == 1
     assert task.describe(both) == "3 queries with 7 candidates"
-    assert any("quer" in line for line in findings(task))
+    assert any("10% of the training queries, drawn at random" in line for line in findings(task))
 
 
 def test_problems_are_reported_together(tmp_path: Path) -> None:

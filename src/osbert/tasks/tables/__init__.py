@@ -126,7 +126,7 @@ class TableSource(Source):
         lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
         if "dev" not in files:
             kind = "drawn at random" if self.task.numbers else "of every label"
-            share = f"{self.task.held_out:.0%} of the training rows, {kind}, are held out"
+            share = f"{self.task.held_out:.0%} of the training {self.task.counted}, {kind}, are held out"
             lines.append(f"no file for development: {share}")
         return lines
 
@@ -245,6 +245,8 @@ class TableTask(Task):
 
     numbers: ClassVar[bool] = False
     """Whether the label is a number."""
+    counted: ClassVar[str] = "rows"
+    """What a record is of, in words."""
     layout: ClassVar[DataSetLayout] = DataSetLayout()
     """What is known of the files of a published data set."""
     reader: ClassVar[type[Source]] = TableSource

@@ -117,6 +117,7 @@ class Rerank(CutTask):
     )
     published_outputs = 1
     numbers: ClassVar[bool] = True
+    counted: ClassVar[str] = "queries"
     reader: ClassVar[type[Source]] = CandidateSource
     batching: ClassVar[Literal["sequences", "records", "step"]] = "records"
     sample: ClassVar[str] = '"a query" "a document" "another one"'
