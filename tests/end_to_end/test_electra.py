@@ -91,6 +91,17 @@ def test_tables_are_those_of_both_and_nothing_else_is(electra: Path) -> None:
     }
 
 
+def test_a_model_on_the_way_has_its_generator(tiny_corpus: Path, tmp_path: Path) -> None:
+    """The last one is the run's own, with the same bits in both folders, and each opens."""
+    out, keep = tmp_path / "kept", ("--models-every", "2", "--steps", "2")
+    assert run("pretrain", "electra-mini", *SMALL, *keep, "--corpus", tiny_corpus, "--out", out) == 0
+    last = out / "models" / "step-2"
+    for name in ("", "generator"):
+        assert (last / name / "model.safetensors").read_bytes() == (out / name / "model.safetensors").read_bytes()
+        assert len(open_folder(last / name).tokenizer) and open_folder(last / name).heads
+    assert open_folder(last).companions == ("generator",)
+
+
 def test_killed_halfway_it_ends_in_the_same_bits(electra: Path, tiny_corpus: Path, tmp_path: Path) -> None:
     """With dropout, several passes a step and drawn pieces; kills by a signal are test_resume.py's."""
     cut = tmp_path / "cut"

@@ -300,19 +300,16 @@ class PretrainingRun:
                 raise PeerFailure
             raise self._failed(trainer, "The weights have become infinite or undefined, so no model was written.")
         weights = tensors.weights(self.learner, trainer.parallel)
-        self.group.first(lambda: self._write(trainer, metrics, weights))
+        self.group.first(lambda: self._conclude(trainer, metrics, weights))
 
-    def _write(self, trainer: Trainer, metrics: Metrics | SilentMetrics, weights: Mapping[str, Tensor]) -> None:
+    def _conclude(self, trainer: Trainer, metrics: Metrics | SilentMetrics, weights: Mapping[str, Tensor]) -> None:
         """Write the model of these weights and the report, and tell of them."""
         learner = self.learner
         if not isinstance(trainer.parallel, Alone):  # then each process has but a share of every weight
             learner = self._copy(weights)
         if isinstance(metrics, Metrics):
             metrics.settle()
-        write_model(learner.cpu(), self.out)
-        for name, companion in learner.companions.items():
-            write_model(companion, self.out / name)
-            self._write_tokenizer(self.out / name)
+        self._write(self.out, learner.cpu())
         if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())
@@ -331,14 +328,16 @@ class PretrainingRun:
         if not trainer.sound:
             return  # the checkpoint of this step says so
         weights = tensors.weights(self.learner, trainer.parallel)
+        folder = self.out / MODELS / f"step-{trainer.step}"
+        self.group.first(lambda: self._write(folder, self._copy(weights)))
 
-        def write() -> None:
-            folder = self.out / MODELS / f"step-{trainer.step}"
-            folder.mkdir(parents=True, exist_ok=True)
-            self._write_tokenizer(folder)
-            write_model(self._copy(weights), folder)
-
-        self.group.first(write)
+    def _write(self, folder: Path, learner: Learner) -> None:
+        """Write a learner of the main memory, its tokenizer, and its companions in folders of their names."""
+        for name, companion in learner.companions.items():
+            self._write(folder / name, companion)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write_tokenizer(folder)
+        write_model(learner, folder)
 
     def _copy(self, weights: Mapping[str, Tensor]) -> Learner:
         """Return a learner of its own, in the main memory, with the run's weights."""
