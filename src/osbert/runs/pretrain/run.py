@@ -183,8 +183,8 @@ class PretrainingRun:
     def _say_of_origin(self, fresh: Sequence[str]) -> None:
         if self.plan.origin is not None:
             if fresh:
-                heads = "the head" if len(fresh) == 1 else "the heads"
-                self._say(f"{self.plan.origin.folder} has no weights for {heads} of {' and '.join(fresh)}: new ones.")
+                names = (f"the head of {name}" if name in self.plan.objectives else f"the {name}" for name in fresh)
+                self._say(f"{self.plan.origin.folder} has no weights for {' and '.join(names)}: new ones.")
             for remark in self.plan.remarks:
                 self._say(remark)
 
@@ -373,7 +373,7 @@ def build_learner(plan: PretrainPlan) -> Learner:
 
 
 def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
-    """Return the learner as `build_learner`, and the names of its heads that are fresh."""
+    """Return the learner as `build_learner`, and the names of its heads and companions that are fresh."""
     settings = plan.settings
     if plan.origin is not None:
         learner, fresh = plan.origin.learner(
@@ -383,8 +383,10 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
         with seeded(settings.training.seed):
             backbone = settings.model.build()
             heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
-        learner, fresh = Learner(backbone, heads), list(heads)
+        learner = Learner(backbone, heads)
+        fresh = [*heads, *learner.companions]
     learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
-    for name in fresh:
-        plan.objectives[name].begin(learner.heads[name], plan.corpus.counts)
+    for name, objective in plan.objectives.items():
+        if not {*fresh}.isdisjoint(objective.companions or {name}):  # counts say something of the companion alone
+            objective.begin(learner.heads[name], plan.corpus.counts)
     return learner, fresh
