@@ -228,6 +228,8 @@ def test_an_old_pretraining_with_a_pooler_that_nothing_read_has_no_remark(name: 
         ("gpt2", {"n_inner": "wide"}, ("n_inner", "wide")),
         ("gpt2", {"embd_pdrop": 0.3}, ("embd_pdrop", "0.3")),
         ("gpt2", {"add_cross_attention": True}, ("add_cross_attention", "True")),
+        ("gpt2", {"summary_type": "mean"}, ("summary_type", "mean")),
+        ("gpt", {"summary_activation": "tanh"}, ("summary_activation", "tanh")),
         ("gpt", {"afn": "mish"}, ("afn", "mish")),
         ("gpt", {"n_head": "two"}, ("n_head", "two")),
     ],
