@@ -52,8 +52,10 @@ BLOCK: Names = (
 )
 FUSED = {".attn.c_attn.": tuple(f".attention.self.{part}." for part in ("query", "key", "value"))}
 TRANSPOSED = (".attn.c_attn.", ".attn.c_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
-BUFFERS = (".attn.bias", ".attn.masked_bias")
-"""Tables of which token sees which, in files of the first releases."""
+BUFFERS = (".attn.bias", ".attn.masked_bias", "pooler.dense.weight", "pooler.dense.bias")
+"""Tables of which token sees which, in files of the first releases; the pooler that pretrainings of osbert had once,
+which their loss did not read.
+"""
 
 
 def one_dropout(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
