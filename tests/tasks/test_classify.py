@@ -157,7 +157,7 @@ def test_weights_are_one_a_label() -> None:
         Classify(class_weights="bb=3").fitted(rows)
     with refusal("options-exclude-each-other", "b=3"):
         Classify(weights=(1.0, 3.0), class_weights="b=3").fitted(rows)
-    for wrong in ("blanced", "a=x", "=3", "", "a=1,,b=2"):
+    for wrong in ("blanced", "a=x", "=3", "", "a=1,,b=2", "a=2, a=3"):
         with pytest.raises(ValueError, match="class_weights"):
             Classify(class_weights=wrong)
     with pytest.raises(ValueError, match="above 0"):

@@ -87,6 +87,11 @@ def test_a_trained_task_reads_labels_that_are_written_otherwise(tmp_path: Path) 
     ("text", "settings", "code", "shown"),
     [
         ("text,labels\na,x;y\nb,x|y\n", {}, "ambiguous-separator", ("';'", "'x;y'", "'|'", "'x|y'", "--separator")),
+        ('text,labels\na,"Boston, MA"\nb,"Albany, NY"\n', {}, "ambiguous-separator", ("','", "'Albany, NY'", "none")),
+        ('text,labels\na,"1,5"\nb,2\n', {}, "ambiguous-separator", ("'1,5'", "--separator ','")),
+        ("text,labels\na,x\nb,a|b\n", {}, "ambiguous-separator", ("'a|b'", "--separator '|'", "none")),
+        ("text,label,verified\na,0,1\nb,1,0\n", {}, "ambiguous-column", ("--label-columns label,verified", "--label ")),
+        ("text,label,tags\na,x,y\nb,y,z\n", {}, "ambiguous-column", ("'label'", "'tags'", "--label")),
         ("text,x,y,source\na,0,1,web\nb,1,0,book\n", {}, "ambiguous-column", ("x,y", "source", "--label-columns")),
         ("text,x,y\na,0,1\nb,1,2\n", {"label_columns": BOTH}, "unknown-column", ("art", "label-columns")),
         ("text,x,y\na,0,1\nb,1,2\n", {"label_columns": ("x", "y")}, "unusable-row", ("line 3", "'y'", "'2'")),
@@ -142,8 +147,28 @@ def test_what_is_written_is_read_back(labels: list[str], separator: str) -> None
     assert cell_labels(joined(wanted, separator), separator) == wanted
 
 
+@pytest.mark.parametrize(
+    ("separator", "cell"), [(" / ", "art / war"), ("none", '["art", "war"]'), ("|", "art|war"), ("", "art;war")]
+)
+def test_predictions_are_written_as_the_run_reads_labels(separator: str, cell: str) -> None:
+    task = Multilabel(labels=BOTH, separator=separator)
+    said = LabelsPrediction(value=BOTH, probabilities=dict.fromkeys(BOTH, 1.0))
+    assert task.cells(said)["prediction"] == cell
+    assert cell_labels(cell, separator or ";") == BOTH
+    assert cell_labels(joined(("a /", "b"), " / "), " / ") == ("a /", "b")
+
+
+def test_thresholds_are_not_given_before_training() -> None:
+    with refusal("invalid-setting", "--thresholds", "--threshold"):
+        Multilabel(thresholds=(0.9, 0.9)).fitted(records(("art",), ("war",)))
+
+
 def test_a_single_sign_is_the_separator() -> None:
-    assert find_separator(["a, b", "c"], where="it") == "," and find_separator(["a b", "[1, 2]"], where="it") == ""
+    assert find_separator(["a, b", "a"], where="it") == "," and find_separator(["a b", "[1, 2]"], where="it") == ""
+    assert find_separator(["a;b", "c;d"], where="it") == ";"
+    assert find_separator(["a, b"], where="it", known=("a", "b", "c")) == ","
+    with refusal("ambiguous-separator", "'x, y'"):
+        find_separator([*map(str, range(10_000)), "x, y"], where="it")
 
 
 def test_an_example_carries_a_target_for_each_label(packer: Packer) -> None:

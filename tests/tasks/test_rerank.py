@@ -22,6 +22,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
+from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.rerank import Rerank, learnt
 from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
@@ -110,6 +111,41 @@ def test_problems_are_reported_together(tmp_path: Path) -> None:
             load(with_data(Rerank(), [dict(zip(columns, ("x", "y", 1)))]), ("train",))
 
 
+def test_the_form_of_a_table_is_never_guessed() -> None:
+    row = {"query": "q", "document": "a", "label": 0, "positive": 1}
+    rows = [row, row | {"document": "b", "label": 1, "positive": 0}]
+    with refusal("ambiguous-column", "'document'", "'positive'", "--document", "--positive"):
+        load(with_data(Rerank(), rows), ("train",))
+    for settings in ({"document": "document"}, {"label": "label"}):
+        task = with_data(Rerank(**settings), rows).source.resolved()
+        assert isinstance(task, Rerank) and (task.document, task.label, task.positive) == ("document", "label", "")
+        (record,) = load(task, ("train",))[1]["train"]
+        assert record.label == (0.0, 1.0)
+    task = with_data(Rerank(positive="positive"), rows).source.resolved()
+    assert isinstance(task, Rerank) and (task.document, task.label, task.positive) == ("", "", "positive")
+    triples = [{"query": "q", "positive": "a", "negative": "b", "grade": 1}]
+    for settings in ({"label": "grade"}, {"label": "grade", "positive": "positive"}):
+        with refusal("options-exclude-each-other", "grade", "positive"):
+            with_data(Rerank(**settings), triples).source.resolved()
+
+
+def test_a_trained_run_reads_data_of_the_other_form() -> None:
+    triples = [{"query": "q", "positive": "a", "negative": "b", "label": 1}]
+    both = [{"query": "q", "document": "a", "label": 1, "positive": "c", "negative": "b"}]
+    trained = with_data(Rerank(), pairs()).source.resolved()
+    other = with_data(Rerank(), [{"query": "q", "positive": "a", "negative": "b"}]).source.resolved()
+    for task, data, named, texts in (
+        (trained, triples, {}, ("q", "a", "b")),
+        (trained, both, {}, ("q", "a")),
+        (trained, both, {"positive": "positive"}, ("q", "c", "b")),
+        (other, both, {}, ("q", "c", "b")),
+        (other, both, {"document": "document"}, ("q", "a")),
+    ):
+        moved = task.source.moved(tables(data), named)
+        (record,) = moved.source.read(moved.source.alone, Problems(heading=""), labelled=True)
+        assert record.texts == texts
+
+
 def test_graded_relevance_and_booleans_are_numbers() -> None:
     rows = [("q", "a", 3), ("q", "b", True), ("q", "c", 0.5), ("q", "d", False)]
     task, records = load(with_data(Rerank(), rows), ("train",))
@@ -127,7 +163,20 @@ def test_lists_are_cut_to_what_is_compared_and_targets_are_shares() -> None:
     bce = Rerank(loss="bce", highest=2.0).encode(record, PACKER)
     assert [float(one.targets["rerank"].labels[0]) for one in bce] == [0.0, 0.0, 0.5, 1.0]
     assert learnt(np.array([1.0, 1, 1, 0]), 3).tolist() == [0, 1, 3]
-    assert learnt(np.array([1.0, 2, 3]), 2).tolist() == [1, 2]
+    assert learnt(np.array([1.0, 2, 3]), 2).tolist() == [0, 2]
+
+
+def test_what_is_learnt_from_a_long_list_still_teaches() -> None:
+    labels = np.array([2.0] * 18 + [1.0] * 5)
+    assert np.bincount(labels[learnt(labels, 16)].astype(int)).tolist() == [0, 5, 11]
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=12), st.integers(2, 6))
+def test_a_cut_list_has_two_degrees_where_the_whole_has(grades: list[int], most: int) -> None:
+    labels = np.array(grades, np.float64)
+    kept = labels[learnt(labels, most)]
+    assert len(kept) == min(most, len(labels))
+    assert (kept.min() < kept.max()) == (labels.min() < labels.max())
 
 
 @pytest.mark.parametrize("loss", ["softmax", "bce"])
@@ -204,6 +253,15 @@ def test_queries_without_a_relevant_candidate_are_left_out_and_counted() -> None
     assert task.describe(records).startswith("2 queries with 4 candidates; 1 without")
     assert [bool(task.lacks(record)) for record in records] == [False, True]
     assert not any(Rerank(loss="bce").lacks(record) for record in records)
+
+
+def test_queries_with_relevant_candidates_alone_are_counted() -> None:
+    records: list[Record] = [QueryCandidates(number=0, texts=("q", "a", "b"), label=(1.0, 5.0))]
+    said = [ranking([1.0, 0.0], ["a", "b"], [0, 0])]
+    scores = Rerank().metrics(said, records)
+    assert scores["ndcg@10"] < scores["mrr@10"] == scores["map"] == 1
+    assert "1 queries whose candidates are all relevant" in Rerank().describe(records)
+    assert Rerank().details(said, records)[1] == ["1", "0", "1"]
 
 
 def test_the_query_is_whole_while_it_has_half_of_the_room() -> None:

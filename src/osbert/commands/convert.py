@@ -42,8 +42,8 @@ def convert(
         AutoModel or SentenceTransformer reads, and nothing else. google: what google-research/bert reads. onnx: what
         osbert export writes.
     task
-        What the last layer of a model is for, where its config does not tell: classify, regress, rerank, tag, span,
-        choose, or a kind of your own by its dotted name.
+        What the last layer of a model is for, where its config does not tell: classify, multilabel, regress, rerank,
+        tag, span, choose, or a kind of your own by its dotted name.
     labels
         Names of its outputs in their order, with commas: no,yes. They replace those of the config.
     anyway

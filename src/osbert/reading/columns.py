@@ -21,6 +21,8 @@ _PAIRS = (
     ("#1 string", "#2 string"),
 )
 _CLASSES = (("label",), ("class", "category", "sentiment", "target", "gold_label", "is_duplicate", "intent", "topic"))
+CLASS_HEADINGS = tuple(name for tier in _CLASSES for name in tier)
+"""Usual names, in small letters, of a column with classes."""
 _NUMBERS = (("score",), ("target", "value", "similarity", "rating", "stars", "y"), ("label",))
 
 

@@ -62,18 +62,21 @@ class WeightedTask(TextTask):
 
 
 def weight_table(text: str) -> dict[str, float]:
-    """Return weights by label, as they are written in a setting. Raises ValueError where it is no such table.
+    """Return weights by label, as they are written in a setting. Raises ValueError where it is no such table, or
+    names a label twice.
 
     >>> weight_table("spam=3, a=b=0.5")
     {'spam': 3.0, 'a=b': 0.5}
     """
-    table = {}
+    table: dict[str, float] = {}
     for part in text.split(","):
-        name, _, number = part.rpartition("=")
+        name, _, number = (cell.strip() for cell in part.rpartition("="))
+        if name in table:
+            raise ValueError(f"class_weights gives '{name}' two weights: '{text}'")
         try:
-            table[name.strip()] = float(number)
+            table[name] = float(number)
         except ValueError:
             name = ""
-        if not name.strip():
+        if not name:
             raise ValueError(f"class_weights is none, balanced, or weights by label (spam=3,ham=0.5), not '{text}'")
     return table

@@ -178,8 +178,15 @@ class Multilabel(WeightedTask):
     def fitted(self, records: Sequence[Record]) -> Self:
         """Return the task with the labels' names, and the weights of the rows that have them in the loss.
 
-        Raises UserError where all rows have the same labels, and at weights that do not go with the labels.
+        Raises UserError where all rows have the same labels, at weights that do not go with the labels, and at
+        thresholds, which come of the training.
         """
+        if self.thresholds:
+            raise UserError(
+                "--thresholds are found on the development rows after the training. Say how with --threshold: global, "
+                "per-label, or a number for all labels.",
+                code="invalid-setting",
+            )
         found = {record.label for record in records}
         if len(found) == 1:
             one = listed_labels([*found.pop()])
@@ -274,8 +281,7 @@ class Multilabel(WeightedTask):
         if prediction is None:
             return dict.fromkeys(names, "")
         shares = [f"{prediction.probabilities[label]:.6f}" for label in self.labels]
-        between = ";" if len(self.separator) != 1 else self.separator
-        return dict(zip(names, (joined(prediction.value, between), *shares, prediction.truncated)))
+        return dict(zip(names, (joined(prediction.value, self.separator or ";"), *shares, prediction.truncated)))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the labels and the probabilities of all."""

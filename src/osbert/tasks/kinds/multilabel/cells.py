@@ -9,7 +9,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.guarded import parse_json
-from osbert.tasks.tables.joined import SEPARATORS, listed
+from osbert.tasks.tables.joined import SEPARATORS, joined_labels, listed
 
 Labels = tuple[str, ...]
 """The labels of a row, sorted by name, each once; () for none."""
@@ -64,11 +64,12 @@ def flag_labels(values: Mapping[str, str], columns: Sequence[str]) -> Labels:
     return canonical(name for name in columns if FLAGS[values[name].strip().lower()])
 
 
-def find_separator(cells: Collection[str], *, where: str) -> str:
+def find_separator(cells: Collection[str], *, where: str, known: Sequence[str] = ()) -> str:
     """Return what separates the labels in some cells: ; or | or a comma, "" where none of these is in a cell.
 
-    Lists need none. Raises UserError when cells hold more than one of them, with a cell for each: `where` is what holds
-    the cells.
+    Lists need none. Raises UserError when cells hold more than one of them, with a cell for each, and when one alone
+    may as well belong to the labels, as in "Boston, MA": no part of the cells is a label elsewhere, in other cells or
+    among those that are `known`. `where` is what holds the cells.
 
     >>> find_separator(["war;art", "war"], where="the column"), find_separator(["war", '["a", "b"]'], where="it")
     (';', '')
@@ -83,17 +84,25 @@ def find_separator(cells: Collection[str], *, where: str) -> str:
             f"'{first}'), or --separator none if each cell is one label.",
             code="ambiguous-separator",
         )
+    for one, cell in found.items():
+        several = sum(one in text for text in texts) > 1
+        if not (one != "," and several) and not {*joined_labels([*known, *texts])} & {*texts}:
+            raise UserError(
+                f"{where} holds '{one}', as in {cell[:40]!r}, which may separate labels or belong to one. Say that it "
+                f"separates them (--separator '{one}'), or --separator none if each cell is one label.",
+                code="ambiguous-separator",
+            )
     return next(iter(found), "")
 
 
 def joined(labels: Sequence[str], separator: str) -> str:
     """Return labels as a cell that `cell_labels` reads as these: with a separator, or as a list; "[]" for none.
 
-    >>> joined(("art", "war"), ";"), joined(("a;b", "c"), ";"), joined((), ";")
-    ('art;war', '["a;b", "c"]', '[]')
+    >>> joined(("art", "war"), ";"), joined(("a;b", "c"), ";"), joined((), ";"), joined(("art", "war"), "none")
+    ('art;war', '["a;b", "c"]', '[]', '["art", "war"]')
     """
     cell = separator.join(labels)
-    plain = bool(labels) and not any(separator in label for label in labels) and listed(cell) is None
+    plain = bool(labels) and listed(cell) is None and cell_labels(cell, separator) == canonical(labels)
     return cell if plain else json.dumps(list(labels), ensure_ascii=False)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from osbert.errors import Problems, UserError
-from osbert.reading.columns import Header, TextColumns, choose
+from osbert.reading.columns import CLASS_HEADINGS, Header, TextColumns, choose
 from osbert.reading.table import Row, Table
 from osbert.tasks.kinds.multilabel.cells import FLAGS, NONE, find_separator
 
@@ -68,7 +68,7 @@ class LabelSearch:
         """
         header = Header(table.columns, table.called)
         flags = self._flags(table, header, labelled=labelled)
-        label = "" if flags else self.asked.label or header.first(_LISTS)
+        label = "" if flags else self.asked.label or self._label(table, header, labelled=labelled)
         found = choose(
             [name for name in table.columns if name not in flags],
             asked=dataclasses.replace(self.asked, label=label),
@@ -78,14 +78,35 @@ class LabelSearch:
         if flags:
             return LabelColumns(text=found.text, pair=found.pair, label=flags[0], flags=flags)
         made = LabelColumns(text=found.text, pair=found.pair, label=found.label)
-        separator = self.separator or (self._separator(table, made.label) if made.label else "")
+        separator = self.separator or (self._separator(table, made.label, labelled=labelled) if made.label else "")
         return dataclasses.replace(made, separator=separator)
 
-    def _separator(self, table: Table, label: str) -> str:
-        """Return what separates the labels in a column, "" for nothing; a label that is known is not looked at."""
+    def _label(self, table: Table, header: Header, *, labelled: bool) -> str:
+        """Return the column that is called as lists of labels are, "" for none; UserError if others may be meant."""
+        found = header.first(_LISTS)
+        named = [name for name in table.columns if name not in self.asked.texts]
+        several = [name for name in named if name.strip().lower() in (*_LISTS, *CLASS_HEADINGS)]
+        if found and labelled and len(several) > 1:
+            raise UserError(
+                f"{header.listed}; the labels could be in {' or '.join(map(repr, several))}: give --label NAME.",
+                code="ambiguous-column",
+            )
+        return found
+
+    def _separator(self, table: Table, label: str, *, labelled: bool) -> str:
+        """Return what separates the labels in a column, "" for nothing; a label that is known is not looked at.
+
+        Without `labelled` what cannot be decided is not asked: a cell is one label.
+        """
         rows = (row for row in _rows(table) if label in row.values and label not in row.nested)
         cells = dict.fromkeys(row.values[label] for row in rows)
-        return find_separator([cell for cell in cells if cell not in self.labels], where=f"{table.called}: '{label}'")
+        unknown = [cell for cell in cells if cell not in self.labels]
+        try:
+            return find_separator(unknown, where=f"{table.called}: '{label}'", known=self.labels)
+        except UserError:
+            if labelled:
+                raise
+            return NONE
 
     def _flags(self, table: Table, header: Header, *, labelled: bool) -> tuple[str, ...]:
         """Return the columns of 0 and 1 that are labels: those asked for, of the known labels, or all there are."""
@@ -111,10 +132,18 @@ class LabelSearch:
         found = choose(others, asked=dataclasses.replace(self.asked, label=""), path=table.called, labelled=False)
         if found.label:
             return ()
+        names = ",".join(binary)
+        if usual := [name for name in binary if name.strip().lower() in CLASS_HEADINGS]:
+            if not labelled:
+                return ()
+            raise UserError(
+                f"{table.called} has columns of 0 and 1 ({names}), and '{usual[0]}' may hold the label: give "
+                f"--label-columns {names} if these are the labels, or --label {usual[0]}.",
+                code="ambiguous-column",
+            )
         if more := [name for name in others if name not in found.texts and name.strip().lower() not in _NUMBERS]:
             if not labelled:
                 return ()
-            names = ",".join(binary)
             raise UserError(
                 f"{table.called} has columns of 0 and 1 ({names}), and others ({', '.join(more)}): give "
                 f"--label-columns {names} if these are the labels, or the column of the labels with --label NAME.",

@@ -15,14 +15,15 @@ from osbert.data.long_texts import Long, lay_out_behind
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.forms import RankingLoss
+from osbert.reading.columns import Header
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, Field
-from osbert.tasks.kinds.rerank.columns import HEADINGS, CandidateColumns, choose, record_of
+from osbert.tasks.kinds.rerank.columns import FORMS, HEADINGS, CandidateColumns, choose, documents_of, record_of
 from osbert.tasks.kinds.rerank.inputs import inputs_by_query
 from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
 from osbert.tasks.kinds.rerank.records import CandidateScore, QueryCandidates, Ranking, by_query, ranking
-from osbert.tasks.tables import TableSource
+from osbert.tasks.tables import TableSource, default_of
 from osbert.tasks.tables.cut import CutTask
 
 if TYPE_CHECKING:
@@ -55,17 +56,29 @@ class CandidateSource(TableSource):
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder; columns that a file does not have are found anew."""
-        task = super().moved(data, given)
+        task = super().moved(data, self._replaced(given) | dict(given))
         source = task.source
         assert isinstance(source, CandidateSource) and isinstance(task, Rerank)
         if source.alone is None:
             return task
-        there = {*source.open(source.alone).columns}
+        columns = source.open(source.alone).columns
+        there = {*columns}
         names = [name for name in ("query", "document", "label", "positive") if name not in given]
         lost: dict[str, Any] = {name: "" for name in names if getattr(task, name) not in there}
         if "negative" not in given and not {*task.negative} <= there:
             lost["negative"] = ()
+        if "label" not in given and "document" in lost and not documents_of(Header(columns, ""), but=(task.label,)):
+            lost["label"] = ""
         return source.passed_on(replace(task, **lost))
+
+    def _replaced(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of one form as none where some of the other form are given."""
+        return {
+            name: default_of(Rerank, name)
+            for form, other in zip(FORMS, reversed(FORMS))
+            if any(given.get(one) for one in other)
+            for name in form
+        }
 
     def record(self, row: Row, columns: CandidateColumns, *, path: str = "") -> QueryCandidates:
         """Return the record of a row; raises ValueError, saying why, when its texts or relevance cannot be used."""
@@ -128,7 +141,7 @@ class Rerank(CutTask):
     no second candidate."""
     candidates: int = 16
     """Most candidates of a query in training, all of which are in memory at once: of longer lists relevant ones, up to
-    half where there are as many others, and the first others of the file. Scoring reads all."""
+    half where there are as many of the lowest relevance, and the first of these in the file. Scoring reads all."""
     cutoff: int = 10
     """How many of the first candidates MRR and nDCG look at."""
     highest: float = 1.0
@@ -154,10 +167,13 @@ class Rerank(CutTask):
         return f"ndcg@{self.cutoff}"
 
     def describe(self, records: Sequence[Record]) -> str:
-        """Return how many queries and candidates a split has, and how many queries without a relevant one."""
+        """Return how many queries and candidates a split has, how many without a relevant one and how many with all."""
         total, without = sum(len(record.texts) - 1 for record in records), len(_without(records))
-        said = f"{len(records):,} queries with {total:,} candidates"
-        return f"{said}; {without:,} without a relevant one, which no score counts" if without else said
+        said = [f"{len(records):,} queries with {total:,} candidates"]
+        said += [f"{without:,} without a relevant one, which no score counts"] * (without > 0)
+        if alike := _all_relevant(records):
+            said.append(f"{alike:,} queries whose candidates are all relevant: MRR and MAP are 1 whatever the order")
+        return "; ".join(said)
 
     def remarks(self) -> list[str]:
         """Return how long lists are cut in training."""
@@ -247,12 +263,12 @@ class Rerank(CutTask):
         return 1 - ndcg(np.array(prediction.value, np.float64), relevance, self.cutoff) if relevance.max() > 0 else 0.0
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return how many queries the scores are means over, and how many are left out."""
+        """Return how many queries the scores are means over, how many are left out, and of how many only nDCG tells."""
         without = len(_without(records))
-        return [
-            ["queries scored", "left out: no relevant candidate"],
-            [f"{len(records) - without:,}", f"{without:,}"],
-        ]
+        counts = {"queries scored": len(records) - without, "left out: no relevant candidate": without}
+        if alike := _all_relevant(records):
+            counts["all relevant: MRR and MAP are 1"] = alike
+        return [[*counts], [f"{count:,}" for count in counts.values()]]
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return score, probability and rank: of a row's one candidate, or of a list of them in the list's order."""
@@ -277,11 +293,13 @@ def learnt(labels: NDArray[np.float64], most: int) -> NDArray[np.intp]:
 
     >>> learnt(np.array([0.0, 0, 0, 0, 1, 2, 1]), 4).tolist()
     [0, 1, 4, 5]
+    >>> learnt(np.array([3.0, 1, 2, 3, 1]), 3).tolist()  # the others are those of the lowest relevance
+    [0, 1, 4]
     """
     if len(labels) <= most:
         return np.arange(len(labels))
-    relevant = np.argsort(-labels, kind="stable")[: int((labels > 0).sum())]  # the most relevant first
-    others = np.flatnonzero(labels == 0)
+    others = np.flatnonzero(labels == labels.min())
+    relevant = np.argsort(-labels, kind="stable")[: len(labels) - len(others)]  # the most relevant first
     half = max(most // 2, most - len(others))
     relevant = relevant[:half]
     return np.sort(np.concatenate([relevant, others[: most - len(relevant)]]))
@@ -290,3 +308,8 @@ def learnt(labels: NDArray[np.float64], most: int) -> NDArray[np.intp]:
 def _without(records: Sequence[Record]) -> list[Record]:
     """Return the records with labels none of whose candidates is relevant."""
     return [record for record in records if record.label is not None and not max(record.label) > 0]
+
+
+def _all_relevant(records: Sequence[Record]) -> int:
+    """Return how many records with labels have relevant candidates alone."""
+    return sum(record.label is not None and min(record.label) > 0 for record in records)

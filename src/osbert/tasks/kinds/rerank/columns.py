@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Any
 
+from osbert.errors import UserError
 from osbert.guarded import parse_json
 from osbert.reading.columns import Header
 from osbert.reading.table import Row
@@ -24,6 +25,8 @@ _NEGATIVES = ("negative", "negatives", "neg")
 _NUMBERED = re.compile(r"negative[ _-]?\d+", re.IGNORECASE)
 HEADINGS = (*_QUERIES, *_DOCUMENTS, *_LISTS, *_LABELS, *_POSITIVES, *_NEGATIVES)
 """A first line that holds one of these is a header."""
+FORMS = (("document", "label"), ("positive", "negative"))
+"""The settings that name the columns of either form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,8 @@ class CandidateColumns:
 def choose(columns: Sequence[str], *, asked: CandidateColumns, path: str, labelled: bool) -> CandidateColumns:
     """Return the columns to use: those `asked` for, else those with usual names.
 
-    Raises UserError listing the columns when one asked for is absent, or one that is needed cannot be found.
+    Raises UserError listing the columns when one asked for is absent, one that is needed cannot be found, or both forms
+    may be meant.
     """
     header = Header(columns, path)
     wanted = [(name, getattr(asked, name)) for name in ("query", "document", "positive")]
@@ -69,13 +73,12 @@ def choose(columns: Sequence[str], *, asked: CandidateColumns, path: str, labell
     query = asked.query or header.first(_QUERIES, but=named)
     if not query:
         raise header.missing("query", ": give --query NAME (for a run that is trained, --columns.query NAME).")
-    found = replace(asked, query=query)
-    if not asked.document and (positive := asked.positive or header.first(_POSITIVES, but=(query,))):
+    document, positive = _forms(header, asked, query)
+    if positive:
         numbered = tuple(name for name in columns if _NUMBERED.fullmatch(name.strip()))
         single = header.first(_NEGATIVES, but=(query, positive))
         negative = asked.negative or numbered or ((single,) if single else ())
-        return replace(found, positive=positive, negative=negative, label="")
-    document = asked.document or header.first((*_DOCUMENTS, *_LISTS), but=(query, asked.label))
+        return CandidateColumns(query=query, positive=positive, negative=negative)
     if not document:
         advice = ": give --document NAME, or --positive NAME and --negative NAME (for a run that is trained, --columns."
         raise header.missing("document", f"{advice}document NAME).")
@@ -83,6 +86,41 @@ def choose(columns: Sequence[str], *, asked: CandidateColumns, path: str, labell
     if labelled and not label:
         raise header.missing("label", ": give --label NAME, the column with the relevance of each document.")
     return CandidateColumns(query=query, document=document, label=label)
+
+
+def documents_of(header: Header, *, but: Sequence[str]) -> str:
+    """Return the column that is called as those with documents are, "" if none is."""
+    return header.first((*_DOCUMENTS, *_LISTS), but=but)
+
+
+def _forms(header: Header, asked: CandidateColumns, query: str) -> tuple[str, str]:
+    """Return the column of documents or that of relevant ones; "" for the other, or for both where neither is there.
+
+    Raises UserError when the columns asked for are of both forms, and when none is and both forms may be meant.
+    """
+    document = asked.document or documents_of(header, but=(query, asked.label, *asked.negative))
+    positive = asked.positive or header.first(_POSITIVES, but=(query, asked.label))
+    documents, positives = (asked.document or asked.label), (asked.positive or "".join(asked.negative[:1]))
+    if documents and positives:
+        raise UserError(
+            f"'{documents}' belongs to documents with their relevance (--document, --label), '{positives}' to relevant "
+            "documents and others (--positive, --negative): give those of one form.",
+            code="options-exclude-each-other",
+        )
+    if asked.label and positive and not document:
+        raise UserError(
+            f"{header.listed}; --label '{asked.label}' needs a column with the document it is of: give --document "
+            f"NAME, or leave --label out: what stands in '{positive}' is relevant.",
+            code="options-exclude-each-other",
+        )
+    if document and positive and not documents and not positives:
+        raise UserError(
+            f"{header.listed}; the documents could be in '{document}', with their relevance, or the relevant ones in "
+            f"'{positive}': give --document {document} or --positive {positive} (for a run that is trained, --columns."
+            f"document {document} or --columns.positive {positive}).",
+            code="ambiguous-column",
+        )
+    return ("", positive) if positive and not documents and (positives or not document) else (document, "")
 
 
 def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandidates:
