@@ -99,3 +99,11 @@ def test_a_misspelt_setting_of_a_table_names_the_nearest(monkeypatch: pytest.Mon
     monkeypatch.setattr(reproduce_tables.tomllib, "loads", lambda text: {"rows": [{"nam": "x"}], "columns": []})
     with refusal("unknown-setting", "table5.toml", "rows.nam", "name"):
         read_table("table5")
+
+
+def test_no_family_has_dropout_or_sees_the_same_masks_again() -> None:
+    table = read_table("families")
+    found = {row.name: read_settings(row.recipe, keywords(row.usual)) for row in table.rows}
+    assert {(one.model.dropout, one.model.attention_dropout, one.data.duplicates) for one in found.values()} == {
+        (0.0, 0.0, 0)
+    }

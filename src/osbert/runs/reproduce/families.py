@@ -23,7 +23,8 @@ PROTOCOL_SAID = (
     "Every recipe has the same minutes on the clock, start and end included, one run at a time, in turns over the "
     "seeds. Each encoder is then fine-tuned with the same settings, rows and seed. A seed decides both, so an interval "
     "holds the chance of both. Scores are those of the best epoch on the development rows. A difference is taken seed "
-    "by seed; its 95% interval is Student's t."
+    "by seed; its 95% interval is Student's t. Rows keep the rates, schedules, shares of masks and layouts of their "
+    "recipes, so a difference is one of whole recipes, not of a family alone."
 )
 LOSSES = "Held-out losses are nats in each objective's own terms: those of different objectives cannot be compared."
 
