@@ -100,6 +100,18 @@ def test_a_report_of_families_has_a_picture_for_each_column_and_says_what_shows(
     }
 
 
+def test_runs_that_did_not_have_the_same_minutes_are_named(tmp_path: Path) -> None:
+    found = plan("families", tmp_path)
+    ends = {0: (121.0, False), 1: (131.0, False), 2: (60.0, True)}
+    for seed, (seconds, resumed) in ends.items():
+        path = run_folder("gpt", seed, "encoder", tmp_path) / "run.json"
+        facts = json.loads(path.read_text())
+        facts["finished"] |= {"wall_seconds": seconds, "resumed": resumed}
+        path.write_text(json.dumps({**facts, "budget": {"minutes": 2.0}}))
+    lines = [line for line in write_families_report(found).splitlines() if line.startswith("Time: ")]
+    assert len(lines) == 2 and "131.0 s instead of 120 s" in lines[0] and "gpt, seed 2" in lines[1]
+
+
 def test_a_report_of_a_figure_has_both_curves_and_their_intervals(tmp_path: Path) -> None:
     last, steps = read_table("figure5").rows, (200, 400, 600, 800)
     early = tuple(TableRow(name=f"{row.name}, step {s}", encoder=row.name, step=s) for s in steps for row in last)
