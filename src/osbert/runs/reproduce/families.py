@@ -127,6 +127,8 @@ def _scored(plan: TablePlan, scores: Scores) -> list[list[str]]:
 def _remarks(plan: TablePlan) -> Iterator[str]:
     if plan.split_off:
         yield f"*: a fifth of the rows was split off for development ({', '.join(plan.split_off)})."
+    if plan.whole:
+        yield plan.whole
     trials = (trial for row in plan.table.rows for column in plan.columns for trial in plan.trials_of(row, column))
     for line in filter(None, map(collapse, trials)):
         yield f"Collapsed: {line}. {MARK}: a figure that counts a collapsed run."

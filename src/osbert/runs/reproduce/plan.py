@@ -58,6 +58,8 @@ class TablePlan:
         self.begin()
         if absent := [column.name for column in self.table.columns if column not in self.columns]:
             watch(Notice(f"No data for {', '.join(absent)} in {self.data}: left out."))
+        if self.whole:
+            watch(Notice(self.whole))
         commands, failed = ChildCommands(self.scale.jobs), Problems(heading="Some runs failed; the others are kept")
         study = Study(work=commands.work, stop=commands.stop, threads=self.scale.jobs, problems=failed, watch=watch)
         study.run([*self.trials()])
@@ -111,6 +113,14 @@ class TablePlan:
         again = "-again" if any(len(one) > 1 for one in results) else ""
         out = self.out / "runs" / f"ensemble-of-{self.scale.seeds}{again}.json"
         return Ensemble(runs=[one[-1].trial.folder for one in results], out=out)
+
+    @property
+    def whole(self) -> str:
+        """Return in words which data sets keep all rows although fewer are wanted of each, "" where none does."""
+        names = [column.name for column in self.columns if not column.files]
+        if not names or not (self.scale.rows or self.scale.dev_rows):
+            return ""
+        return f"Read where they lie, with all rows (--rows and --dev-rows are not of them): {', '.join(names)}."
 
     @property
     def split_off(self) -> list[str]:

@@ -141,6 +141,7 @@ def _description(plan: TablePlan) -> list[str]:
         "In brackets: the paper, BERT BASE unless a row says otherwise. A dash: not run here.",
         f"Files: {'; '.join(_files(plan))}.",
         *([split_off] if plan.split_off else []),
+        *([plan.whole] if plan.whole else []),
         *_together(plan),
     ]
 
