@@ -12,7 +12,7 @@ from osbert.files import write_json, write_text
 from osbert.reports.page import Section, code, paragraph, table, write_report
 from osbert.reports.strip import Dot, Strip, strip_plot
 from osbert.runs.reproduce.plan import PROTOCOL, TablePlan
-from osbert.runs.reproduce.report import MARK, collapse, row_marks, row_scores
+from osbert.runs.reproduce.report import MARK, collapsed_lines, row_marks, row_scores
 from osbert.runs.reproduce.tables import TableRow
 from osbert.runs.reproduce.verdicts import RowComparison, Scores, all_compared, apart, claim_sentence, counted, spelt
 from osbert.terminal import in_columns
@@ -129,8 +129,7 @@ def _remarks(plan: TablePlan) -> Iterator[str]:
         yield f"*: a fifth of the rows was split off for development ({', '.join(plan.split_off)})."
     if plan.whole:
         yield plan.whole
-    trials = (trial for row in plan.table.rows for column in plan.columns for trial in plan.trials_of(row, column))
-    for line in filter(None, map(collapse, trials)):
+    for line in collapsed_lines(plan):
         yield f"Collapsed: {line}. {MARK}: a figure that counts a collapsed run."
     yield from _times(plan)
 
