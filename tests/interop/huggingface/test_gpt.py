@@ -215,6 +215,8 @@ def test_files_of_the_first_releases_have_tables_that_hold_nothing_learned(tmp_p
         ("gpt2", {"n_inner": "wide"}, ("n_inner", "wide")),
         ("gpt2", {"embd_pdrop": 0.3}, ("embd_pdrop", "0.3")),
         ("gpt2", {"add_cross_attention": True}, ("add_cross_attention", "True")),
+        ("gpt2", {"summary_type": "mean"}, ("summary_type", "mean")),
+        ("gpt", {"summary_activation": "tanh"}, ("summary_activation", "tanh")),
         ("gpt", {"afn": "mish"}, ("afn", "mish")),
         ("gpt", {"n_head": "two"}, ("n_head", "two")),
     ],

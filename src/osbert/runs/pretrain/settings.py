@@ -346,7 +346,7 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 f"Set model.segments = {second + 1}.",
                 code="invalid-setting",
             )
-        reads_first = not model.summary_is_last and getattr(model, "summary", "first") != "mean"
+        reads_first = not model.summary_is_last and getattr(model, "summary", "first") not in ("mean", "late")
         if objective.pairs and tokenizer.form.summary == "last" and reads_first:
             problems.add(
                 f"{objective.name} reads the first token of a sequence, but those of the corpus's tokenizer end with "

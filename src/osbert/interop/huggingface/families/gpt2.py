@@ -20,6 +20,7 @@ FIELDS = {
     "hidden_dropout_prob": "resid_pdrop",
     "attention_probs_dropout_prob": "attn_pdrop",
     "layer_norm_eps": "layer_norm_epsilon",
+    "classifier_dropout": "summary_first_dropout",
 }
 DEFAULTS = {"n_inner": 0, "resid_pdrop": 0.1, "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5}
 """Their defaults where they are not BERT's; n_inner: four times the width."""
@@ -31,6 +32,13 @@ VALUES = {
     "pooling": "none",
     "piece_transform": False,
 }
+SUMMARY = {
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "summary_activation": None,
+    "summary_proj_to_labels": True,
+}
+"""What the score of a choice is made of in their model with two heads: one linear layer on one token's state."""
 CHOICE = "DoubleHeadsModel"
 CHOICES: Names = (("multiple_choice_head.summary.", "classifier."),)
 """The head of their model with two heads: a language model, and a score of each choice by its last token."""
@@ -70,6 +78,7 @@ FAMILY = Family(
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "reorder_and_upcast_attn": False,
+        **SUMMARY,
     },
     read=one_dropout,
     written=lambda sizes: {"embd_pdrop": sizes.dropout},
