@@ -250,7 +250,8 @@ def test_a_killed_run_with_minutes_ends_as_one_that_was_not(run, fixed, corpus, 
     done = run(*given)
     assert done.status == 0, done.error
     assert "Going on from the checkpoint of step 4" in done.output
-    assert json.loads((done.folder / "run.json").read_text())["budget"] == facts["budget"]
+    ended = json.loads((done.folder / "run.json").read_text())
+    assert ended["budget"] == facts["budget"] and ended["finished"]["resumed"] is True
     whole = run(out="whole", by=done.folder / "recipe.toml")
     assert whole.status == 0, whole.error
     assert (whole.folder / "model.safetensors").read_bytes() == (done.folder / "model.safetensors").read_bytes()
