@@ -62,6 +62,7 @@ class PretrainingRun:
         """How the settings differ from those with which the run came to an end that it must not come to again."""
         self.settled = -1
         """The last step of which all is done and noted: what was measured as well as the weights."""
+        self.resumed = False
 
     def complete(self) -> bool:
         """Begin the run or go on with it; return whether it has come to its end, False where a wish stopped it.
@@ -111,7 +112,7 @@ class PretrainingRun:
 
     def _begin(self) -> bool:
         """Write what stands in the folder from the beginning; return whether the run there is finished already."""
-        settings = self.plan.settings
+        settings, self.resumed = self.plan.settings, self.folder.begun
         self.changes = self.folder.begin(
             recipe.as_table(settings), self.plan.facts(), inputs=INPUTS, defaults=recipe.defaults(type(settings))
         )
@@ -313,7 +314,8 @@ class PretrainingRun:
         if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())
-        self.folder.finish({"processor": str(trainer.processor), "parameters": parameters})
+        taken = self.plan.taken(resumed=self.resumed)
+        self.folder.finish({"processor": str(trainer.processor), "parameters": parameters, **taken})
         pretraining_report(self.out, self.plan.objectives)
         for notice in self.notices:
             self._say(f"Remember: {notice}")

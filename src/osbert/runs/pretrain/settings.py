@@ -123,6 +123,12 @@ class PretrainPlan:
         """Return the objectives by name, in their order."""
         return {table_of(name): getattr(self.settings, table_of(name)) for name in self.settings.objectives}
 
+    def taken(self, *, resumed: bool) -> dict[str, Any]:
+        """Return what run.json keeps of the time that a run with minutes took until now; of a resumed one the rest."""
+        if self.budget is None:
+            return {}
+        return {"wall_seconds": round(time.monotonic() - self.begun, 1), "resumed": resumed}
+
     def loader(self, *, length: int) -> PretrainingLoader:
         """Return the stream of steps over sequences of at most `length` tokens."""
         data = self.settings.data
