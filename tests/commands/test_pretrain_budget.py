@@ -117,6 +117,12 @@ def test_intervals_that_were_given_are_kept_and_paid_for(minutes, look, every, s
     assert taken > whole - costs.step - 2 * (look + 0.3), "no time is given away"
 
 
+def test_models_on_the_way_are_paid_for() -> None:
+    costs = replace(COSTS, checkpoint=1.0)
+    alone, kept = (spread(plan(1, models_every=every), costs) for every in (0, 2))
+    assert kept.steps == pytest.approx(alone.steps / 2, abs=2)  # a step of 0.5 s, and half of a model of 1 s
+
+
 def test_too_short_a_time_says_how_much_is_needed() -> None:
     with refusal("too-little-time", "--minutes", "0.02", "2", "0.5", "0.1"):
         spread(plan(0.02), COSTS)
@@ -131,6 +137,7 @@ def test_the_run_stores_steps_and_not_minutes(run, fixed) -> None:
     assert (stored["minutes"], stored["training"]["steps"]) == (0.0, 7)
     facts = json.loads((done.folder / "run.json").read_text())
     assert (facts["budget"]["minutes"], facts["budget"]["steps"]) == (0.1, 7)
+    assert facts["finished"]["wall_seconds"] > 0 and facts["finished"]["resumed"] is False
     again = run(out="again", by=done.folder / "recipe.toml")
     assert (again.folder / "model.safetensors").read_bytes() == (done.folder / "model.safetensors").read_bytes()
 
@@ -243,7 +250,8 @@ def test_a_killed_run_with_minutes_ends_as_one_that_was_not(run, fixed, corpus, 
     done = run(*given)
     assert done.status == 0, done.error
     assert "Going on from the checkpoint of step 4" in done.output
-    assert json.loads((done.folder / "run.json").read_text())["budget"] == facts["budget"]
+    ended = json.loads((done.folder / "run.json").read_text())
+    assert ended["budget"] == facts["budget"] and ended["finished"]["resumed"] is True
     whole = run(out="whole", by=done.folder / "recipe.toml")
     assert whole.status == 0, whole.error
     assert (whole.folder / "model.safetensors").read_bytes() == (done.folder / "model.safetensors").read_bytes()

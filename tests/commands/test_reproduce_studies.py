@@ -103,7 +103,7 @@ def test_families_have_the_same_minutes_and_go_on_after_a_kill(
     }
     results = json.loads((out / "results.json").read_text("utf-8"))
     assert {row: {*found} for row, found in results["scores"].items()} == {
-        row: {"SST-2", "mine"} for row in ("bert-fast", "gpt")
+        row: {"SST-2", "mine (accuracy)"} for row in ("bert-fast", "gpt")
     }
     for row, objectives in (("bert-fast", ("mlm", "nsp")), ("gpt", ("left_to_right",))):
         [seen] = results["pretraining"][row]
@@ -147,6 +147,7 @@ def test_all_that_is_wrong_is_said_before_any_training(inputs: Path, ran, tmp_pa
         ("--recipes bert-fast,nonsense --tasks sst3,tag --jobs 2", ("nonsense", "sst3", "tag=FOLDER", "--jobs")),
         ("--tasks rte,classify=/no/where,sst2 --mlm.rate 0.3", ("RTE/train.tsv", "/no/where", "gpt: ", "mlm.rate")),
         ("--tasks sst2,sst2", ("'SST-2' twice",)),
+        ("--recipe cpu-like --points 3", ("--recipe cpu-like", "--recipes cpu-like", "--points 3")),
         ("--steps 5", ("--steps 5", "bert-fast", "modernbert", "minutes")),
     ):
         assert terminal.run("reproduce", "families", *given, *words.split()) == 1

@@ -14,6 +14,7 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import transformers
+from safetensors.torch import load_file, save_file
 
 import osbert
 from osbert.data.batch import collate
@@ -22,7 +23,7 @@ from osbert.data.step import Cursor
 from osbert.evaluation.speed import training_flops
 from osbert.interop.folder import open_folder
 from osbert.models.contract import Learner, StepSize
-from osbert.runs.pretrain.run import build_learner
+from osbert.runs.pretrain.run import build_learner, first_weights
 from osbert.runs.pretrain.settings import read_plan
 from refusals import refusal
 from terminal import run
@@ -91,6 +92,17 @@ def test_tables_are_those_of_both_and_nothing_else_is(electra: Path) -> None:
     }
 
 
+def test_a_model_on_the_way_has_its_generator(tiny_corpus: Path, tmp_path: Path) -> None:
+    """The last one is the run's own, with the same bits in both folders, and each opens."""
+    out, keep = tmp_path / "kept", ("--models-every", "2", "--steps", "2")
+    assert run("pretrain", "electra-mini", *SMALL, *keep, "--corpus", tiny_corpus, "--out", out) == 0
+    last = out / "models" / "step-2"
+    for name in ("", "generator"):
+        assert (last / name / "model.safetensors").read_bytes() == (out / name / "model.safetensors").read_bytes()
+        assert len(open_folder(last / name).tokenizer) and open_folder(last / name).heads
+    assert open_folder(last).companions == ("generator",)
+
+
 def test_killed_halfway_it_ends_in_the_same_bits(electra: Path, tiny_corpus: Path, tmp_path: Path) -> None:
     """With dropout, several passes a step and drawn pieces; kills by a signal are test_resume.py's."""
     cut = tmp_path / "cut"
@@ -110,14 +122,39 @@ def test_killed_halfway_it_ends_in_the_same_bits(electra: Path, tiny_corpus: Pat
 def test_it_goes_on_with_both_models(electra: Path, tiny_corpus: Path, tmp_path: Path, capsys) -> None:
     more = ("--from", electra, *STEPS, "--steps", "1", "--learning-rate", "1e-9", "--corpus", tiny_corpus)
     assert run("pretrain", *more, "--out", tmp_path / "more") == 0
-    assert "no weights for the head" not in capsys.readouterr().out
+    assert "no weights for" not in capsys.readouterr().out
     for name in ("", "generator"):
         before, after = (open_folder(folder / name).tensors for folder in (electra, tmp_path / "more"))
         assert before.keys() == after.keys()
         for tensor in before:
             torch.testing.assert_close(before[tensor], after[tensor], rtol=0, atol=1e-6)
     assert run("pretrain", *more, "--generator", "0.5", "--out", tmp_path / "wider") == 0
-    assert "no weights for the head of replaced" in capsys.readouterr().out
+    assert "no weights for the generator:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("missing", [["generator"], ["replaced"], ["replaced", "generator"], []])
+def test_each_of_the_two_is_filled_whether_the_other_is_there(
+    electra: Path, tiny_corpus: Path, tmp_path: Path, missing: list[str]
+) -> None:
+    """And what is fresh has its own name; a generator that is there keeps its bias, whatever the corpus's counts."""
+    origin = tmp_path / "electra"
+    shutil.copytree(electra, origin, ignore=shutil.ignore_patterns("checkpoints", "run.json"))
+    if "generator" in missing:
+        shutil.rmtree(origin / "generator")
+    if "replaced" in missing:
+        tensors = load_file(origin / "model.safetensors")
+        kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("discriminator_predictions")}
+        assert kept.keys() < tensors.keys()
+        save_file(kept, origin / "model.safetensors", metadata={"format": "pt"})
+    plan = read_plan("", {"replaced.unigram_start": True}, corpus=tiny_corpus, origin=origin)
+    learner, fresh = first_weights(plan)
+    assert fresh == missing
+    heads = {"replaced": learner.heads["replaced"], "generator": learner.companions["generator"].heads["generator"]}
+    for name, place in (("replaced", electra), ("generator", electra / "generator")):
+        (stored,) = open_folder(place).heads.values()
+        found = heads[name].state_dict()
+        same = [torch.equal(found[key], tensor) for key, tensor in stored.state_dict().items() if key in found]
+        assert same and all(same) == (name not in missing)
 
 
 def test_parameters_and_arithmetic_count_the_generator(tiny_corpus: Path) -> None:

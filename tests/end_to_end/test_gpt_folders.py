@@ -21,6 +21,12 @@ import transformers
 import osbert
 from family_tokenizers import GPTS, LEARNT
 from osbert.data.batch import collate
+from osbert.interop.huggingface.folders import write_model
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Learner
+from osbert.objectives.left_to_right import LeftToRight
+from osbert.runs.finetune.model import read_model
+from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.server.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
@@ -103,6 +109,30 @@ def test_a_task_gets_three_pieces_and_the_auxiliary_loss(folder: Path, tuning: s
     found = model.predict(["a good film", ""])
     assert len(found) == 2 and made.folder == out
     assert run("evaluate", out, "--data", rows) == 0
+
+
+@pytest.mark.parametrize("shape", [{"piece_transform": True}, {"piece_transform": False, "tied": False}])
+def test_the_auxiliary_loss_keeps_a_trained_head_although_pieces_are_added(shape: dict[str, bool], tmp_path) -> None:
+    GPTS["gpt2"](tmp_path)
+    pieces = len(json.loads((tmp_path / "vocab.json").read_text()))
+    torch.manual_seed(0)
+    sizes = Architecture(layers=1, heads=2, width=16, vocabulary=pieces, direction="left_to_right", **shape)
+    backbone = sizes.build()
+    head = LeftToRight().head(backbone)
+    for weight in head.parameters():
+        torch.nn.init.normal_(weight)
+    write_model(Learner(backbone, {"left_to_right": head}), tmp_path)
+    start = read_model(tmp_path, FinetuneSettings(auxiliary=0.5))
+    kept = start.language.state_dict()
+    assert kept.keys() == head.state_dict().keys() and not any("starts afresh" in remark for remark in start.remarks)
+    for name, trained in head.state_dict().items():
+        torch.testing.assert_close(kept[name][: len(trained)], trained)
+        assert len(kept[name]) == (pieces + len(MARKS) if len(trained) == pieces else len(trained))
+    assert start.language.tied[0] is start.backbone.embedding
+    assert len(start.language.pieces) == len(start.tokenizer) == pieces + len(MARKS)
+    write_model(Learner(backbone, {}), tmp_path)
+    fresh = [remark for remark in read_model(tmp_path, FinetuneSettings(auxiliary=0.5)).remarks if "afresh" in remark]
+    assert len(fresh) == len(head.state_dict()) and all("left_to_right" in remark for remark in fresh)
 
 
 def test_without_weight_nothing_changes_and_a_model_that_looks_both_ways_is_refused(folder: Path, tmp_path) -> None:

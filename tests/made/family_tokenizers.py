@@ -80,11 +80,11 @@ def save_normalizing(folder: Path) -> None:
 
 
 def save_modernbert(folder: Path) -> None:
-    """As ModernBERT and Ettin: byte-level BPE on NFC, BERT's special pieces, no segments, and pieces of spaces."""
+    """As ModernBERT and Ettin: byte-level BPE on NFC, GPT's end of texts unused, BERT's special pieces, no segments."""
     specials = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "cls", "sep", "pad", "mask")}
     trained = ByteLevelBPETokenizer(unicode_normalizer="nfc")
-    options = {"min_frequency": 1, "special_tokens": [*specials.values()], "show_progress": False}
-    trained.train_from_iterator(LEARNT, vocab_size=320, **options)
+    pieces = ["<|endoftext|>", *specials.values()]
+    trained.train_from_iterator(LEARNT, vocab_size=320, min_frequency=1, special_tokens=pieces, show_progress=False)
     trained.add_tokens(["  ", "   "])
     written(folder, trained._tokenizer, specials, ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"))
 

@@ -84,6 +84,21 @@ def test_what_is_drawn_as_it_was_counts_as_original(examples: Examples, packer: 
     assert torch.equal(seen.targets["replaced"].labels[asked.index], (asked.labels != piece).long())
 
 
+def test_where_nothing_is_chosen_all_is_original(raw: Examples, packer: Packer) -> None:
+    """Every token is one that is never chosen: nothing is drawn, and no number to draw by is a label."""
+    special = replace(raw, special=np.ones_like(raw.special))
+    batch = collate(ReplacedTokens().corrupt_all(special, packer, Noise.at(0, np.arange(len(raw)))))
+    learner = made(packer)
+    assert batch.targets.keys() == {"replaced"} and batch.targets["replaced"].labels.is_floating_point()
+    seen, _ = learner.before(batch)
+    labels = seen.targets["replaced"].labels
+    assert torch.equal(seen.ids, batch.ids) and len(labels) == batch.tokens and not labels.any()
+    losses = learner(batch)
+    assert losses.keys() == {"replaced"} and float(losses["replaced"].ratios["share"][0]) == 0
+    with pytest.raises(AssertionError):  # numbers are no labels
+        learner.heads["replaced"](learner.states(batch), batch)
+
+
 def test_no_gradient_reaches_the_generator_through_the_discriminator(examples: Examples, packer: Packer) -> None:
     """Its gradient is the same whatever the discriminator's weight; that of the shared tables is not."""
     learner, batch = made(packer, embedding=8), collate(examples)

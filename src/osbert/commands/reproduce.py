@@ -13,14 +13,12 @@ from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
 from osbert.options import among, takes_settings
-from osbert.runs.reproduce.scale import TableScale
+from osbert.runs.reproduce.scale import RECIPE, TableScale
 from osbert.training.interruption import sigterm_as_exit
 
 if TYPE_CHECKING:
     from osbert.runs.reproduce.plan import TablePlan
 
-RECIPE = "cpu"
-"""The recipe of the rows where none is named."""
 Reproduced = Literal[
     "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families"
 ]
@@ -75,7 +73,7 @@ def reproduce(
     model
         For table1 to 4 and 7: the model to fine-tune, be it fine-tuned before, by its folder or its name.
     recipe
-        The recipe that all rows share.
+        The recipe that all rows share; of families each has its own (--recipes).
     """
     from osbert.runs.reproduce.request import TableRequest
 

@@ -162,7 +162,7 @@ class Folder:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """Return all weights by Hugging Face's names without prefix, those of a base model included."""
-        return named(self._stored)
+        return named(self._stored, tied=self.architecture.tied)
 
     @property
     def backbone(self) -> Backbone:

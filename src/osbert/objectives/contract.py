@@ -121,5 +121,8 @@ class Objective:
         raise NotImplementedError
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Set what a new head can know from the corpus's unigram counts (V,) before the first step; else nothing."""
+        """Set what a new head can know from the corpus's unigram counts (V,) before the first step; else nothing.
+
+        Of a head with companions these are what is new and can know it.
+        """
         return

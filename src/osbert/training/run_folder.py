@@ -131,7 +131,7 @@ class RunFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
         else:
             remove_abandoned(self.folder)
-            lines = _changes(before.get("settings", {}), settings, defaults or {})
+            lines = changed_settings(before.get("settings", {}), settings, defaults or {})
             changes = self._allowed(lines, before, {name: facts[name] for name in inputs}, failed=bool(failed))
         if changes:
             before["changes"] = [*before.get("changes", []), {**failed, "settings": changes}]
@@ -160,7 +160,7 @@ class RunFolder:
 
     def changes(self, settings: recipe.Table, defaults: Mapping[str, Any]) -> list[str]:
         """Return how settings differ from those that the run was begun with, but for those that change no result."""
-        return _changes(self.facts.get("settings", {}), settings, defaults)
+        return changed_settings(self.facts.get("settings", {}), settings, defaults)
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Note that the run is finished, with the hashes of its files; the last thing to be written."""
@@ -228,15 +228,20 @@ class RunFolder:
         return changes
 
 
-def _changes(before: Mapping[str, Any], settings: recipe.Table, defaults: Mapping[str, Any]) -> list[str]:
-    """Return a line for each setting that differs from those of a run and that changes its results.
+def changed_settings(
+    before: Mapping[str, Any],
+    settings: recipe.Table,
+    defaults: Mapping[str, Any],
+    harmless: Collection[str] = HARMLESS,
+) -> list[str]:
+    """Return a line for each setting that differs from those of a run, but for those that are `harmless`.
 
-    >>> _changes({"training": {"seed": 0}}, {"training": {"seed": 1, "rate": 0.5}}, {"training": {"rate": 0.5}})
+    >>> before, now = {"training": {"seed": 0}}, {"training": {"seed": 1, "rate": 0.5}}
+    >>> changed_settings(before, now, {"training": {"rate": 0.5}})
     ['training.seed: 0 -> 1']
     """
-    harmless = tuple(f"{name}:" for name in HARMLESS)
     lines = recipe.difference(_extended(before, defaults), settings)
-    return [line for line in lines if not line.startswith(harmless)]
+    return [line for line in lines if not line.startswith(tuple(f"{name}:" for name in harmless))]
 
 
 def _extended(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

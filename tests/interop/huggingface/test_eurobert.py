@@ -91,6 +91,16 @@ def test_weights_that_are_missing_or_left_over_are_named(tmp_path: Path) -> None
         _ = open_folder(tmp_path).backbone
 
 
+def test_a_table_of_the_heads_own_is_not_taken_for_the_embeddings(tmp_path: Path) -> None:
+    save(tmp_path, "ForMaskedLM")
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert "lm_head.weight" in tensors
+    del tensors["model.embed_tokens.weight"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    with refusal("damaged-file", "embed_tokens.weight"):
+        _ = open_folder(tmp_path).backbone
+
+
 @pytest.mark.parametrize(
     ("fields", "values"),
     [

@@ -205,6 +205,19 @@ def test_files_of_the_first_releases_have_tables_that_hold_nothing_learned(tmp_p
     assert open_folder(tmp_path).report.problems == ()
 
 
+@pytest.mark.parametrize("name", ["gpt", "gpt2"])
+def test_an_old_pretraining_with_a_pooler_that_nothing_read_has_no_remark(name: str, tmp_path: Path) -> None:
+    made = model(name, "LMHeadModel")
+    made.save_pretrained(tmp_path)
+    expected = open_folder(tmp_path).backbone.state_dict()
+    path = tmp_path / "model.safetensors"
+    pooler = {"transformer.pooler.dense.weight": torch.ones(16, 16), "transformer.pooler.dense.bias": torch.ones(16)}
+    save_file(load_file(path) | pooler, path, metadata={"format": "pt"})
+    source = open_folder(tmp_path)
+    torch.testing.assert_close(source.backbone.state_dict(), expected)
+    assert source.report.named("unused") == ("pooler.dense.bias", "pooler.dense.weight") and not source.report.problems
+
+
 @pytest.mark.parametrize(
     ("name", "change", "values"),
     [
@@ -215,6 +228,8 @@ def test_files_of_the_first_releases_have_tables_that_hold_nothing_learned(tmp_p
         ("gpt2", {"n_inner": "wide"}, ("n_inner", "wide")),
         ("gpt2", {"embd_pdrop": 0.3}, ("embd_pdrop", "0.3")),
         ("gpt2", {"add_cross_attention": True}, ("add_cross_attention", "True")),
+        ("gpt2", {"summary_type": "mean"}, ("summary_type", "mean")),
+        ("gpt", {"summary_activation": "tanh"}, ("summary_activation", "tanh")),
         ("gpt", {"afn": "mish"}, ("afn", "mish")),
         ("gpt", {"n_head": "two"}, ("n_head", "two")),
     ],

@@ -20,7 +20,7 @@ from osbert.data.pack import Packer, PieceRun
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.tasks.kinds.span.windows import Cutter
 from osbert.tasks.kinds.tag.passages import TaggedText, cut_words
-from osbert.text.file_tokenizer import FileTokenizer
+from osbert.text.file_tokenizer import NAMES, FileTokenizer
 from osbert.text.form import Form
 from refusals import refusal
 
@@ -65,6 +65,11 @@ def test_pieces_and_specials_are_theirs(ours: FileTokenizer, theirs: Any) -> Non
     instead = {"cls": "bos", "sep": "eos", "unk": "pad"}  # of a folder that does not name these
     wanted = [found[instead[name]] if found[name] is None else found[name] for name in names]
     assert ids == tuple(wanted)
+
+
+def test_special_pieces_have_one_order(ours: FileTokenizer) -> None:
+    """Corpora and runs know a tokenizer by its fingerprint, which follows from the order."""
+    assert [*ours.specials] == [*NAMES]
 
 
 @pytest.mark.parametrize("text", TEXTS)

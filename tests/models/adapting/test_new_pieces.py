@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from osbert.models.adapting.new_pieces import add_pieces
+from osbert.models.adapting.new_pieces import add_pieces, draw_pieces
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 
@@ -36,3 +36,19 @@ def test_new_rows_are_means_and_nothing_else_changes(make_backbone, make_batch) 
     assert len(names) == len(set(names)) == len(list(learner.parameters()))
     head.scores(before)[:, -1].sum().backward()
     assert after.grad is not None and after.grad[-1].any()
+
+
+def test_drawn_rows_come_behind_the_old_ones_or_in_place_of_spare_ones(make_backbone) -> None:
+    learner = Learner(make_backbone(tied=False), {})
+    head = learner.heads["mlm"] = MaskedLanguageHead(learner.backbone)
+    torch.nn.init.normal_(head.bias)
+    size = learner.backbone.architecture.vocabulary
+    tables = [(learner.backbone.embeddings.pieces, "weight"), (head.table, "weight"), (head, "bias")]
+    before = [getattr(*table).detach().clone() for table in tables]
+    draw_pieces(learner, size - 1, 3)  # the last row is of no piece
+    assert learner.backbone.architecture.vocabulary == size + 2
+    for old, table in zip(before, tables, strict=True):
+        rows = getattr(*table)
+        assert isinstance(rows, torch.nn.Parameter) and len(rows) == size + 2
+        torch.testing.assert_close(rows[: size - 1], old[:-1])
+        assert not rows[size - 1 :].any() if rows.ndim == 1 else rows[size - 1 :].all()

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from osbert import recipe
+from osbert.runs.reproduce.data import TableColumn
 from osbert.runs.reproduce.encoders import PretrainedEncoders, run_folder
 from osbert.runs.reproduce.families import write_families_report
 from osbert.runs.reproduce.figure import write_figure_report
@@ -13,6 +18,7 @@ from osbert.runs.reproduce.plan import TablePlan
 from osbert.runs.reproduce.scale import TableScale
 from osbert.runs.reproduce.tables import RecipeClaim, TableRow, read_table
 from osbert.runs.reproduce.verdicts import TOO_FEW, all_compared, apart, claim_sentence, compared, counted, spelt
+from refusals import refusal
 
 CLAIM = RecipeClaim(says="A is better than B (somebody)", above="A", below="B")
 
@@ -94,6 +100,18 @@ def test_a_report_of_families_has_a_picture_for_each_column_and_says_what_shows(
     }
 
 
+def test_runs_that_did_not_have_the_same_minutes_are_named(tmp_path: Path) -> None:
+    found = plan("families", tmp_path)
+    ends = {0: (121.0, False), 1: (131.0, False), 2: (60.0, True)}
+    for seed, (seconds, resumed) in ends.items():
+        path = run_folder("gpt", seed, "encoder", tmp_path) / "run.json"
+        facts = json.loads(path.read_text())
+        facts["finished"] |= {"wall_seconds": seconds, "resumed": resumed}
+        path.write_text(json.dumps({**facts, "budget": {"minutes": 2.0}}))
+    lines = [line for line in write_families_report(found).splitlines() if line.startswith("Time: ")]
+    assert len(lines) == 2 and "131.0 s instead of 120 s" in lines[0] and "gpt, seed 2" in lines[1]
+
+
 def test_a_report_of_a_figure_has_both_curves_and_their_intervals(tmp_path: Path) -> None:
     last, steps = read_table("figure5").rows, (200, 400, 600, 800)
     early = tuple(TableRow(name=f"{row.name}, step {s}", encoder=row.name, step=s) for s in steps for row in last)
@@ -103,3 +121,50 @@ def test_a_report_of_a_figure_has_both_curves_and_their_intervals(tmp_path: Path
     assert "left to right at step 200 is above masked LM at step 200" in printed
     assert "masked LM at step 1,000 is above masked LM at step 400" in printed
     assert "almost 1.0% of accuracy" in printed and "almost 1.0% of accuracy" in page
+
+
+class SettingsAlone(PretrainedEncoders):
+    """Encoders whose protocol is their settings, without a corpus."""
+
+    def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
+        """Return the settings of each row."""
+        return {"pretraining": {row.name: recipe.as_table(self.read(row)) for row in rows if not row.encoder}}
+
+
+def begun(out: Path, *columns: TableColumn, **settings: Any) -> dict[str, Any]:
+    """Return the protocol of a study of two families, which is written as `begin` does."""
+    table = read_table("families")
+    table = replace(table, rows=table.rows[:2], columns=columns)
+    encoders = SettingsAlone(recipe="cpu", corpus=out, settings=settings, usual=table.usual)
+    protocol = TablePlan(table=table, columns=columns, encoders=encoders, data=out, out=out)._protocol()
+    (out / "protocol.json").write_text(json.dumps(protocol))
+    return protocol
+
+
+def test_a_study_of_an_earlier_version_goes_on_where_new_settings_are_at_their_defaults(tmp_path: Path) -> None:
+    protocol = begun(tmp_path)
+    earlier = json.loads(json.dumps(protocol))
+    del earlier["pretraining"]["bert"]["mlm"]["later_rates"]
+    del earlier["pretraining"]["bert"]["training"]["models_every"]
+    earlier["pretraining"]["bert"]["training"]["log_every"] = 7
+    (tmp_path / "protocol.json").write_text(json.dumps(earlier))
+    assert begun(tmp_path) == protocol
+    with refusal("begun-with-other-settings", "pretraining.bert.training.models_every: 0 -> 5"):
+        begun(tmp_path, **{"training.models_every": 5})
+    with refusal("begun-with-other-settings", "pretraining.bert-fast.data.batch: 32 -> 8"):
+        begun(tmp_path, **{"data.batch": 8})
+
+
+def test_data_sets_join_a_begun_study_and_stay_away_from_it(tmp_path: Path) -> None:
+    columns = {column.name: column for column in read_table("families").columns}
+    sst2, squad = columns["SST-2"], columns["SQuAD F1"]
+    for folder, names in (("SST-2", ("train.tsv", "dev.tsv")), ("squad", ("train-v1.1.json", "dev-v1.1.json"))):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).touch()
+    begun(tmp_path, sst2)
+    both = begun(tmp_path, sst2, squad)
+    assert {*both["data"]} == {"SST-2", "SQuAD F1"} and {*both["finetuning_by_column"]} == {"SQuAD F1"}
+    assert begun(tmp_path, sst2) == both
+    with refusal("begun-with-other-settings", "finetuning_by_column.SQuAD F1"):
+        begun(tmp_path, replace(squad, settings={"release": "1.1", "epochs": 9}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from osbert.evaluation.paper import TABLE_8
 from osbert.evaluation.paper import TABLES as PUBLISHED
 from osbert.runs.pretrain.settings import read_settings
 from osbert.runs.reproduce import tables as reproduce_tables
+from osbert.runs.reproduce.choices import chosen
+from osbert.runs.reproduce.encoders import PretrainedEncoders
+from osbert.runs.reproduce.plan import TablePlan
+from osbert.runs.reproduce.scale import TableScale
 from osbert.runs.reproduce.tables import keywords, read_table, spread
 from refusals import refusal
 
@@ -99,3 +104,27 @@ def test_a_misspelt_setting_of_a_table_names_the_nearest(monkeypatch: pytest.Mon
     monkeypatch.setattr(reproduce_tables.tomllib, "loads", lambda text: {"rows": [{"nam": "x"}], "columns": []})
     with refusal("unknown-setting", "table5.toml", "rows.nam", "name"):
         read_table("table5")
+
+
+def test_no_family_has_dropout_or_sees_the_same_masks_again() -> None:
+    table = read_table("families")
+    found = {row.name: read_settings(row.recipe, keywords(row.usual)) for row in table.rows}
+    assert {(one.model.dropout, one.model.attention_dropout, one.data.duplicates) for one in found.values()} == {
+        (0.0, 0.0, 0)
+    }
+
+
+def test_claims_are_of_the_tables_own_recipes(tmp_path: Path) -> None:
+    table, other = read_table("families"), tmp_path / "gpt.toml"
+    other.write_text('objectives = ["mlm"]\n', "utf-8")
+    named = TableScale(recipes=f"bert-paper,modernbert-small,{other}")
+    assert [(one.above, one.below) for one in chosen(table, named).claims] == [("modernbert", "bert")]
+
+
+def test_a_column_of_ones_own_is_headed_by_what_it_holds_and_keeps_all_rows(tmp_path: Path) -> None:
+    table = chosen(read_table("families"), TableScale(tasks=f"classify={tmp_path / 'mine'},sst2"))
+    assert table.headings == ("mine (accuracy)", "SST-2")
+    encoders = PretrainedEncoders(recipe="cpu", corpus=tmp_path)
+    plan = TablePlan(table=table, columns=table.columns, encoders=encoders, data=tmp_path, out=tmp_path)
+    assert "mine" in plan.whole and "SST-2" not in plan.whole
+    assert not replace(plan, scale=TableScale(rows=0)).whole

@@ -133,13 +133,16 @@ def closed_to_others(architecture: Sizes, learner: Learner | None = None) -> str
     return f"Only osbert opens this model: Hugging Face's transformers has none with {' and '.join(reasons)}."
 
 
-def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a weight file by today's names, without the backbone's prefix."""
+def named(tensors: Mapping[str, Tensor], *, tied: bool = True) -> dict[str, Tensor]:
+    """Return the tensors of a weight file by today's names, without the backbone's prefix.
+
+    `tied`: whether the vocabulary product of the language-model head is by the piece embeddings.
+    """
     found = {names.plain(name): tensor for name, tensor in tensors.items()}
     if names.DECODER_BIAS in found:  # some writers keep the tied bias under this name alone
         found.setdefault(names.BIAS, found[names.DECODER_BIAS])
         del found[names.DECODER_BIAS]
-    if names.DECODER in found:  # OpenAIGPTDoubleHeadsModel is saved with the tied table under this name alone
+    if tied and names.DECODER in found:  # OpenAIGPTDoubleHeadsModel is saved with the tied table under this name alone
         found.setdefault(names.PIECES, found[names.DECODER])
     return found
 

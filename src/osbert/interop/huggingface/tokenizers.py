@@ -148,7 +148,8 @@ def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
         lacking = {ours: _piece(piece) for ours, piece in others.items() if piece and DEFAULTS[ours] not in pieces}
         return DEFAULTS | lacking | named
     end = {"end": _piece(config.get("eos_token") or END_OF_TEXT)} if END_OF_TEXT in pieces else {}
-    return {"unknown": end.get("end", DEFAULTS["unknown"]), **named, **({} if "cls" in named else end)}
+    found = {"unknown": end.get("end", DEFAULTS["unknown"]), **named, **({} if "cls" in named else end)}
+    return {name: found[name] for name in (*NAMES, "end") if name in found}  # fingerprints follow from the order
 
 
 def _ends_words(pieces: Iterable[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,28 +18,37 @@ def add_pieces(learner: Learner, spellings: Sequence[Sequence[int]]) -> None:
     Embeddings, and with them the tied output embeddings, and the biases and tables of masked-language heads. Make the
     optimiser after this: the weights are new tensors.
     """
-    rows = _with_means(_pieces(learner.backbone).weight, spellings)
+    _change_rows(learner, lambda rows: _with_means(rows, spellings))
+
+
+@torch.no_grad()
+def draw_pieces(learner: Learner, first: int, count: int) -> None:
+    """Make the rows [first, first + count) of all that `add_pieces` changes anew: GPT's pieces for a task.
+
+    Tables are drawn from N(0, deviation) with torch's generator, biases are 0. Rows that are not there yet are added.
+    """
+    deviation = learner.backbone.architecture.deviation
+
+    def drawn(rows: Tensor) -> Tensor:
+        new = rows.new_zeros(count, *rows.shape[1:])
+        return torch.cat([rows[:first], new.normal_(0, deviation) if rows.ndim > 1 else new, rows[first + count :]])
+
+    _change_rows(learner, drawn)
+
+
+def _change_rows(learner: Learner, changed: Callable[[Tensor], Tensor]) -> None:
+    """Replace the piece embeddings, and the biases and tables of masked-language heads, each (V, ...)."""
+    rows = changed(_pieces(learner.backbone).weight)
     _set_pieces(learner.backbone, rows)
     for companion in learner.companions.values():  # their table is the backbone's
         sizes = companion.backbone.architecture
         companion.backbone.architecture = sizes.changed(vocabulary=len(rows))
     for head in (head for one in (learner, *learner.companions.values()) for head in one.heads.values()):
         if isinstance(head, MaskedLanguageHead):
-            bias = _with_means(head.bias, spellings)
+            bias = changed(head.bias)
             head.bias = nn.Parameter(bias) if isinstance(head.bias, nn.Parameter) else bias
             if head.table is not None:
-                head.table.weight = nn.Parameter(_with_means(head.table.weight, spellings))
-
-
-@torch.no_grad()
-def draw_pieces(backbone: Backbone, first: int, count: int) -> None:
-    """Draw the rows [first, first + count) of the piece embeddings afresh, from N(0, deviation), as GPT's for a task.
-
-    Rows that are not there yet are added. Random numbers are from torch's generator.
-    """
-    rows = _pieces(backbone).weight
-    drawn = torch.empty(count, rows.shape[1]).normal_(0, backbone.architecture.deviation)
-    _set_pieces(backbone, torch.cat([rows[:first], drawn, rows[first + count :]]))
+                head.table.weight = nn.Parameter(changed(head.table.weight))
 
 
 def _pieces(backbone: Backbone) -> nn.Embedding:

@@ -49,11 +49,14 @@ class DiscriminatorHead(Head):
         """Return the batch with pieces of the generator at the masked positions, and the generator's loss.
 
         No gradient passes through the drawing (section 2). A piece that is drawn as it was in the text counts as
-        original.
+        original; where the batch has no masked position, all of it is.
         """
         losses: dict[str, Loss] = {}
+        if not self.generators or self.target not in batch.targets:
+            return batch, losses
+        ids = truth = batch.ids
         for name, generator in self.companions.items():
-            if name not in batch.targets:
+            if name not in batch.targets:  # nothing was chosen
                 continue
             masked, asked = batch.with_targets((name,)), batch.targets[name]
             states = generator.states(masked, generator.backbone.readable(masked))
@@ -65,8 +68,8 @@ class DiscriminatorHead(Head):
                 pieces = drawn(head, states.hidden[asked.index], numbers)
             ids = batch.ids.index_copy(0, asked.index, pieces)
             truth = batch.ids.index_copy(0, asked.index, asked.labels)
-            batch = batch.changed(ids=ids, targets={**batch.targets, self.target: self._labelled(batch, ids != truth)})
-        return batch, losses
+        labelled = self._labelled(batch, ids != truth)
+        return batch.changed(ids=ids, targets={**batch.targets, self.target: labelled}), losses
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (N, 1) of all tokens."""
@@ -79,6 +82,7 @@ class DiscriminatorHead(Head):
         `recall`: of the replaced tokens, those taken for it.
         """
         target = batch.targets[self.target]
+        assert not target.labels.is_floating_point(), "numbers to draw by: `before` makes labels of them"
         scores, labels = self.outputs(states, batch)[target.index].squeeze(-1).float(), target.labels.float()
         total = functional.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         taken = (scores.detach() > 0).float()

@@ -12,9 +12,10 @@ from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.huggingface.folders import fill_heads
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.tensor_report import Report
 from osbert.models.adapting.added_layers import add_adapters, add_recurrent, tuned_sizes
 from osbert.models.adapting.new_pieces import draw_pieces
-from osbert.models.contract import Backbone, Head, Learner
+from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.random_numbers import seeded
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.settings import FinetuneSettings
@@ -51,27 +52,19 @@ def read_model(
         own = source.backbone
     before = source.tokenizer  # read now: one that does not fit is refused before anything is laid out
     tokenizer = for_tasks(before)
+    sizes = own.architecture
+    if tokenizer is not before:
+        sizes = sizes.changed(vocabulary=max(sizes.vocabulary, len(tokenizer)))
+    sizes, backbone = _laid_out(folder, sizes, settings)
+    remarks = list(source.remarks)
+    learner = Learner(own, {})
+    if settings.auxiliary:  # before there are new pieces, for which the stored head has no rows
+        with seeded(seed + 5):
+            learner, found = _with_language(own, {} if from_scratch else source.tensors)
+        remarks += [remark for remark in found.remarks if remark not in remarks]
     if tokenizer is not before:
         with seeded(seed + 4):
-            draw_pieces(own, len(before), len(tokenizer) - len(before))
-    try:
-        sizes = tuned_sizes(
-            own.architecture, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters
-        )
-        backbone = sizes.empty()
-    except ValueError as error:
-        raise UserError(
-            f"{folder} cannot be fine-tuned with these settings: {error}.", code="unsupported-model"
-        ) from error
-    if settings.auxiliary and not sizes.causal:
-        raise UserError(
-            f"--auxiliary {settings.auxiliary:g} predicts each next piece, but in {folder} tokens see what comes after "
-            f"them (direction = {sizes.direction}, recurrent = {settings.recurrent}). Take a model that looks left, as "
-            "GPT, or leave --auxiliary out.",
-            code="unsupported-model",
-        )
-    remarks = list(source.remarks)
-    if tokenizer is not before:
+            draw_pieces(learner, len(before), len(tokenizer) - len(before))
         new = " ".join(tokenizer.tokens(range(len(before), len(tokenizer))))
         remarks.append(f"the tokenizer puts nothing around a text: the pieces {new} are added, newly initialised")
     source.release()
@@ -85,10 +78,10 @@ def read_model(
                 remarks += filter(None, [add(own, sizes)])
         backbone.load_state_dict(own.state_dict(), assign=True)
     language = None
-    if settings.auxiliary:
+    for head in learner.heads.values():
         with seeded(seed + 5):
-            language = _language_head(backbone, {} if from_scratch else source.tensors)
-        source.release()
+            language = LeftToRight().head(backbone)  # it shares the embeddings of this backbone, not those of `own`
+        language.load_state_dict(head.state_dict())
     return StartingModel(
         source=source,
         backbone=backbone,
@@ -98,9 +91,30 @@ def read_model(
     )
 
 
-def _language_head(backbone: Backbone, tensors: Mapping[str, Tensor]) -> Head:
-    """Return the head that predicts next pieces: with the model's own weights if it has any, else new ones."""
+def _laid_out(folder: Path, own: Sizes, settings: FinetuneSettings) -> tuple[Sizes, Backbone]:
+    """Return the settings of the encoder for fine-tuning, and the encoder without weights; raises UserError."""
+    try:
+        sizes = tuned_sizes(own, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters)
+        backbone = sizes.empty()
+    except ValueError as error:
+        raise UserError(
+            f"{folder} cannot be fine-tuned with these settings: {error}.", code="unsupported-model"
+        ) from error
+    if settings.auxiliary and not sizes.causal:
+        raise UserError(
+            f"--auxiliary {settings.auxiliary:g} predicts each next piece, but in {folder} tokens see what comes after "
+            f"them (direction = {sizes.direction}, recurrent = {settings.recurrent}). Take a model that looks left, as "
+            "GPT, or leave --auxiliary out.",
+            code="unsupported-model",
+        )
+    return sizes, backbone
+
+
+def _with_language(backbone: Backbone, tensors: Mapping[str, Tensor]) -> tuple[Learner, Report]:
+    """Return the encoder with the head that predicts next pieces, and what became of the head's tensors.
+
+    The head has the model's own weights if it has any, else new ones.
+    """
     objective = LeftToRight()
-    head = objective.head(backbone)
-    fill_heads(tensors, Learner(backbone, {objective.name: head}))
-    return head
+    learner = Learner(backbone, {objective.name: objective.head(backbone)})
+    return learner, Report(rows=tuple(fill_heads(tensors, learner)))

@@ -125,7 +125,8 @@ def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = AL
         test = SpeedTest(plan, scratch, group)
         parts = phases(plan)
         speeds = [test.speed(phase.length, seconds=seconds / len(parts)) for phase in parts]
-        checkpoint = test.checkpoint_seconds() if settings.training.checkpoint_every else 0.0
+        writes = settings.training.checkpoint_every or settings.training.models_every
+        checkpoint = test.checkpoint_seconds() if writes else 0.0
     finally:
         if not group.rank:
             remove()
@@ -167,6 +168,8 @@ def spread(plan: PretrainPlan, costs: Costs) -> Budget:
             step += each / getattr(training, name)
             times = 1
         fixed += times * each
+    if training.models_every:
+        step += costs.checkpoint / training.models_every  # a model is smaller, but is built anew before it is written
     steps = math.floor((whole - fixed) / step)
     if steps < 1:
         least = (fixed + step) / (1 - MARGIN) / 60

@@ -62,6 +62,7 @@ class PretrainingRun:
         """How the settings differ from those with which the run came to an end that it must not come to again."""
         self.settled = -1
         """The last step of which all is done and noted: what was measured as well as the weights."""
+        self.resumed = False
 
     def complete(self) -> bool:
         """Begin the run or go on with it; return whether it has come to its end, False where a wish stopped it.
@@ -111,7 +112,7 @@ class PretrainingRun:
 
     def _begin(self) -> bool:
         """Write what stands in the folder from the beginning; return whether the run there is finished already."""
-        settings = self.plan.settings
+        settings, self.resumed = self.plan.settings, self.folder.begun
         self.changes = self.folder.begin(
             recipe.as_table(settings), self.plan.facts(), inputs=INPUTS, defaults=recipe.defaults(type(settings))
         )
@@ -183,8 +184,8 @@ class PretrainingRun:
     def _say_of_origin(self, fresh: Sequence[str]) -> None:
         if self.plan.origin is not None:
             if fresh:
-                heads = "the head" if len(fresh) == 1 else "the heads"
-                self._say(f"{self.plan.origin.folder} has no weights for {heads} of {' and '.join(fresh)}: new ones.")
+                names = (f"the head of {name}" if name in self.plan.objectives else f"the {name}" for name in fresh)
+                self._say(f"{self.plan.origin.folder} has no weights for {' and '.join(names)}: new ones.")
             for remark in self.plan.remarks:
                 self._say(remark)
 
@@ -300,23 +301,21 @@ class PretrainingRun:
                 raise PeerFailure
             raise self._failed(trainer, "The weights have become infinite or undefined, so no model was written.")
         weights = tensors.weights(self.learner, trainer.parallel)
-        self.group.first(lambda: self._write(trainer, metrics, weights))
+        self.group.first(lambda: self._conclude(trainer, metrics, weights))
 
-    def _write(self, trainer: Trainer, metrics: Metrics | SilentMetrics, weights: Mapping[str, Tensor]) -> None:
+    def _conclude(self, trainer: Trainer, metrics: Metrics | SilentMetrics, weights: Mapping[str, Tensor]) -> None:
         """Write the model of these weights and the report, and tell of them."""
         learner = self.learner
         if not isinstance(trainer.parallel, Alone):  # then each process has but a share of every weight
             learner = self._copy(weights)
         if isinstance(metrics, Metrics):
             metrics.settle()
-        write_model(learner.cpu(), self.out)
-        for name, companion in learner.companions.items():
-            write_model(companion, self.out / name)
-            self._write_tokenizer(self.out / name)
+        self._write(self.out, learner.cpu())
         if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())
-        self.folder.finish({"processor": str(trainer.processor), "parameters": parameters})
+        taken = self.plan.taken(resumed=self.resumed)
+        self.folder.finish({"processor": str(trainer.processor), "parameters": parameters, **taken})
         pretraining_report(self.out, self.plan.objectives)
         for notice in self.notices:
             self._say(f"Remember: {notice}")
@@ -331,14 +330,16 @@ class PretrainingRun:
         if not trainer.sound:
             return  # the checkpoint of this step says so
         weights = tensors.weights(self.learner, trainer.parallel)
+        folder = self.out / MODELS / f"step-{trainer.step}"
+        self.group.first(lambda: self._write(folder, self._copy(weights)))
 
-        def write() -> None:
-            folder = self.out / MODELS / f"step-{trainer.step}"
-            folder.mkdir(parents=True, exist_ok=True)
-            self._write_tokenizer(folder)
-            write_model(self._copy(weights), folder)
-
-        self.group.first(write)
+    def _write(self, folder: Path, learner: Learner) -> None:
+        """Write a learner of the main memory, its tokenizer, and its companions in folders of their names."""
+        for name, companion in learner.companions.items():
+            self._write(folder / name, companion)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write_tokenizer(folder)
+        write_model(learner, folder)
 
     def _copy(self, weights: Mapping[str, Tensor]) -> Learner:
         """Return a learner of its own, in the main memory, with the run's weights."""
@@ -374,7 +375,7 @@ def build_learner(plan: PretrainPlan) -> Learner:
 
 
 def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
-    """Return the learner as `build_learner`, and the names of its heads that are fresh."""
+    """Return the learner as `build_learner`, and the names of its heads and companions that are fresh."""
     settings = plan.settings
     if plan.origin is not None:
         learner, fresh = plan.origin.learner(
@@ -384,8 +385,10 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
         with seeded(settings.training.seed):
             backbone = settings.model.build()
             heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
-        learner, fresh = Learner(backbone, heads), list(heads)
+        learner = Learner(backbone, heads)
+        fresh = [*heads, *learner.companions]
     learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
-    for name in fresh:
-        plan.objectives[name].begin(learner.heads[name], plan.corpus.counts)
+    for name, objective in plan.objectives.items():
+        if not {*fresh}.isdisjoint(objective.companions or {name}):  # counts say something of the companion alone
+            objective.begin(learner.heads[name], plan.corpus.counts)
     return learner, fresh

@@ -123,6 +123,12 @@ class PretrainPlan:
         """Return the objectives by name, in their order."""
         return {table_of(name): getattr(self.settings, table_of(name)) for name in self.settings.objectives}
 
+    def taken(self, *, resumed: bool) -> dict[str, Any]:
+        """Return what run.json keeps of the time that a run with minutes took until now; of a resumed one the rest."""
+        if self.budget is None:
+            return {}
+        return {"wall_seconds": round(time.monotonic() - self.begun, 1), "resumed": resumed}
+
     def loader(self, *, length: int) -> PretrainingLoader:
         """Return the stream of steps over sequences of at most `length` tokens."""
         data = self.settings.data
@@ -340,7 +346,7 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 f"Set model.segments = {second + 1}.",
                 code="invalid-setting",
             )
-        reads_first = not model.summary_is_last and getattr(model, "summary", "first") != "mean"
+        reads_first = not model.summary_is_last and getattr(model, "summary", "first") not in ("mean", "late")
         if objective.pairs and tokenizer.form.summary == "last" and reads_first:
             problems.add(
                 f"{objective.name} reads the first token of a sequence, but those of the corpus's tokenizer end with "

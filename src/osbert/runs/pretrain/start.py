@@ -130,7 +130,7 @@ class Origin:
     def learner(
         self, objectives: Mapping[str, Objective], model: Sizes, tokenizer: AnyTokenizer, *, seed: int
     ) -> tuple[Learner, list[str]]:
-        """Return the learner, and the names of its heads that are not in the folder and so start afresh."""
+        """Return the learner, and the names of its heads and companions that are not in the folder: these are fresh."""
         with seeded(seed):
             backbone = model.changed(vocabulary=self.architecture.vocabulary).build()
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
@@ -138,22 +138,21 @@ class Origin:
         fresh = []
         for name, head in heads.items():
             rows = fill_heads(self.source.tensors, Learner(backbone, {name: head}))
-            if any(row.status == "new" for row in rows) or not self._fill_companions(head):
+            if any(row.status == "new" for row in rows):
                 fresh.append(name)
         self.source.release()
         learner = Learner(backbone, heads)
+        fresh += [name for name, companion in learner.companions.items() if not self._filled(name, companion)]
         add_pieces(learner, spellings(self.tokenizer, tokenizer))
         return learner, fresh
 
-    def _fill_companions(self, head: Head) -> bool:
-        """Fill what a head trains beside the encoder from the folders of its names; return whether all is there."""
-        for name, companion in head.companions.items():
-            source = open_folder(self.folder / name, self.source.opening)
-            try:
-                if source.fill(companion).named("new"):
-                    return False
-            except UserError:  # it is not there, or of another size
-                return False
+    def _filled(self, name: str, companion: Learner) -> bool:
+        """Fill a companion from the folder of its name; return whether all that its head reads is there."""
+        source = open_folder(self.folder / name, self.source.opening)
+        try:
+            source.fill(companion).require_complete(str(source), but="pooler.")
+        except UserError:  # it is not there, or of another size
+            return False
         return True
 
     def held_out(self) -> list[Batch]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 from osbert.errors import UserError
 from osbert.runs.study.runner import StudyTrial
 
 LOG = "log.txt"
+ERROR = "error: "
+"""What the command line puts before the message of an error."""
 
 
 class ChildCommands:
@@ -45,8 +49,7 @@ class ChildCommands:
         with self.lock:
             self.running.discard(process)
         if status and not self.stopping:
-            last = path.read_text("utf-8", "replace").rpartition("error: ")[2].strip().partition("\n")[0]
-            raise UserError(f"status {status}: {last} Its output is in {path}.", code="child-failed")
+            raise UserError(f"{ending(status)}: {last_words(path)} Its output is in {path}.", code="child-failed")
 
     def stop(self) -> None:
         """End those at work, which save their state first; no other begins."""
@@ -54,3 +57,23 @@ class ChildCommands:
             self.stopping = True
             for process in self.running:
                 process.terminate()
+
+
+def ending(status: int) -> str:
+    """Return how a process ended, in words; a status below 0 is the signal that ended it.
+
+    >>> ending(2), ending(-9)
+    ('status 2', 'ended by SIGKILL')
+    """
+    if status >= 0:
+        return f"status {status}"
+    names = {one.value: one.name for one in signal.Signals}
+    return f"ended by {names.get(-status, f'signal {-status}')}"
+
+
+def last_words(log: Path) -> str:
+    """Return what a command's output says of its end: the last error, or the last line, or that it is empty."""
+    text = log.read_text("utf-8", "replace")
+    _, mark, error = text.rpartition(ERROR)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return error.strip().partition("\n")[0] if mark else f"{lines[-1].strip()}." if lines else "it printed nothing."

@@ -9,13 +9,15 @@ from osbert import components, recipe
 from osbert.errors import Problems, UserError
 from osbert.runs.reproduce.data import TableColumn
 from osbert.runs.reproduce.encoders import PretrainedEncoders, TableEncoders
-from osbert.runs.reproduce.scale import TableScale
+from osbert.runs.reproduce.scale import RECIPE, TableScale
 from osbert.runs.reproduce.tables import PaperTable, TableRow
 from osbert.tasks import Task
 
 
-def chosen(table: PaperTable, scale: TableScale) -> PaperTable:
-    """Return the table with the recipes, data sets and widths that the options name.
+def chosen(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> PaperTable:
+    """Return the table with the recipes, data sets and widths that the options name; `shared`: that of --recipe.
+
+    Claims stay as far as both their rows are the table's own.
 
     Raises UserError at all recipes and tasks that there are not, and at options that the table does not have.
     """
@@ -26,6 +28,16 @@ def chosen(table: PaperTable, scale: TableScale) -> PaperTable:
             f"--jobs {scale.jobs}: recipes are compared at equal seconds, so one run at a time. Leave it out.",
             code="options-exclude-each-other",
         )
+    if table.recipes and shared != RECIPE:
+        problems.add(
+            f"--recipe {shared}: each row of {table.name} has a recipe of its own. Give --recipes {shared}.",
+            code="options-exclude-each-other",
+        )
+    if not table.curves and scale.points != TableScale.points:
+        problems.add(
+            f"--points {scale.points}: {table.name} has no points on the way, figure5 has. Leave it out.",
+            code="options-exclude-each-other",
+        )
     if scale.tasks:
         columns = tuple(column for word in _words(scale.tasks) for column in _columns(table, word, problems))
         names = [column.name for column in columns]
@@ -34,7 +46,9 @@ def chosen(table: PaperTable, scale: TableScale) -> PaperTable:
     else:
         columns = table.columns
     problems.stop_if_any()
-    return replace(table, rows=rows, columns=columns).shrunk(scale.shrink)
+    own = {row.name for row in rows if row in table.rows}  # another recipe may have the name of a row
+    claims = tuple(claim for claim in table.claims if {claim.above, claim.below} <= own)
+    return replace(table, rows=rows, columns=columns, claims=claims).shrunk(scale.shrink)
 
 
 def at_steps(table: PaperTable, encoders: TableEncoders, points: int) -> PaperTable:
@@ -112,4 +126,5 @@ def _columns(table: PaperTable, word: str, problems: Problems) -> list[TableColu
         problems.add_from(f"--tasks {word}", error)
         return []
     own = Path(path).stem
-    return [TableColumn(name=own, set=name, files=(), path=Path(path), scores={own: task().criterion})]
+    criterion = task().criterion
+    return [TableColumn(name=own, set=name, files=(), path=Path(path), scores={f"{own} ({criterion})": criterion})]

@@ -10,12 +10,17 @@ from typing import Any, Protocol
 from osbert.errors import Problems, UserError
 from osbert.files import file_sha256
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.recipe import as_table
+from osbert.recipe import as_table, defaults, difference
 from osbert.runs.pretrain.run import MODELS
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
 from osbert.runs.reproduce.tables import PaperTable, TableRow, keywords, words
 from osbert.runs.study.runner import StudyTrial
-from osbert.training.run_folder import RunFolder
+from osbert.training.run_folder import HARMLESS, RunFolder, changed_settings
+
+PRETRAINING = "pretraining"
+"""The part of a protocol with the settings of each row's pretraining."""
+HARMLESS_HERE = tuple(name for name in HARMLESS if name != "training.models_every")
+"""Settings that change no figure of a table; rows may take the models on the way, so their steps count."""
 
 
 class TableEncoders(Protocol):
@@ -31,6 +36,10 @@ class TableEncoders(Protocol):
 
     def protocol(self, rows: Sequence[TableRow], out: Path) -> dict[str, Any]:
         """Return all that the figures depend on. Raises UserError at all encoders that cannot be made or read."""
+        ...
+
+    def changes(self, rows: Sequence[TableRow], before: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[str]:
+        """Return how their settings differ from those of an earlier protocol, but for those that change no figure."""
         ...
 
     def describe(self, row: TableRow, out: Path) -> str:
@@ -103,8 +112,19 @@ class PretrainedEncoders:
             "recipe": own or self.recipe,
             "corpus": facts["corpus"],
             "tokenizer": facts["tokenizer"],
-            "pretraining": {name: as_table(plan.settings) for name, plan in plans.items()},
+            PRETRAINING: {name: as_table(plan.settings) for name, plan in plans.items()},
         }
+
+    def changes(self, rows: Sequence[TableRow], before: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[str]:
+        """Return how the rows' settings differ; what an earlier version did not have yet must be at its default."""
+        earlier, now = dict(before.get(PRETRAINING, {})), dict(protocol[PRETRAINING])
+        lines = []
+        for row in rows:
+            if row.name in earlier and row.name in now:
+                usual = defaults(type(self.read(row)))
+                found = changed_settings(earlier.pop(row.name), now.pop(row.name), usual, HARMLESS_HERE)
+                lines += [f"{PRETRAINING}.{row.name}.{line}" for line in found]
+        return lines + difference(earlier, now, f"{PRETRAINING}.")
 
     def describe(self, row: TableRow, out: Path) -> str:
         """Return the row's size and training, which others may have another of, and their corpus."""
@@ -139,6 +159,10 @@ class GivenEncoder:
         open_folder(self.model).require_config()
         files = [path for path in sorted(self.model.iterdir()) if path.suffix in (".json", ".safetensors", ".bin")]
         return {"model": hashes([path for path in files if path.name != "run.json"])}
+
+    def changes(self, rows: Sequence[TableRow], before: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[str]:
+        """Return nothing: it is not pretrained here."""
+        return []
 
     def describe(self, row: TableRow, out: Path) -> str:
         """Return its name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from osbert.files import write_json, write_text
 from osbert.reports.page import Section, code, paragraph, table, write_report
 from osbert.reports.strip import Dot, Strip, strip_plot
 from osbert.runs.reproduce.plan import PROTOCOL, TablePlan
-from osbert.runs.reproduce.report import MARK, collapse, row_marks, row_scores
+from osbert.runs.reproduce.report import MARK, collapsed_lines, row_marks, row_scores
 from osbert.runs.reproduce.tables import TableRow
 from osbert.runs.reproduce.verdicts import RowComparison, Scores, all_compared, apart, claim_sentence, counted, spelt
 from osbert.terminal import in_columns
@@ -19,11 +20,15 @@ from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import HELD_OUT, NAME, read_lines
 
 REPORT = "report.html"
+OFF = 0.05
+"""Share of the minutes by which a run may miss them before it is named."""
 PROTOCOL_SAID = (
     "Every recipe has the same minutes on the clock, start and end included, one run at a time, in turns over the "
     "seeds. Each encoder is then fine-tuned with the same settings, rows and seed. A seed decides both, so an interval "
     "holds the chance of both. Scores are those of the best epoch on the development rows. A difference is taken seed "
-    "by seed; its 95% interval is Student's t."
+    "by seed; its 95% interval is Student's t. Rows keep the rates, schedules, shares of masks and layouts of their "
+    "recipes, so a difference is one of whole recipes, not of a family alone. Runs that missed the minutes by more "
+    f"than {OFF:.0%}, and runs that were stopped on the way, are named below the scores."
 )
 LOSSES = "Held-out losses are nats in each objective's own terms: those of different objectives cannot be compared."
 
@@ -122,9 +127,25 @@ def _scored(plan: TablePlan, scores: Scores) -> list[list[str]]:
 def _remarks(plan: TablePlan) -> Iterator[str]:
     if plan.split_off:
         yield f"*: a fifth of the rows was split off for development ({', '.join(plan.split_off)})."
-    trials = (trial for row in plan.table.rows for column in plan.columns for trial in plan.trials_of(row, column))
-    for line in filter(None, map(collapse, trials)):
+    if plan.whole:
+        yield plan.whole
+    for line in collapsed_lines(plan):
         yield f"Collapsed: {line}. {MARK}: a figure that counts a collapsed run."
+    yield from _times(plan)
+
+
+def _times(plan: TablePlan) -> Iterator[str]:
+    """Yield which pretrainings did not have the minutes that all were to have, or are not known to."""
+    for row, seed in itertools.product(plan.table.rows, range(plan.scale.seeds)):
+        facts = RunFolder(plan.encoders.folder(row, seed, plan.out)).facts
+        ended = facts.get("finished", {})
+        if "budget" not in facts or "wall_seconds" not in ended:
+            continue
+        taken, planned = ended["wall_seconds"], 60 * facts["budget"]["minutes"]
+        if ended["resumed"]:
+            yield f"Time: {row.name}, seed {seed}, was stopped on the way and resumed, so its seconds are not known."
+        elif abs(taken - planned) > OFF * planned:
+            yield f"Time: {row.name}, seed {seed}, took {taken:,.1f} s instead of {planned:,.0f} s."
 
 
 def _strips(scores: Scores) -> Iterator[str]:

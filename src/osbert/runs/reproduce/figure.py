@@ -12,7 +12,7 @@ from osbert.files import write_json, write_text
 from osbert.reports.page import Section, code, paragraph, table, write_report
 from osbert.reports.plot import Series, line_plot
 from osbert.runs.reproduce.plan import PROTOCOL, TablePlan
-from osbert.runs.reproduce.report import collapse, row_scores
+from osbert.runs.reproduce.report import collapsed_lines, row_scores
 from osbert.runs.reproduce.verdicts import TOO_FEW, RowComparison, spelt
 from osbert.terminal import in_columns
 from osbert.training.run_folder import RunFolder
@@ -45,8 +45,9 @@ def write_figure_report(plan: TablePlan) -> str:
     )
     theirs = [f"The paper: {said}" for said in published.statements]
     lines, sections = [published.title, "", lead, "", *theirs], []
+    remarks = [*([plan.whole] if plan.whole else []), *(f"Collapsed: {line}." for line in collapsed_lines(plan))]
     for name, curves in found.items():
-        said, rows = [*_sentences(name, curves), *_remarks(plan)], _rows(curves)
+        said, rows = [*_sentences(name, curves), *remarks], _rows(curves)
         lines += ["", f"{name}, ours", *in_columns(rows, indent=""), *said]
         head, *body = rows
         parts = [_picture(name, curves), table(body, head=head), *map(paragraph, said)]
@@ -117,8 +118,3 @@ def _difference(one: StepCurve, step: int, other: StepCurve, before: int, column
         column=column,
         differences=[mine - theirs for mine, theirs in zip(one.scores[step], other.scores[before])],
     )
-
-
-def _remarks(plan: TablePlan) -> Iterator[str]:
-    trials = (trial for row in plan.table.rows for column in plan.columns for trial in plan.trials_of(row, column))
-    yield from (f"Collapsed: {line}." for line in map(collapse, trials) if line)

@@ -18,7 +18,7 @@ from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.records import SPLITS
 from osbert.runs.reproduce.children import ChildCommands
 from osbert.runs.reproduce.data import TableColumn
-from osbert.runs.reproduce.encoders import TableEncoders, hashes, plain, run_folder
+from osbert.runs.reproduce.encoders import PRETRAINING, TableEncoders, hashes, plain, run_folder
 from osbert.runs.reproduce.ensemble import Ensemble
 from osbert.runs.reproduce.scale import TableScale
 from osbert.runs.reproduce.settings import same_finetuning
@@ -27,6 +27,8 @@ from osbert.runs.study.runner import RESTART, Study, StudyTrial, read_results
 from osbert.tasks import load
 
 PROTOCOL = "protocol.json"
+BY_COLUMN = ("data", "finetuning_by_column")
+"""Parts of a protocol that are of single columns: other columns may join, or stay away."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,8 @@ class TablePlan:
         self.begin()
         if absent := [column.name for column in self.table.columns if column not in self.columns]:
             watch(Notice(f"No data for {', '.join(absent)} in {self.data}: left out."))
+        if self.whole:
+            watch(Notice(self.whole))
         commands, failed = ChildCommands(self.scale.jobs), Problems(heading="Some runs failed; the others are kept")
         study = Study(work=commands.work, stop=commands.stop, threads=self.scale.jobs, problems=failed, watch=watch)
         study.run([*self.trials()])
@@ -111,6 +115,14 @@ class TablePlan:
         return Ensemble(runs=[one[-1].trial.folder for one in results], out=out)
 
     @property
+    def whole(self) -> str:
+        """Return in words which data sets keep all rows although fewer are wanted of each, "" where none does."""
+        names = [column.name for column in self.columns if not column.files]
+        if not names or not (self.scale.rows or self.scale.dev_rows):
+            return ""
+        return f"Read where they lie, with all rows (--rows and --dev-rows are not of them): {', '.join(names)}."
+
+    @property
     def split_off(self) -> list[str]:
         """Return the names of the data sets of which development rows are split off."""
         return [column.name for column in self.columns if len(column.find(self.data)) == 1]
@@ -152,17 +164,28 @@ class TablePlan:
         if not path.exists():
             return protocol
         before = json.loads(path.read_text("utf-8"))
-        protocol["data"] = {**before.get("data", {}), **protocol["data"]}
-        before["data"] = {**protocol["data"], **before.get("data", {})}
-        if same_finetuning(before.get("finetuning", ""), protocol["finetuning"], self.table):
-            before["finetuning"] = protocol["finetuning"]  # an earlier version kept the names as they were given
-        if changes := difference(before, protocol):
+        if changes := self._changes(before, protocol):
             raise UserError(
                 f"{self.out} holds runs with another protocol ({'; '.join(changes)}). Give another --out, or the same "
                 "settings and data.",
                 code="begun-with-other-settings",
             )
-        return protocol
+        return {**protocol, **{part: {**before.get(part, {}), **protocol[part]} for part in BY_COLUMN}}
+
+    def _changes(self, before: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[str]:
+        """Return how a protocol differs from that of the folder's runs; of columns, those that both have data of."""
+        shared = {*before.get("data", {})} & {*protocol["data"]}
+
+        def compared(one: Mapping[str, Any]) -> dict[str, Any]:
+            parts = {part: one.get(part, {}) for part in BY_COLUMN}
+            own = {part: {name: found[name] for name in found if name in shared} for part, found in parts.items()}
+            return {name: value for name, value in {**one, **own}.items() if name != PRETRAINING}
+
+        earlier = compared(before)
+        if same_finetuning(before.get("finetuning", ""), protocol["finetuning"], self.table):
+            earlier["finetuning"] = protocol["finetuning"]  # an earlier version kept the names as they were given
+        lines = difference(earlier, compared(protocol))
+        return lines + self.encoders.changes(self.table.rows, before, protocol)
 
     def _prepare(self, column: TableColumn) -> None:
         """Write a data set's rows and read them. Raises UserError when they are missing, or cannot be fine-tuned on."""

@@ -31,16 +31,15 @@ def write_table_report(plan: TablePlan) -> str:
     if ensemble := plan.ensemble():
         [column], metrics = plan.columns, ensemble.metrics
         found[plan.table.ensemble] = {name: [metrics[score]] for name, score in column.measured.items()}
-    trials = [trial for row in plan.table.rows for one in plan.columns for trial in plan.trials_of(row, one)]
     protocol = json.loads((plan.out / PROTOCOL).read_text("utf-8"))
-    collapsed = {"collapsed": said} if (said := [line for trial in trials if (line := collapse(trial))]) else {}
+    collapsed = {"collapsed": said} if (said := collapsed_lines(plan)) else {}
     write_json(plan.out / "results.json", {"protocol": protocol, "scores": found, **collapsed})
     lines = [plan.table.published.title, "", *_description(plan), ""]
     rows = cells(plan, found)
     lines += in_columns(rows, indent="")
     lines += [line for row, scores in found.items() if (line := mean_line(plan, row, scores))]
     if said:
-        marked = any(_counts_collapsed(trial) for trial in trials)
+        marked = any(row_marks(plan, row.name) for row in plan.table.rows)
         mark = f" {MARK}: a figure with such a run in it." if marked else ""
         lines += ["", f"Collapsed runs, which gave all rows one answer; each was run once more.{mark}"]
         lines += [f"  {line}" for line in said]
@@ -96,6 +95,12 @@ def mean_line(plan: TablePlan, row: str, scores: Scores) -> str:
     return f"{said}; {', '.join(theirs)}."
 
 
+def collapsed_lines(plan: TablePlan) -> list[str]:
+    """Return what became of each run that has collapsed, row by row."""
+    trials = (trial for row in plan.table.rows for column in plan.columns for trial in plan.trials_of(row, column))
+    return [line for trial in trials if (line := collapse(trial))]
+
+
 def collapse(trial: StudyTrial) -> str:
     """Return what became of a run if it has collapsed, "" where all is well."""
     first, *others = read_results(trial)
@@ -141,6 +146,7 @@ def _description(plan: TablePlan) -> list[str]:
         "In brackets: the paper, BERT BASE unless a row says otherwise. A dash: not run here.",
         f"Files: {'; '.join(_files(plan))}.",
         *([split_off] if plan.split_off else []),
+        *([plan.whole] if plan.whole else []),
         *_together(plan),
     ]
 

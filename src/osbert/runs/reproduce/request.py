@@ -33,7 +33,7 @@ class TableRequest:
     def plan(self) -> TablePlan:
         """Return the plan. Raises UserError at options and settings that there are not, or that contradict."""
         self.scale.check()
-        table = chosen(tables.read_table(self.name), self.scale)
+        table = chosen(tables.read_table(self.name), self.scale, self.recipe)
         schemas = table_schemas(table, self.recipe, self.settings, self.opening)
         pretraining, finetuning = split_settings(self.settings, schemas)
         columns = table.columns if self.scale.tasks else table.present(self.data)

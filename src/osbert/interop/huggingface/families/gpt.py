@@ -32,6 +32,7 @@ FAMILY = Family(
     fields=gpt2.FIELDS,
     without=(*gpt2.WITHOUT, "hidden_act"),
     defaults=gpt2.DEFAULTS,
+    only=gpt2.SUMMARY,
     read=_read,
     written=lambda sizes: {
         "afn": next(theirs for theirs, ours in CURVES.items() if ours == sizes.activation),

@@ -20,6 +20,7 @@ FIELDS = {
     "hidden_dropout_prob": "resid_pdrop",
     "attention_probs_dropout_prob": "attn_pdrop",
     "layer_norm_eps": "layer_norm_epsilon",
+    "classifier_dropout": "summary_first_dropout",
 }
 DEFAULTS = {"n_inner": 0, "resid_pdrop": 0.1, "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5}
 """Their defaults where they are not BERT's; n_inner: four times the width."""
@@ -31,6 +32,13 @@ VALUES = {
     "pooling": "none",
     "piece_transform": False,
 }
+SUMMARY = {
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "summary_activation": None,
+    "summary_proj_to_labels": True,
+}
+"""What the score of a choice is made of in their model with two heads: one linear layer on one token's state."""
 CHOICE = "DoubleHeadsModel"
 CHOICES: Names = (("multiple_choice_head.summary.", "classifier."),)
 """The head of their model with two heads: a language model, and a score of each choice by its last token."""
@@ -44,8 +52,10 @@ BLOCK: Names = (
 )
 FUSED = {".attn.c_attn.": tuple(f".attention.self.{part}." for part in ("query", "key", "value"))}
 TRANSPOSED = (".attn.c_attn.", ".attn.c_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
-BUFFERS = (".attn.bias", ".attn.masked_bias")
-"""Tables of which token sees which, in files of the first releases."""
+BUFFERS = (".attn.bias", ".attn.masked_bias", "pooler.dense.weight", "pooler.dense.bias")
+"""Tables of which token sees which, in files of the first releases; the pooler that pretrainings of osbert had once,
+which their loss did not read.
+"""
 
 
 def one_dropout(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
@@ -70,6 +80,7 @@ FAMILY = Family(
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "reorder_and_upcast_attn": False,
+        **SUMMARY,
     },
     read=one_dropout,
     written=lambda sizes: {"embd_pdrop": sizes.dropout},
