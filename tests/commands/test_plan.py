@@ -13,7 +13,7 @@ from osbert import recipe
 from osbert.models import families
 from osbert.models.contract import Sizes
 from osbert.runs.bench_corpus import synthetic_corpus
-from osbert.runs.pretrain import plan_sizes, sizing, speed_test
+from osbert.runs.pretrain import plan_sizes, sizing
 from osbert.runs.pretrain.plan_sizes import (
     BYTES,
     SizeLimits,
@@ -26,6 +26,7 @@ from osbert.runs.pretrain.plan_sizes import (
 )
 from osbert.runs.pretrain.settings import read_plan, read_settings
 from own_files import beside
+from quick_machine import use_quick_machine
 from refusals import refused
 from terminal import told
 
@@ -52,15 +53,7 @@ def plan(tmp_path, corpus, capsys):
 @pytest.fixture
 def quick(monkeypatch) -> None:
     """A machine of 20 GFLOP/s that need not be measured."""
-    monkeypatch.setattr(speed_test, "loader_ceiling", lambda plan, length, seconds: 1e6)
-    monkeypatch.setattr("osbert.training.probe.resident_memory", lambda: 0)
-    monkeypatch.setattr(
-        plan_sizes,
-        "measure",
-        lambda sizes, scratch, seconds: [
-            SizeSample(size=size, flops_per_second=2e10, memory=BYTES * size.parameters + 1e8) for size in sizes
-        ],
-    )
+    use_quick_machine(monkeypatch)
 
 
 def test_the_recipe_is_one_that_pretrain_takes(plan, quick) -> None:

@@ -12,9 +12,9 @@ import pytest
 from osbert import recipe
 from osbert.evaluation.speed import Peak
 from osbert.runs import bench_corpus
-from osbert.runs.pretrain import benchmark, plan_sizes, sizing, speed_test
-from osbert.runs.pretrain.plan_sizes import BYTES, SizeSample
+from osbert.runs.pretrain import benchmark, sizing
 from osbert.runs.pretrain.settings import read_settings
+from quick_machine import use_quick_machine
 
 NAMES = [name for name in recipe.packaged() if "objectives" in recipe.read(name)]
 SMALL = [name for name in NAMES if read_settings(name).model.width <= 128]
@@ -39,17 +39,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of 20 GFLOP/s that need not be measured."""
-    monkeypatch.setattr(speed_test, "loader_ceiling", lambda plan, length, seconds: 1e6)
+    use_quick_machine(monkeypatch)
     monkeypatch.setattr(benchmark, "loader_ceiling", lambda plan, length, seconds: 1e6)
     monkeypatch.setattr(benchmark, "peak", lambda processor: Peak(flops=1e12, source="none"))
-    monkeypatch.setattr("osbert.training.probe.resident_memory", lambda: 0)
-    monkeypatch.setattr(
-        plan_sizes,
-        "measure",
-        lambda sizes, scratch, seconds: [
-            SizeSample(size=size, flops_per_second=2e10, memory=BYTES * size.parameters + 1e8) for size in sizes
-        ],
-    )
 
 
 def compared(name: str, corpus: Path, out: Path, *, gpu: bool = False, **settings: Any) -> sizing.SizeComparison:
