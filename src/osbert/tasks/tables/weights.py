@@ -35,7 +35,7 @@ class WeightedTask(TextTask):
     def label_weights(self, labels: Sequence[str], balanced: Sequence[float]) -> tuple[float, ...]:
         """Return the weights of labels, () where all weigh the same; `balanced`: those that the rows suggest.
 
-        Raises UserError at weights that are not one a label, or are there twice, and at a label that is none.
+        Raises UserError at weights that are not one a label, at two settings of weights, and at an unknown label.
         """
         weights = self.weights
         if weights and self.class_weights != "none":
@@ -62,8 +62,9 @@ class WeightedTask(TextTask):
 
 
 def weight_table(text: str) -> dict[str, float]:
-    """Return weights by label, as they are written in a setting. Raises ValueError where it is no such table, or
-    names a label twice.
+    """Return weights by label, as they are written in a setting.
+
+    Raises ValueError where the text is no such table, or names a label twice.
 
     >>> weight_table("spam=3, a=b=0.5")
     {'spam': 3.0, 'a=b': 0.5}

@@ -27,11 +27,6 @@ class QueryCandidates(Record):
         return self.texts[1:]
 
     @property
-    def has_relevant(self) -> bool:
-        """Return whether a candidate is relevant."""
-        return bool(self.label) and max(self.label) > 0
-
-    @property
     def can_be_ranked(self) -> bool:
         """Return whether two candidates have different relevance."""
         return bool(self.label) and min(self.label) < max(self.label)
