@@ -16,12 +16,14 @@ from osbert.runs.finetune.result import FinetuneRun
 NAMES = """
 osbert.__version__
 osbert.build_corpus
+osbert.embed
 osbert.evaluate
 osbert.export
 osbert.extend_tokenizer
 osbert.finetune
 osbert.finetune_glue
 osbert.load
+osbert.predict
 osbert.pretrain
 osbert.train_tokenizer
 osbert.errors.Problems
