@@ -110,7 +110,7 @@ def test_unfinished_rows_are_gone_on_with_by_the_same_call_alone(
     with refusal("begun-with-other-settings", "task.text"):
         predict(run, file=file, out=out, options=FileOptions(text="id"))
     with refusal("begun-with-other-settings", "weights"):
-        predict(runs["windows"], file=file, out=out)
+        predict(runs["number"], file=file, out=out)
     content = file.read_text()
     file.write_text(content + "60,more\n")
     with refusal("begun-with-other-settings", "input"):
@@ -194,7 +194,11 @@ def test_standard_input_is_read_as_a_file_is_and_rows_go_to_standard_output(
         out=tmp_path / "out.data",
         written=PredictionOptions(form=form, out_form="jsonl"),
     )
-    assert {json.loads(line)["prediction"] for line in (tmp_path / "out.data").open()} <= {"pos", "neg", None}
+    assert {json.loads(line)["prediction"] for line in (tmp_path / "out.data").read_text().splitlines()} <= {
+        "pos",
+        "neg",
+        None,
+    }
     assert not list(tmp_path.glob("*.unfinished"))
 
 
@@ -258,7 +262,7 @@ def test_columns_on_request(runs: dict[str, Path], file: Path, tmp_path: Path) -
     assert 0 < tally.withheld < len(said)
     out.unlink()
     tally = osbert.predict(run, file, out=tmp_path / "out.jsonl", abstain=1, top_k=1, text="text")
-    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").open()]
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert list(lines[0]) == ["id", "text", "prediction", "truncated", "top", "abstained"]
     assert {line["prediction"] for line in lines} == {None} and tally.withheld == len(said) and tally.rows == 60
     assert [one["value"] for one in lines[0]["top"]] == [said[0].value]
@@ -279,7 +283,9 @@ def test_every_kind_with_probabilities_abstains(runs: dict[str, Path], tmp_path:
     (tmp_path / "in.csv").write_text(content)
     for abstain, out in ((0.0, "all.jsonl"), (1.0, "none.jsonl"), (1.0, "none.csv")):
         predict(runs[kind], file=tmp_path / "in.csv", out=tmp_path / out, written=PredictionOptions(abstain=abstain))
-    given, withheld = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("all", "none"))
+    given, withheld = (
+        [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()] for name in ("all", "none")
+    )
     assert any(one["prediction"] for one in given) and all("abstained" not in one for one in given)
     for before, one in zip(given, withheld, strict=True):
         several = isinstance(before["prediction"], list)

@@ -160,6 +160,7 @@ class _Embedding:
             if self.stream:
                 with self.out.path.open("rb") as finished:
                     shutil.copyfileobj(finished, self.stream, 2**20)
+                self.stream.flush()
         if self.work:
             self.work.end()
         tokens = embedder.settings.pooling == "tokens"

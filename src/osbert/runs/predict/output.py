@@ -48,9 +48,10 @@ class PredictionOutput:
         if not (suffix or self.is_kept):
             suffix = "jsonl" if layout.inputs.lines else "csv"
         name = self.options.out_form or suffix
-        kinds = [components.find(FORMS, one, base=RowForm) for one in components.names(FORMS)]
+        kinds: list[type[RowForm]] = [components.find(FORMS, one, base=RowForm) for one in components.names(FORMS)]
         found = [kind for kind in kinds if named(kind) == name or name in kind.endings]
-        fitting = sorted((kind for kind in found if kind.suits(layout.inputs)), key=lambda kind: named(kind) != name)
+        fitting = [kind for kind in found if kind.suits(layout.inputs)]
+        fitting.sort(key=lambda kind: ("suits" not in vars(kind), named(kind) != name))  # the special first
         if not fitting:
             names = ", ".join(map(named, kinds))
             raise UserError(
@@ -80,6 +81,7 @@ class PredictionOutput:
         """Give the stream, or the pipe or device, as bytes."""
         with self.text_stream() as stream:
             yield stream.buffer
+            stream.buffer.flush()
 
 
 def named(kind: type[RowForm]) -> str:

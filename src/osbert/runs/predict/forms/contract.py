@@ -50,7 +50,7 @@ class RowForm:
     """Writes rows in one form. A form says `row`, and of the other methods those that do not suit it."""
 
     endings: ClassVar[tuple[str, ...]] = ()
-    """Endings that mean this form besides its own name, where they are not the name of a form that suits."""
+    """Endings that mean this form besides its own name."""
     keyed: ClassVar[bool] = False
     """Whether rows are written by their ids (`Inputs.called`), each of which must be one row's alone."""
     has_cells: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class RowForm:
 
     @classmethod
     def suits(cls, inputs: Inputs) -> bool:
-        """Return whether rows of a file can be written so."""
+        """Return whether rows of a file can be written so. Of two forms with one ending, that which says this wins."""
         return True
 
     def begin(self) -> str:
