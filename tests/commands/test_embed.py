@@ -18,6 +18,8 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.inference.engine import load
 from osbert.models.contract import Learner
 from osbert.runs.embed import windows
+from osbert.runs.embed.run import EmbeddingProgress, embed_file
+from osbert.runs.embed.settings import TextFile
 from osbert.runs.file_options import TextOptions
 from refusals import refusal
 
@@ -199,15 +201,37 @@ def test_a_table_from_standard_input_becomes_vectors_on_standard_output(
             )
             capfdbinary.readouterr()
             assert (tmp_path / "x.jsonl").read_bytes() == said.out
+    capfdbinary.readouterr()
     give("good\n\nbad\n")
     with refusal("wrong-format", "standard input"):
         embed(encoder, Path("-"), out=Path("-"), form="jsonl")
     assert capfdbinary.readouterr().out == b"" and not list(tmp_path.glob("*.unfinished"))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "column"), [(".npz", "vectors"), (".npy", "vectors"), (".parquet", "text"), (".jsonl", "features")]
-)
+@pytest.mark.parametrize(("suffix", "column"), [(".npz", "vectors"), (".parquet", "text")])
+def test_a_run_that_is_stopped_again_and_again_ends_in_the_same_bytes(
+    encoder: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, column: str
+) -> None:
+    def stop(event: object) -> None:
+        if isinstance(event, EmbeddingProgress):
+            begun.append(event.done)
+            if len(begun) == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(windows, "ROWS", 2)
+    out = tmp_path / f"stopped{suffix}"
+    for _ in range(2):
+        begun: list[int] = []
+        with pytest.raises(KeyboardInterrupt):
+            embed_file(encoder, TextFile(lines), out=out, watch=stop)
+        with (tmp_path / f"{out.name}.unfinished" / f"{column}.bin").open("ab") as file:
+            file.write(b"half a window")
+    for one in (out, tmp_path / f"whole{suffix}"):
+        embed(encoder, lines, out=one)
+    assert out.read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
+
+
+@pytest.mark.parametrize(("suffix", "column"), [(".npy", "vectors"), (".jsonl", "features")])
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     encoder: Path,
     tmp_path: Path,

@@ -21,6 +21,7 @@ from osbert.commands.predict import predict
 from osbert.inference.engine import Engine, load
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict import run as predict_run
+from osbert.runs.predict.forms import parquet as forms_parquet
 from osbert.runs.predict.output import PredictionOutput
 from osbert.runs.predict.settings import PredictionOptions
 from refusals import refusal
@@ -291,7 +292,7 @@ def test_every_kind_with_probabilities_abstains(runs: dict[str, Path], tmp_path:
         several = isinstance(before["prediction"], list)
         assert one["prediction"] == ([] if several else None)
         assert one["abstained"] == (len(before["prediction"]) if several else 1)
-        assert one.get("start", -1) == -1 and not one.get("choice")
+        assert one.get("end", -1) == -1 and not one.get("choice")
     assert {row["prediction"] for row in rows_of(tmp_path / "none.csv")} <= {"", "[]"}
     assert [row["abstained"] for row in rows_of(tmp_path / "none.csv")] == [str(one["abstained"]) for one in withheld]
 
@@ -305,11 +306,14 @@ def test_what_has_no_probability_is_refused_before_anything_is_written(
         assert capsys.readouterr().out == ""
 
 
-def test_parquet_keeps_its_columns_types(runs: dict[str, Path], tmp_path: Path, capfdbinary: Any) -> None:
+def test_parquet_keeps_its_columns_types(
+    runs: dict[str, Path], tmp_path: Path, capfdbinary: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
     from pyarrow import parquet
 
-    count = 20_000
+    monkeypatch.setattr(forms_parquet, "BLOCK", 128)
+    count = 600
     columns = {
         "text": pyarrow.array(["good film", None] * (count // 2)),
         "when": pyarrow.array([n * 1000 for n in range(count)], pyarrow.timestamp("ms")),
@@ -317,7 +321,7 @@ def test_parquet_keeps_its_columns_types(runs: dict[str, Path], tmp_path: Path, 
         "few": pyarrow.array(["a", "b"] * (count // 2)).dictionary_encode(),
     }
     table = pyarrow.table(columns)
-    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=7_000)
+    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=170)
     run = runs["classifier"]
     predict(run, file=tmp_path / "in.parquet", out=tmp_path / "out.parquet")
     found = parquet.read_table(tmp_path / "out.parquet")

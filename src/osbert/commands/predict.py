@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -17,6 +18,9 @@ from osbert.runs.contract import report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.terminal import counted, one_line
+
+if TYPE_CHECKING:
+    from osbert.runs.predict.run import PredictionTally
 
 
 def predict(
@@ -75,13 +79,18 @@ def predict(
     to = sys.stderr  # standard output is for the rows
     with showing_progress("rows", to) as watch:
         tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
-    notes = [counted(tally.rows, "row")]
-    notes += (
-        [f"{tally.empty:,} without text {'has' if tally.empty == 1 else 'have'} no prediction"] if tally.empty else []
-    )
-    notes += [f"{tally.cut:,} longer than {tally.limit}, see the column truncated"] if tally.cut else []
-    notes += [f"{tally.withheld:,} not given, see the column abstained"] if tally.withheld else []
-    print(f"{', '.join(notes)}{f' -> {out}' if output.file else ''}", file=to)
+    print(f"{', '.join(described(tally))}{f' -> {out}' if output.file else ''}", file=to)
+
+
+def described(tally: PredictionTally) -> Iterator[str]:
+    """Yield how many rows were written, and which of them lack something."""
+    yield counted(tally.rows, "row")
+    if tally.empty:
+        yield f"{tally.empty:,} without text {'has' if tally.empty == 1 else 'have'} no prediction"
+    if tally.cut:
+        yield f"{tally.cut:,} longer than {tally.limit}, see the column truncated"
+    if tally.withheld:
+        yield f"{counted(tally.withheld, 'answer')} withheld, see the column abstained"
 
 
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> None:

@@ -18,7 +18,7 @@ ROW_END = "\r\n"
 """
 
 
-class CommaSeparated(RowForm):
+class CsvTable(RowForm):
     """Cells with the delimiter, line ends and start of the file that was read, if that has the same ending."""
 
     has_cells = True

@@ -83,7 +83,7 @@ class ParquetTable(RowForm):
 
     def _kind(self, values: Sequence[Any]) -> Any:
         try:
-            return self.library.infer_type(values)
+            return self.library.array(values).type
         except (self.library.ArrowException, OverflowError):  # values of several types
             return self.library.string()
 

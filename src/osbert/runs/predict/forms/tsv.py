@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from osbert.runs.predict.forms.csv import CommaSeparated
+from osbert.runs.predict.forms.csv import CsvTable
 
 
-class TabSeparated(CommaSeparated):
+class TsvTable(CsvTable):
     """Cells with tabs between them."""
 
     suffix = ".tsv"
