@@ -14,12 +14,14 @@ from typing import Any
 from osbert.reading.parquet import parquet_library
 from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
 
-BLOCK = 2**13
-"""Rows in memory at a time, and in a row group."""
+BLOCK = 2**10
+"""Rows that are Python's objects at a time."""
+GROUP, BYTES = 2**16, 2**26
+"""About the most rows and bytes of a row group."""
 
 
 class ParquetTable(RowForm):
-    """A row group for each few thousand rows."""
+    """A table in row groups."""
 
     is_text = False
 
@@ -45,11 +47,17 @@ class ParquetTable(RowForm):
                 kinds = {field.name: field.type for field in table.schema_arrow}
         added = free_names(list(said), kinds)
         schema = self.library.schema([*kinds.items(), *zip(added, said.values())])
+        waiting: list[Any] = []
         with self.library.parquet.ParquetWriter(out, schema) as writer:
             for block, typed in zip(_blocks(part), self._typed_columns()):
                 columns = typed or [self._array([own.get(name) for own, _ in block], kinds[name]) for name in kinds]
                 columns = [*columns, *(self._array([row[name] for _, row in block], said[name]) for name in said)]
-                writer.write_table(self.library.table(columns, schema=schema))
+                waiting.append(self.library.table(columns, schema=schema))
+                if sum(map(len, waiting)) >= GROUP or sum(one.nbytes for one in waiting) >= BYTES:
+                    writer.write_table(self.library.concat_tables(waiting))
+                    waiting = []
+            if waiting:
+                writer.write_table(self.library.concat_tables(waiting))
 
     def _opened(self, path: Path) -> Any:
         return self.library.parquet.ParquetFile(path, pre_buffer=False)
