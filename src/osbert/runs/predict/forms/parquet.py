@@ -16,7 +16,7 @@ from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout,
 
 BLOCK = 2**10
 """Rows that are Python's objects at a time."""
-GROUP, BYTES = 2**16, 2**26
+GROUP, BYTES = 2**14, 2**24
 """About the most rows and bytes of a row group."""
 
 
