@@ -211,9 +211,11 @@ class _Rows:
             said = iter(self.engine.predict_records([record for _, record in chunk if record is not None]))
             pairs = ((row, None if record is None else next(said)) for row, record in chunk)
             rows = list(self._decided(pairs, tally.get("rows", 0)))
-            before = tally
-            tally = _counts(before, rows, len(chunk))
-            yield ("" if before else self.form.begin()) + "".join(map(self.form.row, rows)), tally
+            text = ("" if tally else self.form.begin()) + "".join(map(self.form.row, rows))
+            tally = _counts(tally, rows, len(chunk))
+            chunk.clear()  # before the next window is read
+            rows.clear()
+            yield text, tally
         problems.stop_if_any()
 
     def _decided(self, pairs: Iterator[tuple[Row, Prediction | None]], number: int) -> Iterator[PredictedRow]:
