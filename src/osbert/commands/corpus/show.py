@@ -91,13 +91,14 @@ def show(
         say(console, "Every file is what was written when the corpus was built.")
     console.print(report_text(folder, corpus.report))
     say(console, f"Unigram entropy {corpus.unigram_entropy:.3f} nats: the loss of guessing without context.")
-    if sample != 0:
-        _show_sample(corpus, SAMPLE if sample is None else sample, console)
+    _show_sample(corpus, SAMPLE if sample is None else sample, console)
     return {"folder": folder, "report": corpus.report, "unigram_entropy": corpus.unigram_entropy}
 
 
 def _show_sample(corpus: Corpus, count: int, console: Console) -> None:
     """Print the first sentences of some documents. Raises UserError when the tokenizer beside them is another one."""
+    if not count:
+        return
     tokenizer = read_any_tokenizer(corpus.folder)
     if tokenizer.fingerprint != corpus.fingerprint:
         raise UserError(
