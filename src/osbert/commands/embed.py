@@ -12,10 +12,13 @@ from cyclopts import Parameter
 
 from osbert.commands.file_consoles import showing_progress
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result, row_stream
+from osbert.commands.printing import print_notices
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 from osbert.files import is_stream
 from osbert.inference.vectors.settings import Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL
+from osbert.runs.contract import Notice
 from osbert.runs.embed.settings import TextFile, VectorOptions
 from osbert.runs.file_options import TextOptions
 from osbert.runs.standard_input import STREAM
@@ -42,7 +45,7 @@ def embed(
     reading: Annotated[TextOptions | None, Parameter(name="*")] = None,
     form: str = "",
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Write the vectors of a file's texts, in the file's order, with the texts, their lines and what made them.
 
     Texts are read in windows, and the longest of a window together, so a file of any size fits into memory. A run that
@@ -74,10 +77,12 @@ def embed(
     streamed = out == STREAM
     to = sys.stderr if streamed or is_stream(out) else None  # standard output may be for the vectors
     with showing_progress("texts", to) as watch:
-        target = sys.stdout.buffer if streamed else out
+        target = row_stream().buffer if streamed else out
         written = embed_file(model, texts, out=target, vectors=vectors, opening=opening, watch=watch)
+    note = print_notices(to)
     for line in described(written):
-        print(line, file=to)
+        note(Notice(line))
+    return written if written.path else None
 
 
 def described(written: FileVectors) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +12,14 @@ from cyclopts import Parameter
 
 from osbert.commands.file_consoles import showing_progress
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result, row_stream, rows_as_json
 from osbert.commands.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.runs.contract import report_remarks
+from osbert.runs.contract import Notice, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.standard_input import STREAM
 from osbert.terminal import counted, one_line
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ def predict(
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
     written: Annotated[PredictionOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Predict with a fine-tuned run: one text (or a pair, or all that it reads together), or every row of a file.
 
     A file needs no label column. Its rows come out in their order with all their columns, and with the prediction, the
@@ -73,13 +76,15 @@ def predict(
             )
         if not any(text.strip() for text in texts):
             raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
-        print_prediction(run, texts, opening)
-        return
-    output = PredictionOutput(path=out, stream=sys.stdout, options=written or PredictionOptions())
-    to = sys.stderr  # standard output is for the rows
-    with showing_progress("rows", to) as watch:
+        return print_prediction(run, texts, opening)
+    written = written or PredictionOptions()
+    if rows_as_json() and out in (None, STREAM):
+        written = replace(written, out_form=written.out_form or "jsonl")
+    output = PredictionOutput(path=out, stream=row_stream(), options=written)
+    with showing_progress("rows", sys.stderr) as watch:  # standard output is for the rows
         tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
-    print(f"{', '.join(described(tally))}{f' -> {out}' if output.file else ''}", file=to)
+        watch(Notice(f"{', '.join(described(tally))}{f' -> {out}' if output.file else ''}"))
+    return tally if output.file else None
 
 
 def described(tally: PredictionTally) -> Iterator[str]:
@@ -93,8 +98,8 @@ def described(tally: PredictionTally) -> Iterator[str]:
         yield f"{counted(tally.withheld, 'answer')} withheld, see the column abstained"
 
 
-def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> None:
-    """Print the prediction for one text, or for several that are read together."""
+def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Result:
+    """Print the prediction for one text, or for several that are read together; return its fields."""
     from osbert.inference.engine import load
 
     engine = load(run, opening=opening)
@@ -106,3 +111,4 @@ def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Non
         limit, where = engine.fine_tuned.limit(engine.packer), engine.fine_tuned.unread
         were = "was" if prediction.truncated == 1 else "were"
         print(f"  {counted(prediction.truncated, 'piece')} {where} {were} not read: the run reads {limit}.")
+    return prediction.as_dict()
