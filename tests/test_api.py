@@ -41,8 +41,8 @@ osbert.sklearn.TextRegressor
 METHODS = {
     Engine: "embed embedder fill fine_tuned learner not_applied predict predict_encoded predict_records score "
     "sentence_model states states_of",
-    Run: "facts model",
-    FinetuneRun: "errors facts metrics model predict tasks",
+    Run: "facts model reported",
+    FinetuneRun: "errors facts metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
 SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.states, FinetuneRun]
