@@ -16,12 +16,14 @@ from osbert.runs.finetune.result import FinetuneRun
 NAMES = """
 osbert.__version__
 osbert.build_corpus
+osbert.embed
 osbert.evaluate
 osbert.export
 osbert.extend_tokenizer
 osbert.finetune
 osbert.finetune_glue
 osbert.load
+osbert.predict
 osbert.pretrain
 osbert.train_tokenizer
 osbert.errors.Problems
@@ -39,8 +41,8 @@ osbert.sklearn.TextRegressor
 METHODS = {
     Engine: "embed embedder fill fine_tuned learner not_applied predict predict_encoded predict_records score "
     "sentence_model states states_of",
-    Run: "facts model",
-    FinetuneRun: "errors facts metrics model predict tasks",
+    Run: "facts model reported",
+    FinetuneRun: "errors facts metrics model predict reported tasks",
 }
 """The public methods and properties of what the functions return."""
 SHOWN = [Engine.embed, Engine.predict, Engine.fill, Engine.states, FinetuneRun]

@@ -11,7 +11,9 @@ from osbert.runs.contract import Watch, ignore
 if TYPE_CHECKING:
     from osbert.corpus.shards import Corpus
     from osbert.inference.engine import Engine
+    from osbert.runs.embed.run import FileVectors
     from osbert.runs.finetune.result import FinetuneRun
+    from osbert.runs.predict.run import PredictionTally
     from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.tasks import Task
     from osbert.text.file_tokenizer import AnyTokenizer
@@ -21,12 +23,14 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "build_corpus",
+    "embed",
     "evaluate",
     "export",
     "extend_tokenizer",
     "finetune",
     "finetune_glue",
     "load",
+    "predict",
     "pretrain",
     "train_tokenizer",
 ]
@@ -290,6 +294,68 @@ def evaluate(
         watch=watch,
     )
     return evaluation.metrics
+
+
+def predict(
+    run: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+) -> PredictionTally:
+    """Predict every row of a file with a fine-tuned run, into the file `out`; return counts of the rows.
+
+    `file`: CSV, TSV, JSON lines or Parquet of any size; `out`: .csv, .tsv, .jsonl or .parquet, or .json for answers.
+    `options`: those of `osbert predict --file`, such as top_k=3, probabilities=True, abstain=0.6 and the columns to
+    read; trust and verify are as for `load`. The same call goes on with one that was stopped. `watch` is called with
+    each event, such as a PredictionProgress (osbert.runs.predict.run) after each window of rows. For texts that are
+    no file: `load(run).predict`. Raises osbert.errors.UserError with every row that cannot be used, before the work.
+
+    >>> counts = osbert.predict("run", "more.csv", out="predicted.csv", abstain=0.6)
+    >>> counts.rows == counts.empty, Path("predicted.csv").read_text().startswith("text,label,prediction,")
+    (False, True)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.predict.output import PredictionOutput
+    from osbert.runs.predict.run import predict_file
+    from osbert.runs.predict.settings import PredictionKeywords
+
+    chosen = recipe.settings(PredictionKeywords, options)
+    return predict_file(
+        locate(run, watch=watch).path,
+        Path(file),
+        output=PredictionOutput(path=Path(out), options=chosen.options),
+        options=chosen.file,
+        opening=chosen.opening,
+        watch=watch,
+    )
+
+
+def embed(
+    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+) -> FileVectors:
+    """Write the vectors of a file's texts into the file `out`, .npy, .npz, .parquet or .jsonl; return what was written.
+
+    `file`: texts a line, CSV, TSV, JSON lines or Parquet of any size. `options`: those of `osbert embed`, such as
+    pooling, normalize, layers, tokens and the columns to read; trust and verify are as for `load`. The same call goes
+    on with one that was stopped. `watch` is called with each event, such as an EmbeddingProgress
+    (osbert.runs.embed.run) after each window of texts. For texts that are no file: `load(model).embed`. Raises
+    osbert.errors.UserError for what cannot be read and settings that cannot be.
+
+    >>> osbert.embed("encoder", "more.csv", out="vectors.npy", pooling="cls").shape[1:]
+    (16,)
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.embed.run import embed_file
+    from osbert.runs.embed.settings import EmbeddingKeywords, TextFile
+
+    chosen = recipe.settings(EmbeddingKeywords, options)
+    return embed_file(
+        locate(model, watch=watch).path,
+        TextFile(Path(file), chosen.file),
+        out=Path(out),
+        vectors=chosen.vectors,
+        opening=chosen.opening,
+        watch=watch,
+    )
 
 
 def export(

@@ -18,6 +18,8 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.inference.engine import load
 from osbert.models.contract import Learner
 from osbert.runs.embed import windows
+from osbert.runs.embed.run import EmbeddingProgress, embed_file
+from osbert.runs.embed.settings import TextFile
 from osbert.runs.file_options import TextOptions
 from refusals import refusal
 
@@ -163,9 +165,73 @@ def test_lines_from_standard_input(encoder: Path, tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.glob("*.unfinished"))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "column"), [(".npz", "vectors"), (".npy", "vectors"), (".parquet", "text"), (".jsonl", "features")]
-)
+def test_a_table_from_standard_input_becomes_vectors_on_standard_output(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    def give(content: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+
+    monkeypatch.setattr(windows, "ROWS", 2)
+    rows = [{"text": text, "n": number} for number, text in enumerate(TEXTS)]
+    content = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "in.jsonl").write_text(content)
+    expected = load(encoder).embed(TEXTS, layers=[0, -1])
+    for form, pooling in (("", None), ("jsonl", "mean"), ("npy", None), ("npz", None)):
+        give(content)
+        options = VectorOptions(layers="0,-1", out_form=form, pooling=pooling)
+        embed(encoder, Path("-"), out=Path("-"), vectors=options, form="jsonl")
+        said = capfdbinary.readouterr()
+        assert said.err.startswith(b"standard input: JSON lines")
+        if form == "npz":
+            embed(encoder, tmp_path / "in.jsonl", out=tmp_path / "x.npz", vectors=options)
+            with np.load(io.BytesIO(said.out)) as found, np.load(tmp_path / "x.npz") as whole:
+                assert set(found) == set(whole) and (found["vectors"] == whole["vectors"]).all()
+        elif form == "npy":
+            np.testing.assert_allclose(np.load(io.BytesIO(said.out)), expected, atol=1e-6)
+        else:
+            lines = [json.loads(line) for line in said.out.splitlines()]
+            assert [list(line) for line in lines] == [["line", "text", "vector"]] * 5
+            assert [line["text"] for line in lines] == TEXTS
+            np.testing.assert_allclose([line["vector"] for line in lines], expected, atol=1e-6)
+            embed(
+                encoder,
+                tmp_path / "in.jsonl",
+                out=tmp_path / "x.jsonl",
+                vectors=VectorOptions(layers="0,-1", pooling="mean"),
+            )
+            capfdbinary.readouterr()
+            assert (tmp_path / "x.jsonl").read_bytes() == said.out
+    capfdbinary.readouterr()
+    give("good\n\nbad\n")
+    with refusal("wrong-format", "standard input"):
+        embed(encoder, Path("-"), out=Path("-"), form="jsonl")
+    assert capfdbinary.readouterr().out == b"" and not list(tmp_path.glob("*.unfinished"))
+
+
+@pytest.mark.parametrize(("suffix", "column"), [(".npz", "vectors"), (".parquet", "text")])
+def test_a_run_that_is_stopped_again_and_again_ends_in_the_same_bytes(
+    encoder: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, column: str
+) -> None:
+    def stop(event: object) -> None:
+        if isinstance(event, EmbeddingProgress):
+            begun.append(event.done)
+            if len(begun) == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(windows, "ROWS", 2)
+    out = tmp_path / f"stopped{suffix}"
+    for _ in range(2):
+        begun: list[int] = []
+        with pytest.raises(KeyboardInterrupt):
+            embed_file(encoder, TextFile(lines), out=out, watch=stop)
+        with (tmp_path / f"{out.name}.unfinished" / f"{column}.bin").open("ab") as file:
+            file.write(b"half a window")
+    for one in (out, tmp_path / f"whole{suffix}"):
+        embed(encoder, lines, out=one)
+    assert out.read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
+
+
+@pytest.mark.parametrize(("suffix", "column"), [(".npy", "vectors"), (".jsonl", "features")])
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     encoder: Path,
     tmp_path: Path,
@@ -252,7 +318,7 @@ def test_wrong_usage(encoder: Path, lines: Path, tmp_path: Path) -> None:
         ("x.npz", {"pooling": "tokens", "normalize": True}, ("invalid-value", "--normalize")),
         ("x.npz", {"pooling": "tokens", "long": "window"}, ("invalid-value", "--long window")),
         ("x.npy", {"pooling": "tokens"}, ("unknown-output-format", ".npz", ".jsonl")),
-        ("x.jsonl", {"pooling": "mean"}, ("unknown-output-format", "x.jsonl")),
+        ("x.npz", {"out_form": "csv"}, ("unknown-output-format", ".jsonl")),
         ("x.jsonl", {"layers": "sum-all"}, ("unknown-output-format", "--layers")),
     ):
         with refusal(*refused):

@@ -15,6 +15,7 @@ from osbert.inference.engine import load
 from osbert.reading.table import open_table
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict import run as predict_run
+from osbert.runs.predict.settings import PredictionOptions
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
 
@@ -179,8 +180,9 @@ def test_formulas_become_texts_for_spreadsheets(run: Path, tmp_path: Path) -> No
         writer = csv.writer(file)
         writer.writerow(["text", "=name"])
         writer.writerows([text, text] for text in texts)
+    safe = PredictionOptions(spreadsheet_safe=True)
     for name in ("out.csv", "out.tsv"):
-        predict(run, file=tmp_path / "in.csv", out=tmp_path / name, spreadsheet_safe=True)
+        predict(run, file=tmp_path / "in.csv", out=tmp_path / name, written=safe)
         with (tmp_path / name).open(newline="") as file:
             header, *rows = csv.reader(file, delimiter="\t" if name == "out.tsv" else ",")
         assert header[:2] == ["text", "'=name"]
@@ -191,6 +193,6 @@ def test_formulas_become_texts_for_spreadsheets(run: Path, tmp_path: Path) -> No
     with (tmp_path / "plain.csv").open(newline="") as file:
         assert [row[1] for row in csv.reader(file)][1:] == texts
     with refusal("options-exclude-each-other", "--spreadsheet-safe"):
-        predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.jsonl", spreadsheet_safe=True)
+        predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.jsonl", written=safe)
     with pytest.raises(UserError):
-        predict(run, "a text", spreadsheet_safe=True)
+        predict(run, "a text", written=safe)

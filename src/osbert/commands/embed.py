@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,16 @@ from cyclopts import Parameter
 
 from osbert.commands.file_consoles import showing_progress
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
-from osbert.commands.output import Result
+from osbert.commands.output import Result, row_stream
 from osbert.commands.printing import print_notices
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
+from osbert.files import is_stream
 from osbert.inference.vectors.settings import Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
 from osbert.runs.embed.settings import TextFile, VectorOptions
 from osbert.runs.file_options import TextOptions
+from osbert.runs.standard_input import STREAM
 from osbert.terminal import counted
 
 if TYPE_CHECKING:
@@ -37,9 +40,10 @@ def embed(
     file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
     *,
-    out: Path,
+    out: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     vectors: Annotated[VectorArguments | None, Parameter(name="*")] = None,
     reading: Annotated[TextOptions | None, Parameter(name="*")] = None,
+    form: str = "",
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
     """Write the vectors of a file's texts, in the file's order, with the texts, their lines and what made them.
@@ -52,7 +56,8 @@ def embed(
     `text_ends`[k]. An .npy holds the vectors; the rest is in the .rows.npz beside it. Parquet has a row for each text.
     With --pooling tokens an .npz has a row for each token: text k is vectors[starts[k]:starts[k + 1]], its pieces are
     `ids`. Several layers are stacked, (layers, D). A .jsonl has the layout of google-research/bert's
-    extract_features.py: every token with the numbers of its layers.
+    extract_features.py: every token with the numbers of its layers; with --pooling, and on standard output, each line
+    is {"line", "text", "vector"}.
 
     Parameters
     ----------
@@ -62,23 +67,29 @@ def embed(
     file
         A .txt file with a text a line, a CSV, TSV, JSON-lines or Parquet file; - for lines from standard input.
     out
-        The file to write: .npy, .npz, .parquet or .jsonl.
+        The file to write: .npy, .npz, .parquet or .jsonl; - for standard output.
+    form
+        What standard input holds, if not a text a line: csv, tsv, jsonl or parquet.
     """
     from osbert.runs.embed.run import embed_file
 
-    texts = TextFile(file, reading or TextOptions())
-    with showing_progress("texts") as watch:
-        written = embed_file(model, texts, out=out, vectors=vectors, opening=opening, watch=watch)
-    note = print_notices()
+    texts = TextFile(file, reading or TextOptions(), form)
+    streamed = out == STREAM
+    to = sys.stderr if streamed or is_stream(out) else None  # standard output may be for the vectors
+    with showing_progress("texts", to) as watch:
+        target = row_stream().buffer if streamed else out
+        written = embed_file(model, texts, out=target, vectors=vectors, opening=opening, watch=watch)
+    note = print_notices(to)
     for line in described(written):
         note(Notice(line))
-    return written
+    return written if written.path else None
 
 
 def described(written: FileVectors) -> Iterator[str]:
     """Yield what is in a file of vectors, and which texts were not read whole."""
     tally, settings = written.tally, written.settings
-    yield f"{counted(tally['rows'], 'text')}: vectors {written.shape} -> {written.path}"
+    target = f" -> {written.path}" if written.path else ""
+    yield f"{counted(tally['rows'], 'text')}: vectors {written.shape}{target}"
     if empty := tally["empty"]:
         vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
         yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from rich.progress import (
     BarColumn,
@@ -84,12 +84,15 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def showing_progress(what: str) -> Iterator[Watch]:
-    """Give a `watch` that prints notices and, on a terminal, shows a bar of events that are `done` of a `count`."""
+def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]:
+    """Give a `watch` that prints notices and, on a terminal, shows a bar of events that are `done` of a `count`.
+
+    `stream`: where notices go, as for `print_notices`.
+    """
     console = open_console(stderr=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(what, total=None)
-    notices = print_notices()
+    notices = print_notices(stream)
 
     def show(event: Any) -> None:
         notices(event)
@@ -98,6 +101,6 @@ def showing_progress(what: str) -> Iterator[Watch]:
             bar.update(task, total=event.count, completed=event.done)
 
     try:
-        yield watching(show)
+        yield watching(show, stream=stream)
     finally:
         bar.stop()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from osbert.commands.file_consoles import showing_progress
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
 from osbert.commands.output import Result, row_stream, rows_as_json
 from osbert.commands.printing import print_notices
@@ -15,17 +18,22 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.contract import Notice, report_remarks
 from osbert.runs.file_options import FileOptions
+from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.standard_input import STREAM
 from osbert.terminal import counted, one_line
+
+if TYPE_CHECKING:
+    from osbert.runs.predict.run import PredictionTally
 
 
 def predict(
     run: ModelFolder,
     /,
     *texts: str,
-    file: Path | None = None,
-    out: Path | None = None,
+    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    out: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
-    spreadsheet_safe: bool = False,
+    written: Annotated[PredictionOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
     """Predict with a fine-tuned run: one text (or a pair, or all that it reads together), or every row of a file.
@@ -33,6 +41,9 @@ def predict(
     A file needs no label column. Its rows come out in their order with all their columns, and with the prediction, the
     probability of every label by its name, and `truncated`, the pieces at the text's end that were not read. Rows with
     an empty text have an empty prediction, and so have the blank lines of a file of one column, a .txt file included.
+
+    A file of any size fits into memory. A command that was stopped, by whatever, goes on behind the last rows that it
+    wrote when it is given again.
 
     Parameters
     ----------
@@ -42,17 +53,14 @@ def predict(
         The text, in quotes; write -- before one that begins with a hyphen. Where the run reads several texts together,
         such as pairs, all of them in their order.
     file
-        A CSV, TSV or JSON-lines file, instead of a text.
+        A CSV, TSV, JSON-lines or Parquet file, instead of a text; - for standard input.
     out
-        The file to write: .csv, .tsv or .jsonl; or .json for answers to questions, in the form that SQuAD's official
-        scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order mark. Without it the rows
-        go to standard output.
-    spreadsheet_safe
-        Write an apostrophe before each cell of a CSV or TSV that a spreadsheet would take for a formula: one that
-        begins with = + - @, a tab or a line end, and is not a number.
+        The file to write: .csv, .tsv, .jsonl or .parquet; or .json for answers to questions, in the form that SQuAD's
+        official scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order mark. Without
+        it, and with -, the rows go to standard output.
     """
+    from osbert.runs.predict.output import PredictionOutput
     from osbert.runs.predict.run import predict_file
-    from osbert.runs.predict.writers import PredictionOutput
 
     if bool(texts) == (file is not None):
         raise UserError(
@@ -60,24 +68,34 @@ def predict(
             code="missing-option",
         )
     if file is None:
-        if options or out or spreadsheet_safe:
+        if options or out or written:
             raise UserError(
-                "--out and how to read a file (--text, ...) go with --file, not with a single text.",
+                "--out, what it holds (--top-k, ...) and how to read a file (--text, ...) go with --file, not with a "
+                "single text.",
                 code="options-exclude-each-other",
             )
         if not any(text.strip() for text in texts):
             raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
         return print_prediction(run, texts, opening)
-    output = PredictionOutput(path=out, stream=row_stream(), spreadsheet_safe=spreadsheet_safe, lines=rows_as_json())
-    watch = print_notices(sys.stderr)  # standard output is for the rows
-    tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
-    notes = [counted(tally.rows, "row")]
-    notes += (
-        [f"{tally.empty:,} without text {'has' if tally.empty == 1 else 'have'} no prediction"] if tally.empty else []
-    )
-    notes += [f"{tally.cut:,} longer than {tally.limit}, see the column truncated"] if tally.cut else []
-    watch(Notice(f"{', '.join(notes)}{f' -> {out}' if out else ''}"))
-    return tally if out else None
+    written = written or PredictionOptions()
+    if rows_as_json() and out in (None, STREAM):
+        written = replace(written, out_form=written.out_form or "jsonl")
+    output = PredictionOutput(path=out, stream=row_stream(), options=written)
+    with showing_progress("rows", sys.stderr) as watch:  # standard output is for the rows
+        tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
+        watch(Notice(f"{', '.join(described(tally))}{f' -> {out}' if output.file else ''}"))
+    return tally if output.file else None
+
+
+def described(tally: PredictionTally) -> Iterator[str]:
+    """Yield how many rows were written, and which of them lack something."""
+    yield counted(tally.rows, "row")
+    if tally.empty:
+        yield f"{tally.empty:,} without text {'has' if tally.empty == 1 else 'have'} no prediction"
+    if tally.cut:
+        yield f"{tally.cut:,} longer than {tally.limit}, see the column truncated"
+    if tally.withheld:
+        yield f"{counted(tally.withheld, 'answer')} withheld, see the column abstained"
 
 
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Result:

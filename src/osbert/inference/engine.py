@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from osbert.inference.backend import Backend, Vectors
 from osbert.inference.embedder import Embedder, vector_settings
 from osbert.inference.fill import MASK, MaskFill, fill, masked
 from osbert.inference.onnx_backend import OnnxBackend
+from osbert.inference.text_windows import Text, samples, windows
 from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.folder import Folder, open_folder
@@ -33,8 +35,6 @@ from osbert.tasks import Prediction, Record, Task
 from osbert.terminal import one_line
 from osbert.training.processor import choose
 
-Text = str | tuple[str, ...]
-"""One text, or two that make a pair; for a task that reads more, all of them in its order."""
 LayerChoice = str | int | Sequence[int]
 """One layer or several, by their numbers, or as `osbert embed --layers` has them."""
 
@@ -76,8 +76,19 @@ class Engine:
             code="unsupported-model",
         )
 
-    def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]:
+    @overload
+    def predict(self, texts: Iterator[Text], *, tokens: int = TOKENS) -> Iterator[Prediction]: ...
+
+    @overload
+    def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]: ...
+
+    def predict(
+        self, texts: Iterator[Text] | Sequence[Text], *, tokens: int = TOKENS
+    ) -> Iterator[Prediction] | list[Prediction]:
         """Return what the task says of each text, or pair of texts, or as many texts as it reads together.
+
+        Of an iterator, such as a generator or an open file, the predictions come one by one, too, in its order; it is
+        read ahead by a window of texts at most (`text_windows`), whatever their number.
 
         `tokens`: most tokens in a batch. Raises UserError when the run was not fine-tuned, or reads pairs where there
         is one text, or the other way round.
@@ -87,9 +98,15 @@ class Engine:
         >>> [prediction] = model.predict(["the good film"])
         >>> prediction.value, prediction.probabilities["pos"] > 0.5
         ('pos', True)
+        >>> endless = model.predict(text for text in iter(lambda: "a bad film", None))
+        >>> next(endless).value
+        'neg'
         """
-        samples = _samples(texts, "predict")
-        return self.predict_records([self.fine_tuned.record_of(sample) for sample in samples], tokens=tokens)
+        task = self.fine_tuned
+        if isinstance(texts, Iterator):
+            parts = ([task.record_of(one) for one in window] for _, window in windows(texts, "predict"))
+            return chain.from_iterable(self.predict_records(part, tokens=tokens) for part in parts)
+        return self.predict_records([task.record_of(one) for one in samples(texts, "predict")], tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return what the task says of each record; labels are not looked at."""
@@ -120,7 +137,14 @@ class Engine:
             )
         return self.task
 
-    def embed(self, texts: Sequence[Text], *, layers: LayerChoice = "-1", tokens: int = TOKENS, **options: Any) -> Any:
+    def embed(
+        self,
+        texts: Iterator[Text] | Sequence[Text],
+        *,
+        layers: LayerChoice = "-1",
+        tokens: int = TOKENS,
+        **options: Any,
+    ) -> Any:
         """Return vectors of texts, or of pairs: an array (n, D), one row a text, in the order given.
 
         `options`: the fields of EmbeddingOptions, which are those of `osbert embed`: pooling, normalize, length, long
@@ -128,7 +152,7 @@ class Engine:
         is the mean of its tokens' states as it comes.
         `layers`: 0 is the embedding layer, 1 the first block, -1 the last; or a name that `osbert embed` knows. Of
         several the vectors are stacked, (n, layers, D). With pooling "tokens": a list of n arrays (tokens, D).
-        `tokens`: most tokens in a batch.
+        `tokens`: most tokens in a batch. Of an iterator the vectors come one by one, as with `predict`.
 
         Warns of what the model's files ask for and osbert does not do, such as a Dense layer on the vectors. Raises
         UserError at settings that cannot be, and with long "error" at every text that does not fit.
@@ -140,15 +164,14 @@ class Engine:
         >>> model.embed([("a good film", "a bad film")], pooling="cls", layers=[0, -1]).shape
         (1, 2, 16)
         """
-        samples = _samples(texts, "embed")
+        given = None if isinstance(texts, Iterator) else samples(texts, "embed")
         for remark in self.not_applied:
             warnings.warn(remark, stacklevel=2)
         said = {"layers": _spell(layers)} | {name: value for name, value in options.items() if value is not None}
         embedder = self.embedder(recipe.settings(EmbeddingOptions, said), tokens=tokens)
-        groups = [embedder.sequences(sample, place) for place, sample in enumerate(samples)]
-        if embedder.settings.long == "error":
-            _refuse_cut(groups, embedder.settings.length)
-        return embedder.vectors(groups)
+        if given is None:
+            return chain.from_iterable(_embedded(embedder, *part) for part in windows(iter(texts), "embed"))
+        return _embedded(embedder, 0, given)
 
     def embedder(self, options: EmbeddingOptions, *, tokens: int = TOKENS) -> Embedder:
         """Return an Embedder with these options. Its sequences are no longer than the engine's own."""
@@ -222,7 +245,7 @@ class Engine:
         (5, 2, 16)
         """
         embedder = self.embedder(EmbeddingOptions(layers=_spell(layers), pooling="tokens"))
-        [sample] = _samples([text], "states")
+        [sample] = samples([text], "states")
         [states] = embedder.vectors([embedder.sequences(sample, 0)])
         return states
 
@@ -258,26 +281,6 @@ def _read_sentences(source: Folder) -> SentenceModel | UserError | None:
         return error
 
 
-def _samples(texts: Iterable[Text], call: str) -> list[tuple[str, ...]]:
-    """Return the texts of each sample. Raises TypeError at what is no list of them, UserError at all that are no text.
-
-    >>> _samples(["a", ("b", "c")], "predict")
-    [('a',), ('b', 'c')]
-    """
-    if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns"):
-        what = "[text]" if isinstance(texts, str) else "of one column, table['text']"
-        raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}({what})")
-    samples, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")
-    for place, given in enumerate(texts):
-        group = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
-        sample: tuple[Any, ...] = tuple(given) if group else (given,)
-        if not sample or not all(isinstance(text, str) for text in sample):
-            problems.add(f"texts[{place}] is {given!r:.60}, no text.", code="invalid-value")
-        samples.append(sample)
-    problems.stop_if_any()
-    return samples
-
-
 def _spell(layers: LayerChoice) -> str:
     """Return numbers of layers as the command line has them; a list of one keeps its comma, and so its axis."""
     if isinstance(layers, str | int | Integral):  # Integral: numpy's
@@ -285,9 +288,17 @@ def _spell(layers: LayerChoice) -> str:
     return ",".join(map(str, layers)) + ("," if len(layers) == 1 else "")
 
 
-def _refuse_cut(groups: Sequence[Sequence[Example]], length: int) -> None:
+def _embedded(embedder: Embedder, first: int, given: Sequence[Sequence[str]]) -> Any:
+    """Return the vectors of samples, the first of which is texts[first]."""
+    groups = [embedder.sequences(sample, place) for place, sample in enumerate(given)]
+    if embedder.settings.long == "error":
+        _refuse_cut(groups, embedder.settings.length, first)
+    return embedder.vectors(groups)
+
+
+def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) -> None:
     problems = Problems(heading='These texts are too long (long="error")')
-    for place, group in enumerate(groups):
+    for place, group in enumerate(groups, first):
         if cut := sum(example.truncated for example in group):
             problems.add(f"texts[{place}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
     problems.stop_if_any()

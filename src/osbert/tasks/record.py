@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from osbert.errors import Problems
+from osbert.errors import Problems, UserError
 from osbert.reading.table import Row, Table
 from osbert.terminal import one_line
+
+OF_LABEL = "probability of "
+"""How the headings of cells begin that hold the probability of one label, in every row of the same one."""
+
+
+class Probability(float):
+    """A probability in a cell: a number, which text shows with six digits.
+
+    >>> f"{Probability(1 / 3)}", Probability(1 / 3) * 3
+    ('0.333333', 1.0)
+    """
+
+    def __str__(self) -> str:
+        """Return it with six digits."""
+        return f"{float(self):.6f}"
+
+    def __format__(self, form: str) -> str:
+        """Return it in a form, by default with six digits."""
+        return format(float(self), form or ".6f")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +72,33 @@ class Prediction:
         """Return the value in words, to follow "every row is"."""
         return repr(self.value)
 
+    @property
+    def confidence(self) -> float | None:
+        """Return the probability of the value, None where it has none."""
+        return max(self.probabilities.values(), default=None)
+
+    @property
+    def likeliest(self) -> list[tuple[str, float]]:
+        """Return the possible values with their probabilities, the likeliest first; none where they are not known."""
+        return sorted(self.probabilities.items(), key=lambda item: -item[1])
+
+    def above(self, threshold: float) -> tuple[Prediction, int]:
+        """Return the prediction without answers less probable than a threshold, and how many of them that takes away.
+
+        Where it has one answer, its value is then None. Raises UserError where answers have no probability.
+
+        >>> said = Prediction(value="pos", probabilities={"pos": 0.7, "neg": 0.3})
+        >>> said.above(0.6)[1], said.above(0.8)[0].value, said.above(0.8)[1]
+        (0, None, 1)
+        """
+        if self.confidence is None:
+            raise UserError(
+                "What the run predicts has no probability that a threshold could be compared with: leave --abstain "
+                "out.",
+                code="options-exclude-each-other",
+            )
+        return (self, 0) if self.confidence >= threshold else (replace(self, value=None), 1)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON; `value` comes first, as "prediction"."""
         return {
@@ -63,9 +109,8 @@ class Prediction:
 
     def lines(self) -> list[str]:
         """Return it as lines of text: the value, then the probabilities."""
-        shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
         value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
-        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shares)]
+        return [value, *(f"  {probability:7.2%}  {label}" for label, probability in self.likeliest)]
 
 
 def _alone(row: Row, prediction: Prediction | None) -> Iterable[tuple[Row, Prediction | None]]:

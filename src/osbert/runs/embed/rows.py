@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +13,8 @@ from osbert.reading.columns import TextColumns, choose
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row, Table, TableReading, open_table
 from osbert.runs.embed.settings import TextFile
+from osbert.runs.standard_input import NAME, STREAM, kept_input
 from osbert.terminal import counted
-
-INPUT = Path("-")
-KEPT = "standard-input.txt"
 
 
 @dataclass(kw_only=True)
@@ -38,11 +34,7 @@ class TextRows:
     def open(cls, texts: TextFile, folder: Path) -> TextRows:
         """Open a file; standard input goes into `folder` first. Raises UserError when no column of texts is found."""
         file, options = texts.path, texts.options
-        path = file
-        if file == INPUT:
-            path = folder / KEPT
-            with path.open("wb") as kept:
-                shutil.copyfileobj(sys.stdin.buffer, kept, 2**20)
+        path = kept_input(file, folder, form=texts.form or ("txt" if file == STREAM else ""))
         reading = TableReading(
             delimiter=options.delimiter,
             header=options.header,
@@ -51,29 +43,33 @@ class TextRows:
             names=tuple(filter(None, (options.text, options.pair))),
         )
         table = open_table(path, reading)
-        before = Snapshot(path, name=str(file))
+        before = Snapshot(path, name=NAME if file == STREAM else str(file))
         asked = TextColumns(text=options.text, pair=options.pair)
-        columns = choose(table.columns, asked=asked, path=str(file), labelled=False)
+        columns = choose(table.columns, asked=asked, path=before.name, labelled=False)
         return cls(file=file, before=before, table=table, columns=TextColumns(text=columns.text, pair=columns.pair))
+
+    @property
+    def name(self) -> str:
+        """Return what messages call the file."""
+        return self.before.name
 
     def describe(self) -> str:
         """Return in words what was found."""
-        name = "standard input" if self.file == INPUT else str(self.file)
-        return f"{name}: {self.table.format.describe()}; {self.columns.describe().removesuffix(', no label')}"
+        return f"{self.name}: {self.table.format.describe()}; {self.columns.describe().removesuffix(', no label')}"
 
     def check(self) -> list[str]:
         """Read the whole file, and return in words what has no vector.
 
         Raises one UserError with every row that cannot be used.
         """
-        problems = Problems(heading=f"{self.file} cannot be used")
+        problems = Problems(heading=f"{self.name} cannot be used")
         blank = 0
         for row in self._usable(problems):
             blank += row.blank
             self.count += not row.blank
         problems.stop_if_any()
         if not self.count:
-            raise UserError(f"{self.file} has no rows: there is nothing to embed.", code="no-data")
+            raise UserError(f"{self.name} has no rows: there is nothing to embed.", code="no-data")
         lines = "line has" if blank == 1 else "lines have"
         return [f"{blank:,} blank {lines} no vector; `lines` says which line each row is of."] if blank else []
 
@@ -92,7 +88,7 @@ class TextRows:
             sequences = embedder.sequences([row.values[name] for name in self.columns.texts], 0)
             if cut := sum(example.truncated for example in sequences):
                 problems.add(
-                    f"{self.file}, line {row.line}: {counted(cut, 'piece')} more than fit into "
+                    f"{self.name}, line {row.line}: {counted(cut, 'piece')} more than fit into "
                     f"{embedder.packer.length} tokens. Shorten the text, or give --long truncate, head+tail or window.",
                     code="text-too-long",
                 )

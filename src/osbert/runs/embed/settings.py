@@ -7,6 +7,7 @@ from pathlib import Path
 
 from osbert.data.long_texts import Long  # noqa: F401  (the command line looks up inherited fields' types here)
 from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
+from osbert.interop.opening import Opening
 from osbert.runs.file_options import TextOptions
 
 
@@ -18,11 +19,23 @@ class VectorOptions(EmbeddingOptions):
     """Most tokens in one pass through the model."""
     device: str = "auto"
     """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    out_form: str = ""
+    """The form of the output: npy, npz, parquet or jsonl; by the ending of --out when left open."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingKeywords:
+    """The keywords of `osbert.embed`: how vectors are made, how the file is read, and how the model is opened."""
+
+    vectors: VectorOptions
+    file: TextOptions
+    opening: Opening
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of texts, - for lines from standard input, and how it is read."""
+    """A file of texts, - for standard input, and how it is read. `form`: what standard input holds, lines if open."""
 
     path: Path
     options: TextOptions = field(default_factory=TextOptions)
+    form: str = ""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.inference.embedder import Embedder
 from osbert.inference.vectors.files import ENDS
-from osbert.inference.vectors.growing import GrowingFiles
 from osbert.interop.tensorflow.features import feature_line
 from osbert.reading.table import Row
+from osbert.runs.embed.output import LINES
 
 TEXTS = ("text", "pair")
 """The names under which texts are kept, whatever their columns are called."""
@@ -21,15 +23,25 @@ ROWS, CHARACTERS = 2**13, 2**19
 """Most texts of a window, and about the most characters: enough to find many of nearly one length."""
 
 
+class GrowingColumns(Protocol):
+    """What rows are added to, in a folder or on a stream: sizes in bytes by name, and counts of everything so far."""
+
+    sizes: dict[str, int]
+    tally: dict[str, Any]
+
+    def append(self, parts: Mapping[str, bytes], tally: Mapping[str, Any]) -> None:
+        """Add a part to each column. Raises OSError."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowBatches:
-    """Turns rows into what the columns grow by: vectors, or JSON lines (`features`).
+    """Turns rows into what the columns grow by: vectors, or JSON lines (`is_json`), of a vector or of every token.
 
     `tables`: whether the texts come from a table, whose rows count, and not from lines.
     """
 
     embedder: Embedder
-    features: bool
+    is_json: bool
     tables: bool
 
     @property
@@ -51,19 +63,21 @@ class RowBatches:
         if window:
             yield window
 
-    def grow(self, growing: GrowingFiles, rows: Sequence[Row], names: Sequence[str]) -> None:
+    def grow(self, growing: GrowingColumns, rows: Sequence[Row], names: Sequence[str]) -> None:
         """Embed the rows' texts in the columns `names`, and add what comes of them to `growing`."""
         texts = {kept: [row.values[name] for row in rows] for kept, name in zip(TEXTS, names)}
         groups = [self.embedder.sequences(own, place) for place, own in enumerate(zip(*texts.values(), strict=True))]
         values = self.embedder.vectors(groups)
-        if self.features:
-            parts = {"features": self._lines(rows, groups, values, growing.tally.get("rows", 0))}
+        if self.is_json:
+            tokens = self.embedder.settings.pooling == "tokens"
+            first = growing.tally.get("rows", 0)
+            parts = {LINES: self._lines(rows, groups, values, first) if tokens else _vector_lines(rows, texts, values)}
         else:
             parts = self._vectors(groups, values, growing) | _texts(texts, growing)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
         growing.append(parts, _tally(growing.tally, texts, groups))
 
-    def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, growing: GrowingFiles) -> dict[str, bytes]:
+    def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, growing: GrowingColumns) -> dict[str, bytes]:
         """Return the vectors, and of a vector for each token where each text starts and what its pieces are."""
         if self.embedder.settings.pooling != "tokens":
             return {"vectors": values.tobytes()}
@@ -86,7 +100,21 @@ class RowBatches:
         return "".join(lines).encode()
 
 
-def _texts(texts: Mapping[str, Sequence[str]], growing: GrowingFiles) -> dict[str, bytes]:
+def _vector_lines(rows: Sequence[Row], texts: Mapping[str, Sequence[str]], values: NDArray[np.float32]) -> bytes:
+    """Return JSON lines: the line of a text, the text or both of a pair, and its vector, or one of each layer.
+
+    Numbers have as many digits as tell them from every other float32.
+    """
+    lines = []
+    for row, vector, *own in zip(rows, values, *texts.values(), strict=True):
+        told = json.dumps({"line": row.line, **dict(zip(texts, own))}, ensure_ascii=False)
+        numbers = ["[" + ", ".join(map(str, layer)) + "]" for layer in np.atleast_2d(vector)]
+        shown = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
+        lines.append(f'{told[:-1]}, "vector": {shown}}}\n')
+    return "".join(lines).encode("utf-8", "backslashreplace")
+
+
+def _texts(texts: Mapping[str, Sequence[str]], growing: GrowingColumns) -> dict[str, bytes]:
     """Return columns of texts as their bytes, and where each text ends in all of them."""
     parts: dict[str, bytes] = {}
     for name, column in texts.items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 from osbert.errors import UserError
 from osbert.runs.contract import Run
@@ -91,6 +91,12 @@ class FinetuneRun(Run):
         ]
         return sorted(mistakes, key=lambda mistake: -mistake.error)
 
-    def predict(self, texts: Sequence[str | tuple[str, ...]]) -> list[Prediction]:
-        """Return the prediction for each text, or for each pair of texts."""
+    @overload
+    def predict(self, texts: Iterator[str | tuple[str, ...]]) -> Iterator[Prediction]: ...
+
+    @overload
+    def predict(self, texts: Sequence[str | tuple[str, ...]]) -> list[Prediction]: ...
+
+    def predict(self, texts: Any) -> Any:
+        """Return the prediction for each text, or for each pair of texts; of an iterator one by one."""
         return self.model.predict(texts)

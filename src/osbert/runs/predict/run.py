@@ -1,43 +1,64 @@
-"""Every row of a file predicted by a fine-tuned run: the file is checked whole before the first row is predicted."""
+"""Every row of a file predicted by a fine-tuned run, a window at a time: the file is checked whole before the first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from osbert.errors import Problems
-from osbert.files import require_file
+from osbert.files import replace_file, require_file
+from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
+from osbert.reading.form import plain_suffix
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
-from osbert.runs.predict.writers import PredictionOutput
-from osbert.tasks import Inputs, Prediction, Record
-from osbert.terminal import one_line
+from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout
+from osbert.runs.predict.output import PredictionOutput, named
+from osbert.runs.predict.part import RowPart, RowSink, RowStream
+from osbert.runs.standard_input import as_given, kept_input, named_as_given
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
+from osbert.tasks import Inputs, Prediction, Record, Task
+from osbert.terminal import counted, one_line
+from osbert.training.checkpoint import disk_needed
 from osbert.training.run_folder import FACTS, OURS
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
-TEXTS = 4096
-"""About the most texts in memory at a time."""
+TEXTS, CHARACTERS = 4096, 2**22
+"""About the most texts in memory at a time, and characters of texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionProgress:
+    """An event: so many of the rows are predicted and written."""
+
+    done: int
+    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionTally:
-    """How many rows a file has, how many of them are empty and have no prediction, and how many were cut.
+    """How many rows were written, how many of them are empty and have no prediction, and how many were cut.
 
-    `limit`: in words, what the run reads of a text.
+    `withheld`: answers that were not probable enough. `limit`: in words, what the run reads of a text.
     """
 
     rows: int = 0
     empty: int = 0
     cut: int = 0
+    withheld: int = 0
     limit: str = ""
 
 
@@ -52,36 +73,171 @@ def predict_file(
 ) -> PredictionTally:
     """Predict every row of a file with the fine-tuned run in the folder `run`, and write the rows to `output`.
 
-    Raises UserError when the file has rows that cannot be used, with all of them, before anything is written.
-    """
-    from osbert.inference.engine import load  # torch takes seconds to import
+    `file`: - for standard input. An output that is a file gets its name when it is whole; until then a stopped call
+    keeps what it has in OUT.unfinished, and the same call goes on from there.
 
-    out = output.path
+    Raises UserError when the file has rows that cannot be used, with all of them, before anything is written, and when
+    the unfinished work is of another call.
+    """
+    output.options.check()
+    out = output.file
     if out is not None:
         require_file(out, (file, *(run / name for name in (*OURS, FACTS))))
-    with nullcontext(None) if out is None else claim(out) as claimed:
-        engine = load(run, opening=opening)
-        task = engine.fine_tuned
-        task = task.source.moved(file, (options or FileOptions()).given(task))
-        report_remarks(engine, watch)
-        inputs = task.source.inputs(file)
-        watch(Notice(inputs.describe))
-        before = Snapshot(file)
-        wanted = check(engine, inputs, file, keyed=output.is_official(inputs))
-        read = count = empty = cut = 0
-        with output.opened(claimed) as stream:
-            writer = output.writer(stream, task, inputs)
-            for row, prediction in predictions(engine, inputs, before):
-                read += 1
-                for part, said in inputs.parts(row, prediction):
-                    writer.write(part, said)
-                    count += 1
-                    empty += said is None
-                    cut += said is not None and said.truncated > 0
-            before.require_rows(read, wanted)
-            before.require_same(whole=True)
-            writer.finish()
-    return PredictionTally(rows=count, empty=empty, cut=cut, limit=task.limit(engine.packer))
+    with ExitStack() as held:
+        work = None
+        if out is not None and output.is_kept:
+            held.enter_context(disk_needed(out, goes_on="after the last window"))
+            place = held.enter_context(claim(out))
+            work = held.enter_context(unfinished_output(place, "a prediction that was begun"))
+        folder = work.folder if work else Path(held.enter_context(TemporaryDirectory(prefix="osbert-")))
+        held.enter_context(named_as_given(folder))
+        path = kept_input(file, folder, form=output.options.form)
+        prediction = _FilePrediction(path=path, output=output, folder=folder, work=work, watch=watch)
+        return prediction.complete(run, options or FileOptions(), opening)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FilePrediction:
+    """The predictions for the file `path`, from where they stand to their end.
+
+    `folder`: of unfinished work. `work`: what is known of it, None where the output is a stream.
+    """
+
+    path: Path
+    output: PredictionOutput
+    folder: Path
+    work: UnfinishedOutput | None
+    watch: Watch
+
+    def complete(self, run: Path, options: FileOptions, opening: Opening) -> PredictionTally:
+        """Predict what is not predicted yet, and write the output."""
+        from osbert.inference.engine import load  # torch takes seconds to import
+
+        source = open_folder(run, opening)
+        weights = source.fingerprint if self.work else ""  # before `load`, which frees the memory of the weights
+        engine = load(source)
+        task = engine.fine_tuned.source.moved(self.path, options.given(engine.fine_tuned))
+        report_remarks(engine, self.watch)
+        inputs = task.source.inputs(self.path)
+        self.watch(Notice(as_given(inputs.describe, self.folder)))
+        bare = self.output.file is None
+        form = self.output.form(
+            RowLayout(file=self.path, task=task, inputs=inputs, options=self.output.options, bare=bare)
+        )
+        before = Snapshot(self.path, name=as_given(str(self.path), self.folder))
+        facts = self._facts(engine, task, form) | {"input": before.sha256, "weights": weights}
+        count = self._begun(facts)
+        if count is None:
+            count = check(engine, inputs, self.path, keyed=form.keyed)
+        rows = _Rows(engine=engine, inputs=inputs, form=form, before=before, count=count)
+        tally = self._write(rows, facts)
+        shown = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
+        return PredictionTally(**shown, limit=task.limit(engine.packer))
+
+    def _facts(self, engine: Engine, task: Task, form: RowForm) -> dict[str, Any]:
+        """Return what a call that goes on must have in common with the one before, but for folders: data may move."""
+        settings = dataclasses.asdict(task) | {"data": "", "name": task.name}
+        facts = {
+            "ending": plain_suffix(self.path),
+            "tokenizer": engine.tokenizer.fingerprint,
+            "task": settings,
+            "output": dataclasses.asdict(self.output.options) | {"form": "", "out_form": named(type(form))},
+        }
+        return dict(json.loads(json.dumps(facts, default=str)))
+
+    def _begun(self, facts: Mapping[str, Any]) -> int | None:
+        """Return how many rows a call before found in the file, None if there was none. Raises UserError at another."""
+        if self.work is None or not (begun := self.work.begun):
+            return None
+        self.work.refuse_other(begun["facts"], facts)
+        return int(begun["count"])
+
+    def _write(self, rows: _Rows, facts: Mapping[str, Any]) -> Mapping[str, int]:
+        if rows.form.is_text and self.work is None:
+            with self.output.text_stream() as stream:
+                sink = RowStream(stream)
+                self._follow(rows, sink, facts)
+            return sink.tally
+        part = RowPart(self.folder)
+        if done := part.tally.get("read"):
+            self.watch(Notice(f"going on after {done:,} of {counted(rows.count, 'row')}"))
+        self._follow(rows, part, facts)
+        part.check()
+        if self.work:
+            replace_file(self.work.out, lambda aside: rows.form.finish(part.path, aside))
+            self.work.end()
+            return part.tally
+        rows.form.finish(part.path, self.folder / "finished")
+        with self.output.byte_stream() as stream, (self.folder / "finished").open("rb") as finished:
+            shutil.copyfileobj(finished, stream, 2**20)
+        return part.tally
+
+    def _follow(self, rows: _Rows, sink: RowSink, facts: Mapping[str, Any]) -> None:
+        """Predict and write what is not written yet, a window at a time, and then the end."""
+        done = sink.tally.get("read", 0)
+        self.watch(PredictionProgress(done=done, count=rows.count))
+        with explaining_stops(self.work, lambda: sink.tally.get("read", 0), counted(rows.count, "row"), self.watch):
+            for text, tally in rows.windows(sink.tally):
+                if self.work and not (sink.tally or self.work.begun):
+                    self.work.begin(facts, rows.count)
+                sink.append(text, tally)
+                self.watch(PredictionProgress(done=tally["read"], count=rows.count))
+            rows.before.require_rows(sink.tally.get("read", 0), rows.count)
+            rows.before.require_same(whole=True)
+        if not sink.tally.get("ended"):
+            text = ("" if sink.tally else rows.form.begin()) + rows.form.end(sink.tally.get("rows", 0))
+            sink.append(text, {**sink.tally, "ended": 1})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """The `count` rows of a file, and what predicts and writes them; `before`: the file as it was checked."""
+
+    engine: Engine
+    inputs: Inputs
+    form: RowForm
+    before: Snapshot
+    count: int
+
+    def windows(self, tally: Mapping[str, int]) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """Yield the text of the rows behind those of a tally, a window at a time, each with the tally up to its end.
+
+        Raises UserError where a row can no longer be read or the file is no longer what it was.
+        """
+        problems = self.before.problems()
+        for chunk in _chunks(islice(self.inputs.rows(problems), tally.get("read", 0), None)):
+            problems.stop_if_any()
+            self.before.require_same()
+            said = iter(self.engine.predict_records([record for _, record in chunk if record is not None]))
+            pairs = ((row, None if record is None else next(said)) for row, record in chunk)
+            rows = list(self._decided(pairs, tally.get("rows", 0)))
+            text = ("" if tally else self.form.begin()) + "".join(map(self.form.row, rows))
+            tally = _counts(tally, rows, len(chunk))
+            chunk.clear()  # before the next window is read
+            rows.clear()
+            yield text, tally
+        problems.stop_if_any()
+
+    def _decided(self, pairs: Iterator[tuple[Row, Prediction | None]], number: int) -> Iterator[PredictedRow]:
+        """Yield the rows that are written, the first of which has a number."""
+        columns = self.form.layout.options
+        for row, prediction in pairs:
+            for part, one in self.inputs.parts(row, prediction):
+                said, withheld = (None, 0) if one is None else columns.decided(one)
+                yield PredictedRow(number=number, row=part, prediction=said, withheld=withheld)
+                number += 1
+
+
+def _counts(before: Mapping[str, int], rows: Sequence[PredictedRow], read: int) -> dict[str, int]:
+    """Return a tally after so many rows `read` of the file, and `rows` written."""
+    found = {
+        "read": read,
+        "rows": len(rows),
+        "empty": sum(one.prediction is None for one in rows),
+        "cut": sum(one.prediction is not None and one.prediction.truncated > 0 for one in rows),
+        "withheld": sum(one.withheld for one in rows),
+    }
+    return {name: before.get(name, 0) + count for name, count in found.items()}
 
 
 def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> int:
@@ -110,28 +266,16 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, keyed: bool) -> int:
     return count
 
 
-def predictions(engine: Engine, inputs: Inputs, before: Snapshot) -> Iterator[tuple[Row, Prediction | None]]:
-    """Yield each row with its prediction, None where there is no text, a few thousand rows in memory at a time.
-
-    Raises UserError where a row can no longer be read or the file is no longer what it was `before`.
-    """
-    problems = before.problems()
-    for chunk in _chunks(inputs.rows(problems)):
-        problems.stop_if_any()
-        before.require_same()
-        said = iter(engine.predict_records([record for _, record in chunk if record is not None]))
-        yield from ((row, None if record is None else next(said)) for row, record in chunk)
-    problems.stop_if_any()
-
-
 def _chunks(rows: Iterator[tuple[Row, Record | None]]) -> Iterator[list[tuple[Row, Record | None]]]:
+    """Yield rows some at a time, always the same ones together behind the same row."""
     chunk: list[tuple[Row, Record | None]] = []
-    size = 0
+    texts = characters = 0
     for row, record in rows:
         chunk.append((row, record))
-        size += 1 if record is None else len(record.texts)
-        if size >= TEXTS:
+        texts += 1 if record is None else len(record.texts)
+        characters += 0 if record is None else sum(map(len, record.texts))
+        if texts >= TEXTS or characters >= CHARACTERS:
             yield chunk
-            chunk, size = [], 0
+            chunk, texts, characters = [], 0, 0
     if chunk:
         yield chunk

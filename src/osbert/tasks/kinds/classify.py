@@ -19,6 +19,7 @@ from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
+from osbert.tasks.record import OF_LABEL, Probability
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.labels import listed_labels, note_unknown
 from osbert.tasks.tables.orders import OrdersTask
@@ -179,9 +180,9 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         """Return the label, the probability of every label, and how much was not read."""
         said: list[Any] = [""] * (len(self.labels) + 2)
         if prediction is not None:
-            shares = [f"{prediction.probabilities[label]:.6f}" for label in self.labels]
+            shares = [Probability(prediction.probabilities[label]) for label in self.labels]
             said = [prediction.value, *shares, prediction.truncated]
-        return dict(zip(("prediction", *(f"probability of {label}" for label in self.labels), "truncated"), said))
+        return dict(zip(("prediction", *(f"{OF_LABEL}{label}" for label in self.labels), "truncated"), said))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the label and the probabilities of all."""

@@ -22,6 +22,7 @@ from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.choose.columns import HEADINGS, ChoiceColumns, choose, record_of, texts_of
 from osbert.tasks.kinds.choose.labels import ChoiceLabel, counting_of
 from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, Counting, names
+from osbert.tasks.record import Probability
 from osbert.tasks.tables import TableSource
 from osbert.tasks.tables.cut import CutTask
 
@@ -216,7 +217,7 @@ class Choose(TemperedTask, CutTask):
         headings = ("prediction", "choice", "probability", "truncated")
         if not isinstance(prediction, ChoicePrediction):
             return dict.fromkeys(headings, "")
-        share = f"{prediction.probabilities[prediction.value]:.6f}"
+        share = Probability(max(prediction.probabilities.values()))
         return dict(zip(headings, (prediction.value, prediction.choice, share, prediction.truncated)))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from osbert.tasks import Prediction, Record
@@ -34,6 +34,11 @@ class ChoicePrediction(Prediction):
 
     choice: str
     choices: tuple[str, ...] = ()
+
+    def above(self, threshold: float) -> tuple[Prediction, int]:
+        """Return the prediction, without its choice where that is less probable than the threshold, and then 1."""
+        said, withheld = super().above(threshold)
+        return (replace(self, value=None, choice=""), 1) if withheld else (said, 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""

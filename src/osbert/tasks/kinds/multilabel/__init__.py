@@ -26,6 +26,7 @@ from osbert.tasks.kinds.multilabel.columns import LabelColumns, LabelSearch
 from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction
 from osbert.tasks.kinds.multilabel.scores import label_scores, matrix
 from osbert.tasks.kinds.multilabel.thresholds import USUAL, best_threshold, label_thresholds
+from osbert.tasks.record import OF_LABEL, Probability
 from osbert.tasks.tables import UnlabelledRow
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.labels import listed_labels, note_unknown
@@ -277,10 +278,10 @@ class Multilabel(WeightedTask):
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the labels, as they may be read back, the probability of every label, and how much was not read."""
-        names = ("prediction", *(f"probability of {label}" for label in self.labels), "truncated")
+        names = ("prediction", *(f"{OF_LABEL}{label}" for label in self.labels), "truncated")
         if prediction is None:
             return dict.fromkeys(names, "")
-        shares = [f"{prediction.probabilities[label]:.6f}" for label in self.labels]
+        shares = [Probability(prediction.probabilities[label]) for label in self.labels]
         return dict(zip(names, (joined(prediction.value, self.separator or ";"), *shares, prediction.truncated)))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:

@@ -24,12 +24,16 @@ class LabelsPrediction(Prediction):
         pairs = zip(self.probabilities.items(), thresholds, strict=True)
         return replace(self, value=canonical(name for (name, share), threshold in pairs if share >= threshold))
 
+    def above(self, threshold: float) -> tuple[Prediction, int]:
+        """Return the prediction without labels less probable than a threshold, and how many those are."""
+        kept = tuple(name for name in self.value if self.probabilities[name] >= threshold)
+        return replace(self, value=kept), len(self.value) - len(kept)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, with a list of labels."""
         return super().as_dict() | {"prediction": list(self.value)}
 
     def lines(self) -> list[str]:
         """Return the labels in a line, then each probability, with a * on those that are given."""
-        shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
-        rows = [f"{'*' if name in self.value else ' '} {share:7.2%}  {name}" for name, share in shares]
+        rows = [f"{'*' if name in self.value else ' '} {share:7.2%}  {name}" for name, share in self.likeliest]
         return [", ".join(self.value) or "(no label)", *rows]

@@ -27,6 +27,7 @@ from osbert.tasks.kinds.span.questions import AnswerPrediction, Question
 from osbert.tasks.kinds.span.scores import Scores
 from osbert.tasks.kinds.span.scoring import Way, is_chinese
 from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, covering, encoding
+from osbert.tasks.record import Probability
 from osbert.tasks.tables import TableSource, TableTask
 from osbert.terminal import counted
 
@@ -307,7 +308,8 @@ class Span(TableTask):
         if not isinstance(prediction, AnswerPrediction):
             return dict.fromkeys(names, "")
         one = prediction.chosen
-        return dict(zip(names, (prediction.value, f"{one.probability:.6f}", one.start, one.end, prediction.truncated)))
+        share = Probability(one.probability)
+        return dict(zip(names, (prediction.value, share, one.start, one.end, prediction.truncated)))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the answer, None where the model sees none, and all candidates, the likeliest first."""

@@ -69,6 +69,22 @@ class AnswerPrediction(Prediction):
         """Return the likeliest text, whatever is said of there being none."""
         return next((candidate.text for candidate in self.candidates if candidate.start >= 0), "")
 
+    @property
+    def confidence(self) -> float:
+        """Return the probability of the answer."""
+        return self.chosen.probability
+
+    @property
+    def likeliest(self) -> list[tuple[str, float]]:
+        """Return the candidates' texts with their probabilities, the likeliest first."""
+        return [(one.text, one.probability) for one in self.candidates]
+
+    def above(self, threshold: float) -> tuple[Prediction, int]:
+        """Return the prediction, without its answer where that is less probable than the threshold, and then 1."""
+        said, withheld = super().above(threshold)
+        nothing = self.chosen._replace(text="", start=-1, end=-1)
+        return (replace(self, value=None, chosen=nothing), 1) if withheld else (said, 0)
+
     def decided(self, threshold: float) -> Self:
         """Return the answer at a threshold: the likeliest text where its margin is above, else that there is none."""
         if self.margin is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -51,6 +51,12 @@ class EntityPrediction(Prediction):
         """Return what entities a record is found to hold."""
         types = ", ".join(span.type for span in self.value)
         return f"found to hold the same ({types})" if types else "found to hold no entity"
+
+    def above(self, threshold: float) -> tuple[Prediction, int]:
+        """Return the prediction without entities less probable than a threshold, and how many those are."""
+        kept = [(span, one) for span, one in zip(self.value, self.found) if one["probability"] >= threshold]
+        spans, found = tuple(span for span, _ in kept), tuple(one for _, one in kept)
+        return replace(self, value=spans, found=found), len(self.found) - len(kept)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON."""

@@ -1,0 +1,1 @@
+"""The forms in which predicted rows are written, one file each."""

@@ -1,0 +1,27 @@
+"""One JSON object, {key: prediction}, as the scorers of some data sets (SQuAD's) read it."""
+
+from __future__ import annotations
+
+from osbert.runs.predict.forms.contract import PredictedRow, RowForm, as_json
+from osbert.tasks import Inputs
+
+
+class JsonObject(RowForm):
+    """An entry a row."""
+
+    keyed = True
+
+    @classmethod
+    def suits(cls, inputs: Inputs) -> bool:
+        """Return whether rows have ids."""
+        return bool(inputs.key)
+
+    def row(self, said: PredictedRow) -> str:
+        """Return one entry."""
+        value = "" if said.prediction is None else said.prediction.value
+        before = ",\n" if said.number else "{"
+        return f"{before}{as_json(self.layout.inputs.called(said.row))}: {as_json(value)}"
+
+    def end(self, rows: int) -> str:
+        """Return the end of the object."""
+        return "}\n" if rows else "{}\n"

@@ -1,0 +1,132 @@
+"""Parquet: the input's columns, of a Parquet file in their own types, then those of the prediction; needs pyarrow.
+
+The part holds a row a line as JSON. The columns' types are known when it is whole; then it is read again, in blocks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from osbert.reading.parquet import parquet_library
+from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
+
+BLOCK = 2**10
+"""Rows that are Python's objects at a time."""
+GROUP, BYTES = 2**14, 2**24
+"""About the most rows and bytes of a row group."""
+
+
+class ParquetTable(RowForm):
+    """A table in row groups."""
+
+    is_text = False
+
+    def __init__(self, layout: RowLayout) -> None:
+        """Prepare for one output. Raises UserError where pyarrow is not installed."""
+        super().__init__(layout)
+        self.library = parquet_library(layout.file)
+        table = layout.inputs.table
+        self.typed = table.path if table and table.format.kind == "parquet" else None
+
+    def row(self, said: PredictedRow) -> str:
+        """Return one row as JSON: the cells of the file, unless they keep their own types, and of the prediction."""
+        cells = self.layout.options.cells(self.layout.task, said.prediction, said.withheld)
+        own = {} if self.typed else dict(said.row.source or said.row.values)
+        line = as_json([own, {name: None if cell == "" else cell for name, cell in cells.items()}]) + "\n"
+        return line.encode("utf-8", "replace").decode()  # Parquet's texts hold no half of a pair
+
+    def finish(self, part: Path, out: Path) -> None:
+        """Write the table."""
+        kinds, said = self._kinds(part)
+        if self.typed:
+            with self._opened(self.typed) as table:
+                kinds = {field.name: field.type for field in table.schema_arrow}
+        added = free_names(list(said), kinds)
+        schema = self.library.schema([*kinds.items(), *zip(added, said.values())])
+        waiting: list[Any] = []
+        with self.library.parquet.ParquetWriter(out, schema) as writer:
+            for block, typed in zip(_blocks(part), self._typed_columns()):
+                columns = typed or [self._array([own.get(name) for own, _ in block], kinds[name]) for name in kinds]
+                columns = [*columns, *(self._array([row[name] for _, row in block], said[name]) for name in said)]
+                waiting.append(self.library.table(columns, schema=schema))
+                if sum(map(len, waiting)) >= GROUP or sum(one.nbytes for one in waiting) >= BYTES:
+                    writer.write_table(self.library.concat_tables(waiting))
+                    waiting = []
+            if waiting:
+                writer.write_table(self.library.concat_tables(waiting))
+
+    def _opened(self, path: Path) -> Any:
+        return self.library.parquet.ParquetFile(path, pre_buffer=False)
+
+    def _typed_columns(self) -> Iterator[list[Any]]:
+        """Yield the columns of a Parquet file, a block of rows at a time; of other files nothing for each block."""
+        if self.typed is None:
+            while True:
+                yield []
+        with self._opened(self.typed) as table:
+            for batch in _regular(table.iter_batches(batch_size=BLOCK), self.library):
+                yield batch.columns
+
+    def _kinds(self, part: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the type of each column of the file, and of the prediction."""
+        own: dict[str, Any] = {}
+        empty = self.layout.options.cells(self.layout.task, None)
+        said: dict[str, Any] = dict.fromkeys(empty, self.library.null())
+        for block in _blocks(part):
+            for kinds, rows in ((own, [row for row, _ in block]), (said, [row for _, row in block])):
+                for name in dict.fromkeys(name for row in rows for name in row):
+                    kind = self._kind([row.get(name) for row in rows])
+                    kinds[name] = self._joined(kinds.get(name, kind), kind)
+        own = dict.fromkeys(self.layout.inputs.columns, self.library.null()) | own
+        return self._storable(own), self._storable(said)
+
+    def _storable(self, kinds: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the types with text in place of those that Parquet has not."""
+        empty = (self.library.null(), self.library.struct([]))
+        return {name: self.library.string() if kind in empty else kind for name, kind in kinds.items()}
+
+    def _kind(self, values: Sequence[Any]) -> Any:
+        try:
+            return self.library.array(values).type
+        except (self.library.ArrowException, OverflowError):  # values of several types
+            return self.library.string()
+
+    def _joined(self, one: Any, other: Any) -> Any:
+        """Return a type that holds values of both, which text does if no other."""
+        schemas = [self.library.schema([("column", kind)]) for kind in (one, other)]
+        try:
+            return self.library.unify_schemas(schemas, promote_options="permissive").field(0).type
+        except self.library.ArrowException:
+            return self.library.string()
+
+    def _array(self, values: Sequence[Any], kind: Any) -> Any:
+        if kind == self.library.string():
+            values = [value if value is None or isinstance(value, str) else as_json(value) for value in values]
+        elif kind == self.library.float64():
+            values = [None if value is None else float(value) for value in values]
+        return self.library.array(values, kind)
+
+
+def _blocks(part: Path) -> Iterator[list[tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+    with part.open(encoding="utf-8") as lines:
+        while block := [json.loads(line) for line in islice(lines, BLOCK)]:
+            yield block
+
+
+def _regular(batches: Iterator[Any], library: Any) -> Iterator[Any]:
+    """Yield batches of BLOCK rows each but the last, as pyarrow's may be shorter at the end of a row group."""
+    waiting: list[Any] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += len(batch)
+        if count >= BLOCK:
+            table = library.Table.from_batches(waiting)
+            yield table.slice(0, BLOCK)
+            waiting, count = table.slice(BLOCK).to_batches(), count - BLOCK
+    if count:
+        yield library.Table.from_batches(waiting)

@@ -1,0 +1,89 @@
+"""Where predictions are written: the form of an output, by its name or the user's word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from osbert import components
+from osbert.errors import UserError, nearest
+from osbert.files import is_stream
+from osbert.runs.predict.forms.contract import RowForm, RowLayout
+from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.standard_input import STREAM
+
+FORMS = "runs.predict.forms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionOutput:
+    """Where predictions are written, and how: to `path`, whose suffix decides the form, or to `stream`, for -.
+
+    `options`: the columns, and the form where the path does not say it.
+    """
+
+    path: Path | None = None
+    stream: TextIO | None = None
+    options: PredictionOptions = PredictionOptions()  # noqa: RUF009 - it is frozen
+
+    @property
+    def file(self) -> Path | None:
+        """Return the path, None of `stream`."""
+        return None if self.stream and self.path == STREAM else self.path
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether it is a file, which a stopped command goes on with."""
+        return self.file is not None and not is_stream(self.file)
+
+    def form(self, layout: RowLayout) -> RowForm:
+        """Return what writes rows; on standard output and devices without an ending the form is the input's.
+
+        Raises UserError at a form that there is not, and at options that do not go with it.
+        """
+        suffix = self.file.suffix.lower()[1:] if self.file else ""
+        if not (suffix or self.is_kept):
+            suffix = "jsonl" if layout.inputs.lines else "csv"
+        name = self.options.out_form or suffix
+        kinds: list[type[RowForm]] = [components.find(FORMS, one, base=RowForm) for one in components.names(FORMS)]
+        found = [kind for kind in kinds if named(kind) == name or name in kind.endings]
+        fitting = [kind for kind in found if kind.suits(layout.inputs)]
+        fitting.sort(key=lambda kind: ("suits" not in vars(kind), named(kind) != name))  # the special first
+        if not fitting:
+            names = ", ".join(map(named, kinds))
+            raise UserError(
+                f"{self.path or 'standard output'}: predictions of these rows are not written as '{name}'. Give one "
+                f"of {names} as the ending of --out, or as --out-form.{nearest(name, map(named, kinds))}",
+                code="unknown-output-format",
+            )
+        if self.options.spreadsheet_safe and not fitting[0].has_cells:
+            raise UserError(
+                "--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes nothing else for a formula.",
+                code="options-exclude-each-other",
+            )
+        return fitting[0](layout)
+
+    @contextmanager
+    def text_stream(self) -> Iterator[TextIO]:
+        """Give the stream, or the pipe or device, that rows are written to."""
+        if self.file is None:
+            assert self.stream is not None
+            yield self.stream
+            return
+        with self.file.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+            yield stream
+
+    @contextmanager
+    def byte_stream(self) -> Iterator[BinaryIO]:
+        """Give the stream, or the pipe or device, as bytes."""
+        with self.text_stream() as stream:
+            yield stream.buffer
+            stream.buffer.flush()
+
+
+def named(kind: type[RowForm]) -> str:
+    """Return the name of a form: that of its file."""
+    return kind.__module__.rpartition(".")[2]

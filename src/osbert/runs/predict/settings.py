@@ -1,0 +1,98 @@
+"""What an output of predictions holds beside the input's columns, and in which form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.interop.opening import Opening
+from osbert.runs.file_options import FileOptions
+from osbert.tasks import Prediction, Task
+from osbert.tasks.record import OF_LABEL, Probability
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionColumns:
+    """What is said of each row."""
+
+    top_k: int = 0
+    """Columns with so many of the likeliest values and their probabilities, instead of the probability of each label;
+    0 for none."""
+    probabilities: bool | None = None
+    """The probability of each label in a column of its own; left open: yes without --top-k."""
+    abstain: float = 0.0
+    """Leave the prediction empty where its probability is below this, such as 0.6, and count in the column `abstained`
+    how many answers that takes away; entities and labels of several are left out one by one. 0 for never."""
+
+    def check(self) -> None:
+        """Raise UserError at numbers that cannot be."""
+        if self.top_k < 0:
+            raise UserError(f"--top-k must be 0 or more, not {self.top_k}.", code="invalid-value")
+        if not 0 <= self.abstain <= 1:
+            raise UserError(f"--abstain is a probability, from 0 to 1, not {self.abstain:g}.", code="invalid-value")
+
+    @property
+    def of_labels(self) -> bool:
+        """Return whether the probability of each label is written."""
+        return not self.top_k if self.probabilities is None else self.probabilities
+
+    def decided(self, prediction: Prediction) -> tuple[Prediction, int]:
+        """Return what is written of a prediction, and how many of its answers are withheld.
+
+        Raises UserError where it lacks the probabilities for the columns.
+        """
+        if (self.top_k and not prediction.likeliest) or (self.probabilities and not prediction.probabilities):
+            raise UserError(
+                "What the run predicts has no probabilities to list: leave --top-k and --probabilities out.",
+                code="options-exclude-each-other",
+            )
+        return prediction.above(self.abstain) if self.abstain else (prediction, 0)
+
+    def cells(self, task: Task, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
+        """Return the cells of a table's row, by heading; all empty without a prediction."""
+        (first, value), *others = task.cells(prediction).items()
+        likeliest = prediction.likeliest if prediction else []
+        said = {first: value}
+        for place in range(self.top_k):
+            one, share = likeliest[place] if place < len(likeliest) else ("", "")
+            said |= {f"top {place + 1}": one, f"probability {place + 1}": Probability(share) if share != "" else ""}
+        said |= {name: cell for name, cell in others if self.of_labels or not name.startswith(OF_LABEL)}
+        return said | ({"abstained": withheld if prediction else ""} if self.abstain else {})
+
+    def fields(self, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
+        """Return the fields of a JSON object; all null without a prediction."""
+        said = (prediction or Prediction(value=None)).as_dict()
+        if not self.of_labels:
+            said.pop("probabilities", None)
+        if self.top_k:
+            likeliest = (prediction.likeliest if prediction else [])[: self.top_k]
+            said["top"] = [{"value": value, "probability": share} for value, share in likeliest] or None
+        return said | ({"abstained": withheld if prediction else None} if self.abstain else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionOptions(PredictionColumns):
+    """What is said of each row, and in which form rows come and go."""
+
+    form: str = ""
+    """What standard input holds: csv, tsv, jsonl, json, txt or parquet; found by looking when left open."""
+    out_form: str = ""
+    """The form of the output: csv, tsv, jsonl, json or parquet; by the ending of --out when left open."""
+    spreadsheet_safe: bool = False
+    """Write an apostrophe before each cell of a CSV or TSV that a spreadsheet would take for a formula: one that
+    begins with = + - @, a tab or a line end, and is not a number."""
+
+    @property
+    def columns(self) -> PredictionColumns:
+        """Return what is said of each row."""
+        return PredictionColumns(top_k=self.top_k, probabilities=self.probabilities, abstain=self.abstain)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionKeywords:
+    """The keywords of `osbert.predict`: what is written, how the file is read, and how the run's folder is opened."""
+
+    options: PredictionOptions
+    file: FileOptions
+    opening: Opening
