@@ -21,10 +21,10 @@ from osbert.errors import UserError
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.models.contract import Learner
-from osbert.models.random_numbers import seeded
 from osbert.reports.page import pretraining_report
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement, TrainingStart
+from osbert.runs.pretrain.first_weights import build_learner, first_weights
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
@@ -367,28 +367,3 @@ def disk_bytes(parameters: int, training: TrainingSettings) -> int:
     checkpoint = 12 * parameters  # the weights and two moments of each
     models = 1 + (training.steps // training.models_every if training.models_every else 0)
     return checkpoint * (training.keep + 1) + 4 * parameters * models
-
-
-def build_learner(plan: PretrainPlan) -> Learner:
-    """Return the learner with its first weights: those it goes on from, or fresh ones, which follow from the seed."""
-    return first_weights(plan)[0]
-
-
-def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
-    """Return the learner as `build_learner`, and the names of its heads and companions that are fresh."""
-    settings = plan.settings
-    if plan.origin is not None:
-        learner, fresh = plan.origin.learner(
-            plan.objectives, settings.model, plan.tokenizer, seed=settings.training.seed
-        )
-    else:
-        with seeded(settings.training.seed):
-            backbone = settings.model.build()
-            heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
-        learner = Learner(backbone, heads)
-        fresh = [*heads, *learner.companions]
-    learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
-    for name, objective in plan.objectives.items():
-        if not {*fresh}.isdisjoint(objective.companions or {name}):  # counts say something of the companion alone
-            objective.begin(learner.heads[name], plan.corpus.counts)
-    return learner, fresh
