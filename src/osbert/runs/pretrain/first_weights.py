@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from osbert.models.adapting.freezing import freeze
 from osbert.models.contract import Learner
 from osbert.models.random_numbers import seeded
 from osbert.runs.pretrain.settings import PretrainPlan
@@ -25,6 +26,8 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
             heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
         learner = Learner(backbone, heads)
         fresh = [*heads, *learner.companions]
+    if settings.trained == "heads":
+        freeze([learner.backbone])
     learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
     for name, objective in plan.objectives.items():
         if not {*fresh}.isdisjoint(objective.companions or {name}):  # counts say something of the companion alone
