@@ -5,7 +5,8 @@
 
 The encoder is adapted to some unlabelled film reviews. The probe is a logistic regression on vectors of labelled ones,
 as `osbert embed` makes them, standardised, C = 0.01; 5 folds, drawn by 5 seeds. Of each row the share of seeds in which
-it is predicted rightly is kept, and the difference of two models comes with a 95% interval over rows.
+it is predicted rightly is kept, and the difference of two models comes with a 95% interval over rows. What vectors are
+for besides is Spearman's correlation of their cosines with the scores of STS-B's development pairs.
 
     chosen   what `osbert adapt` does without settings
     mlm      masked pieces alone, with a new head that learns first
@@ -15,6 +16,7 @@ it is predicted rightly is kept, and the difference of two models comes with a 9
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import lzma
 import random
@@ -24,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -55,11 +58,13 @@ def main() -> None:
     labelled = [*objects(given.data / "text/reviews-labelled-train.jsonl.xz", given.rows)]
     before = probe(given.model, labelled, given.out / "before.npy")
     show("before", before, before)
+    print(f"STS-B: {correlation(given.model, given.data):.3f}", flush=True)
     texts = [row["text"] for row in objects(given.data / "text/reviews.jsonl.xz", given.texts)]
     settings = SIDES[given.side] | {"minutes": given.minutes} | given.settings
     run = osbert.adapt(given.model, texts, out=given.out / given.side, watch=tell, **settings)
     print({name: value for name, value in run.metrics.items() if "loss" in name or name in ("step", "tokens")})
     show(given.side, probe(run.folder, labelled, given.out / f"{given.side}.npy"), before)
+    print(f"STS-B: {correlation(run.folder, given.data):.3f}", flush=True)
 
 
 def tell(event: Any) -> None:
@@ -85,6 +90,15 @@ def probe(folder: Path, rows: Sequence[dict[str, str]], kept: Path) -> NDArray[n
         model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000))
         hits.append(cross_val_predict(model, vectors, labels, cv=folds) == labels)
     return np.mean(hits, axis=0)
+
+
+def correlation(folder: Path, data: Path) -> float:
+    """Return Spearman's correlation of cosines with the scores of STS-B's development pairs."""
+    with (data / "glue/STS-B/dev.tsv").open(encoding="utf-8") as lines:
+        rows = [*csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    model = osbert.load(folder)
+    first, second = (model.embed([row[name] for row in rows], normalize=True) for name in ("sentence1", "sentence2"))
+    return float(spearmanr((first * second).sum(axis=1), [float(row["score"]) for row in rows]).statistic)
 
 
 def show(name: str, right: NDArray[np.float64], before: NDArray[np.float64]) -> None:
