@@ -135,13 +135,18 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
     if origin.architecture.causal:
         settings = {"objectives": ["left_to_right"], **settings}
     chosen = read_settings(name, settings, model=origin.table(), opening=request.opening).objectives
-    sentences = origin.source.sentences
-    if sentences and "same_text" in chosen:
-        settings["same_text.pooling"] = sentences.pooling
+    if sentences := origin.source.sentences:
+        twice = "same_text" in chosen
+        settings |= {"same_text.pooling": sentences.pooling} if twice else {}
+        why = (
+            "Each text is read twice under dropout and must find itself among the others (SimCSE)."
+            if twice
+            else "Masked pieces teach it more of a domain than the same text twice (SimCSE), which it can do already."
+        )
         watch(
             Notice(
-                f"{request.model} makes vectors of sentences (pooling {sentences.pooling}), which must stay apart: "
-                "each text is read twice under dropout and must find itself among the others (SimCSE)."
+                f"{request.model} makes vectors of sentences: its pooling ({sentences.pooling}), normalisation and "
+                f"length are kept. {why}"
             )
         )
     return settings
