@@ -11,6 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
 from osbert.commands.recipe_options import schemas
 from osbert.commands.training_consoles import TrainingConsole
 from osbert.errors import UserError
@@ -35,7 +36,7 @@ def adapt(
     out: Path,
     options: Annotated[AdaptationOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Adapt an encoder to the texts of your domain, without destroying what it knows.
 
     The texts are rows of a table (CSV, JSON lines, Parquet; the column is found by its name) or files of text. An
@@ -71,6 +72,6 @@ def adapt(
             begun=begun,
         )
         try:
-            run(request, watch=watch, wish=wish)
+            return run(request, watch=watch, wish=wish)
         except StopRequest:
             raise SystemExit(wish.status) from None

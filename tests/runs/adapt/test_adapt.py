@@ -21,7 +21,7 @@ from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.runs.adapt.settings import AdaptationOptions
-from osbert.runs.adapt.texts import TextSource
+from osbert.runs.adapt.texts import DomainTexts
 from osbert.runs.pretrain.pretraining import EncoderRun
 from refusals import refusal
 from terminal import run
@@ -161,13 +161,13 @@ def test_every_form_of_texts_gives_the_same_rows(tmp_path) -> None:
         "jsonl": (str(tmp_path / "texts.jsonl"), "note"),
     }
     for name, (texts, column) in forms.items():
-        found = TextSource.find(texts, AdaptationOptions(text=column).reading)
+        found = DomainTexts.find(texts, AdaptationOptions(text=column).reading)
         (path,) = found.written(tmp_path / f"{name}-rows.jsonl", column)
         assert [json.loads(line)["text"] for line in path.read_text("utf-8").splitlines()] == TEXTS
-    both = TextSource.find([tmp_path / "more.txt", tmp_path / "texts.csv"], AdaptationOptions().reading)
+    both = DomainTexts.find([tmp_path / "more.txt", tmp_path / "texts.csv"], AdaptationOptions().reading)
     assert both.written(tmp_path / "rows.jsonl", "") == [tmp_path / "more.txt", tmp_path / "rows.jsonl"]
     with refusal("unknown-column", "note", "id"):
-        TextSource.find(tmp_path / "texts.jsonl", AdaptationOptions().reading).written(tmp_path / "none.jsonl", "")
+        DomainTexts.find(tmp_path / "texts.jsonl", AdaptationOptions().reading).written(tmp_path / "none.jsonl", "")
 
 
 def test_other_texts_in_the_same_folder_are_refused_and_so_is_what_is_not_there(plain, adapt, tmp_path) -> None:

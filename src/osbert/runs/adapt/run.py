@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from osbert.lock import claim
 from osbert.reading.memory import Data
 from osbert.reading.table import TableReading
 from osbert.runs.adapt.settings import HEADS, PLAIN, SENTENCES, AdaptationOptions
-from osbert.runs.adapt.texts import TextSource, general_rows
+from osbert.runs.adapt.texts import DomainTexts, general_rows
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.corpus import build_corpus
 from osbert.runs.pretrain.first_weights import first_weights
@@ -70,13 +71,13 @@ def recipe_for(model: Path, opening: Opening = CAREFUL) -> str:
 def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> EncoderRun:
     """Adapt a model to the end, from where the folder's run stands; return the run.
 
-    The same request goes on with one that was stopped. `watch` gets what building a corpus and pretraining give. Raises
-    UserError, StopRequest and KeyboardInterrupt as `pretrain` does.
+    The same request goes on with one that was stopped. `watch` gets what pretraining gives, twice where a head is new.
+    Raises UserError, StopRequest and KeyboardInterrupt as `pretrain` does.
     """
     wish = wish or Interruption()
     with wish.at_once():
         with claim(request.out):
-            main = _prepared(request, watch)
+            main = _prepared(request, partial(_pass_notice, watch))
         plan = main.plan()
         fresh = [name for name in first_weights(plan)[1] if name in plan.objectives]
     if fresh:
@@ -93,6 +94,12 @@ def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interrupti
     return pretrain(main, watch=watch, wish=wish)
 
 
+def _pass_notice(watch: Watch, event: Any) -> None:
+    """Pass on what is said while a corpus is built, without its progress, which has no place among that of training."""
+    if isinstance(event, Notice):
+        watch(event)
+
+
 def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     """Build the corpus of the texts, and one of general text where the model keeps none; return the pretraining."""
     require_folder(request.out)
@@ -101,8 +108,8 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     origin = Origin.open(request.model, request.opening)
     name = recipe_for(request.model, request.opening)
     settings = _objective(request, origin, name, watch)
-    source = TextSource.find(request.texts, options.reading)
-    general = None if options.general is None else TextSource.find(options.general, TableReading())
+    source = DomainTexts.find(request.texts, options.reading)
+    general = None if options.general is None else DomainTexts.find(options.general, TableReading())
     for line in source.describe(options.text):
         watch(Notice(line))
     begun = _is_begun(request, source)
@@ -152,7 +159,7 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
     return settings
 
 
-def _general(request: AdaptationRequest, given: TextSource | None, tokenizer: Path, watch: Watch) -> Path | None:
+def _general(request: AdaptationRequest, given: DomainTexts | None, tokenizer: Path, watch: Watch) -> Path | None:
     """Build and return the corpus of general text, docstrings where none is given; None where there are none."""
     rows, out = request.parts / "general.jsonl", request.parts / "general"
     if given is not None:
@@ -191,14 +198,14 @@ def _keep_held_out(model: Path, heads: Path) -> None:
         shutil.copyfile(model / KEPT_OUT, heads / KEPT_OUT)
 
 
-def _identity(request: AdaptationRequest, source: TextSource) -> dict[str, Any]:
+def _identity(request: AdaptationRequest, source: DomainTexts) -> dict[str, Any]:
     """Return what must be the same for an adaptation to go on, besides the model and the settings."""
     options = request.options
     general = None if options.general is None else str(options.general.resolve())
     return {"texts": source.identity, "text": options.text, "extend": options.extend, "general": general}
 
 
-def _is_begun(request: AdaptationRequest, source: TextSource) -> bool:
+def _is_begun(request: AdaptationRequest, source: DomainTexts) -> bool:
     """Return whether the folder holds the parts of this adaptation; UserError if they are of another one."""
     path = request.parts / NOTE
     if path.exists() and (lines := recipe.difference(read_json(path), _identity(request, source))):

@@ -25,7 +25,7 @@ GENERAL_CHARACTERS = 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSource:
+class DomainTexts:
     """Files and tables of texts. `identity`: what tells whether another command means the same texts."""
 
     files: tuple[Path, ...]
@@ -33,7 +33,7 @@ class TextSource:
     identity: list[Any]
 
     @classmethod
-    def find(cls, texts: Data, reading: TableReading) -> TextSource:
+    def find(cls, texts: Data, reading: TableReading) -> DomainTexts:
         """Tell files from rows in memory, and files of rows from files of text. Raises UserError at a missing file."""
         if hasattr(texts, "columns") or hasattr(texts, "column_names"):  # a DataFrame, a datasets.Dataset
             return cls._in_memory(texts)
@@ -54,7 +54,7 @@ class TextSource:
         )
 
     @classmethod
-    def _in_memory(cls, rows: Data) -> TextSource:
+    def _in_memory(cls, rows: Data) -> DomainTexts:
         (table,) = tables(rows).values()
         assert isinstance(table, Table)
         digest = hashlib.sha256()
