@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,14 @@ HEAD_SHARE = 0.2
 """Steps, or minutes, in which new heads learn by themselves, as a share of those of the run."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AdaptationRequest:
     """An adaptation as the user wants it; nothing is opened yet. `settings`: laid over the recipe, by name."""
 
     model: Path
     texts: Data
     out: Path
+    _: KW_ONLY
     options: AdaptationOptions = field(default_factory=AdaptationOptions)
     settings: Mapping[str, Any] = field(default_factory=dict)
     opening: Opening = CAREFUL
@@ -108,6 +109,8 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     origin = Origin.open(request.model, request.opening)
     name = recipe_for(request.model, request.opening)
     settings = _objective(request, origin, name, watch)
+    if isinstance(request.texts, list) and not request.texts:
+        raise UserError("Name files of texts after the model: osbert adapt MODEL texts.csv --out RUN.", code="no-data")
     source = DomainTexts.find(request.texts, options.reading)
     general = None if options.general is None else DomainTexts.find(options.general, TableReading())
     for line in source.describe(options.text):
