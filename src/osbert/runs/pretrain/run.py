@@ -230,8 +230,8 @@ class PretrainingRun:
             if due:
                 evaluate()
             self._pass_on(trainer)
-            if _over(trainer) or self._stop_wished():
-                break
+            if ENDED in trainer.memory or (self._stop_wished() and not trainer.finished):
+                break  # after the last step the trainer goes on to its checkpoint
 
     def _evaluate(
         self,
