@@ -46,7 +46,7 @@ from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.settings import FinetuneOptimizer, FinetuneSettings
 from osbert.runs.pretrain import pretraining
 from osbert.runs.pretrain.budget import since_start
-from osbert.runs.pretrain.run import build_learner
+from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify

@@ -15,6 +15,7 @@ from osbert.runs.finetune.result import FinetuneRun
 
 NAMES = """
 osbert.__version__
+osbert.adapt
 osbert.build_corpus
 osbert.embed
 osbert.evaluate

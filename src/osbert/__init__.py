@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "__version__",
+    "adapt",
     "build_corpus",
     "embed",
     "evaluate",
@@ -189,6 +190,52 @@ def pretrain(
         opening=Opening(trust=trust),
     )
     return pretraining.pretrain(request, watch=watch)
+
+
+def adapt(
+    model: str | Path,
+    texts: Any,
+    *,
+    out: str | Path,
+    trust: bool = False,
+    watch: Watch = ignore,
+    **settings: Any,
+) -> EncoderRun:
+    """Adapt an encoder to the texts of a domain, into the run folder `out`; return the run.
+
+    `texts`: files or folders, or rows in memory: a list of strings or dicts, a pandas or polars DataFrame, a
+    datasets.Dataset. A sentence encoder stays one. `settings`: `text`, the column; `general`, a file of general text;
+    `extend`, most words that become pieces; `minutes`, or `steps`; and any other of the recipe, as `pretrain` takes
+    them. The run ends early when the loss on general text rises by more than `forgetting`. `watch` is called with each
+    event; the same call goes on with a run that was stopped. Raises osbert.errors.UserError for what cannot be read or
+    is not a setting.
+
+    >>> import osbert
+    >>> texts = ["a good film", "the bad play", "the good play"] * 40
+    >>> run = osbert.adapt("encoder", texts, out="adapted", steps=2, batch=8, data_length=16)
+    >>> "general.mlm.loss" in run.metrics
+    True
+    """
+    import dataclasses
+
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.interop.opening import Opening
+    from osbert.runs.adapt.run import AdaptationRequest
+    from osbert.runs.adapt.run import adapt as run
+    from osbert.runs.adapt.settings import AdaptationOptions
+
+    names = {field.name for field in dataclasses.fields(AdaptationOptions)}
+    options = recipe.settings(AdaptationOptions, {key: settings.pop(key) for key in names & settings.keys()})
+    request = AdaptationRequest(
+        model=locate(model, watch=watch).path,
+        texts=texts,
+        out=Path(out),
+        options=options,
+        settings=settings,
+        opening=Opening(trust=trust),
+    )
+    return run(request, watch=watch)
 
 
 def finetune(

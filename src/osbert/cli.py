@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 VERBS = {
     "demo": "Run the whole chain on text that this installation has: a few minutes on two cores, offline.",
     "pretrain": "Pretrain an encoder on a corpus, by a recipe.",
+    "adapt": "Adapt an encoder to the texts of your domain, without destroying what it knows.",
     "plan": "Say what a time budget can buy: a table of model sizes, and a recipe.",
     "bench": "Measure the speed of pretraining on this machine.",
     "finetune": "Fine-tune an encoder on a task of your own, or a published one.",

@@ -18,7 +18,7 @@ from osbert.interop.huggingface.folders import laid_out, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import write_tensors
 from osbert.models.contract import Learner
-from osbert.runs.pretrain.run import build_learner
+from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import read_plan
 from osbert.text.extend import extended
 from osbert.text.tokenizer import Tokenizer

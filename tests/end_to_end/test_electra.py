@@ -23,7 +23,7 @@ from osbert.data.step import Cursor
 from osbert.evaluation.speed import training_flops
 from osbert.interop.folder import open_folder
 from osbert.models.contract import Learner, StepSize
-from osbert.runs.pretrain.run import build_learner, first_weights
+from osbert.runs.pretrain.first_weights import build_learner, first_weights
 from osbert.runs.pretrain.settings import read_plan
 from refusals import refusal
 from terminal import run

@@ -29,6 +29,10 @@ def test_texts_and_files_give_the_same_vocabulary(tmp_path: Path, monkeypatch, c
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_text_longer_than_a_file_name_may_be_is_a_text(tmp_path: Path) -> None:
+    assert len(osbert.train_tokenizer([TEXT.strip() * 9], out=tmp_path / "out", vocabulary=45)) == 45
+
+
 def test_events_tell_how_far_it_is_and_how_it_ended(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TEXT * 3)
     events: list[Any] = []

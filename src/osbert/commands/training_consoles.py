@@ -13,12 +13,15 @@ from osbert.commands.printing import EventConsole, say
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.study.runner import TrialEnd
 from osbert.terminal import open_console
-from osbert.training.tracking import BEFORE, HELD_OUT, duration, summary, values
+from osbert.training.tracking import BEFORE, GENERAL, HELD_OUT, duration, summary, values
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from osbert.training.progress import Progress as StepProgress
+
+MEASURED = {BEFORE: "held out of the corpus before", GENERAL: "general text"}
+"""What held-out batches are of that are not the run's own."""
 
 
 class ProgressLine(ExitStack):
@@ -53,8 +56,7 @@ class ProgressLine(ExitStack):
     def held_out(self, line: Mapping[str, Any], *, of: str = HELD_OUT) -> None:
         """Show a look at held-out batches."""
         step = f"step {line['step']:,}/{self.steps:,}"
-        which = "held out of the corpus before" if of == BEFORE else "held out"
-        say(self.console, f"{step}  {which}: {summary(line, prefix=f'{of}.')}")
+        say(self.console, f"{step}  {MEASURED.get(of, 'held out')}: {summary(line, prefix=f'{of}.')}")
 
     def _full(self, step: int, text: str) -> str:
         pace = (time.monotonic() - self.started) / max(1, step - self.done)

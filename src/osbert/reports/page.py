@@ -14,7 +14,7 @@ from osbert.files import write_text
 from osbert.objectives.contract import Answers, Objective
 from osbert.reports.plot import Mark, Point, Series, line_plot, smooth
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import BEFORE, HELD_OUT, NAME, duration, read_lines
+from osbert.training.tracking import BEFORE, GENERAL, HELD_OUT, NAME, duration, read_lines
 
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1d2433; --soft: #667085; --grid: #e6e9ef; --mark: #b54708;
@@ -43,6 +43,8 @@ svg .aim { fill: transparent; } svg .aim:hover { fill: var(--soft); fill-opacity
 
 RATIOS = (".share", ".precision", ".recall")
 """How the names of figures end that an objective has which looks for a few tokens."""
+OTHERS = {BEFORE: "corpus before", GENERAL: "general text"}
+"""What was measured besides the held-out text of the run's own corpus, in words."""
 COLLAPSED = 0.01
 """A recall below which such an objective has learnt nothing but that its tokens are few."""
 
@@ -139,8 +141,9 @@ def training_curves(lines: Sequence[Mapping[str, Any]], name: str, *, label: str
     held_out = curve(lines, f"held_out.{name}")
     if held_out:
         found.append(Series(name=f"{label}, held out", points=held_out, look="dots", color=color + 1))
-    if before := curve(lines, f"{BEFORE}.{name}"):
-        found.append(Series(name=f"{label}, corpus before", points=before, look="dots", color=color + 2))
+    for place, (of, words) in enumerate(OTHERS.items(), 2):
+        if points := curve(lines, f"{of}.{name}"):
+            found.append(Series(name=f"{label}, {words}", points=points, look="dots", color=(color + place) % 6))
     return found
 
 
@@ -166,6 +169,8 @@ def verdict(
             said.append(f"The {where} loss of {objectives[name].title or _title(name)} is {loss:.2f}{right}.")
     said += _overfitted(lines, objectives)
     said += _moved(lines)
+    if ended := facts.get("finished", {}).get("ended"):
+        said.append(ended)
     if skipped := _last(lines, "skipped_steps"):
         said.append(f"{skipped:,} steps were skipped because a loss or gradient was not finite.")
     return said or ["Nothing was measured."]
@@ -194,18 +199,21 @@ def _answering(kind: Answers, objectives: Mapping[str, Objective]) -> dict[str, 
 
 def _moved(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """Yield what going on from another corpus did to the losses on both."""
-    for name in dict.fromkeys(key.removeprefix(f"{BEFORE}.") for line in lines for key in line if _is_before(key)):
-        here, there = curve(lines, f"{HELD_OUT}.{name}"), curve(lines, f"{BEFORE}.{name}")
+    keys = [key for key in dict.fromkeys(key for line in lines for key in line) if _is_of_other_text(key)]
+    for of, _, name in (key.partition(".") for key in keys):
+        here, there = curve(lines, f"{HELD_OUT}.{name}"), curve(lines, f"{of}.{name}")
         if here and there:
+            where = "on the one before" if of == BEFORE else "on general text"
             yield (
                 f"From the first step to the last the held-out {name.removesuffix('.loss')} loss went from "
                 f"{here[0][1]:.2f} to {here[-1][1]:.2f} on this corpus, and from {there[0][1]:.2f} to "
-                f"{there[-1][1]:.2f} on the one before."
+                f"{there[-1][1]:.2f} {where}."
             )
 
 
-def _is_before(key: str) -> bool:
-    return key.startswith(f"{BEFORE}.") and key.count(".") == 2 and key.endswith(".loss")
+def _is_of_other_text(key: str) -> bool:
+    """Return whether a key of metrics is an objective's loss on text other than the run's own."""
+    return key.partition(".")[0] in OTHERS and key.count(".") == 2 and key.endswith(".loss")
 
 
 def _title(objective: str) -> str:
@@ -308,6 +316,7 @@ def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> It
         if key.endswith((".loss", ".accuracy", *RATIOS)):
             shown = f"{value:.4f}" if key.endswith(".loss") else f"{value:.2%}"
             words = key.replace(f"{BEFORE}.", "held-out (corpus before) ").replace(f"{HELD_OUT}.", "held-out ")
+            words = words.replace(f"{GENERAL}.", "general text ")
             yield f"Final {words.replace('.', ' ')}", shown
     if "seconds" in last:
         yield "Time in training steps", duration(last["seconds"])
@@ -318,7 +327,7 @@ def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> It
 
 
 def _is_loss(key: str) -> bool:
-    return key.endswith(".loss") and not key.startswith((f"{HELD_OUT}.", f"{BEFORE}."))
+    return key.endswith(".loss") and key.partition(".")[0] not in (HELD_OUT, *OTHERS)
 
 
 def _final(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, str]:

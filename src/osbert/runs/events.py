@@ -23,7 +23,8 @@ class Measurement:
     """A line of metrics.jsonl: means over the steps since the line before, or on held-out text.
 
     `values`: the line, such as {"step": 100, "mlm.loss": 6.3}. `of`: "training", after the last step's Progress; in
-    pretraining also "held_out", and "held_out_before" for the held-out text of the run that this one continues.
+    pretraining also "held_out", "held_out_before" for the held-out text of the run that this one continues, and
+    "general" for general text.
     """
 
     of: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -208,7 +209,7 @@ def _count(
 ) -> Repairs:
     """Count the words of all texts; return what was repaired in their files."""
     repairs = Repairs()
-    files, texts = _told_apart(texts)
+    files, texts = files_or_texts(texts)
     if files:
         texts = _read(files, out, settings.reading, repairs, watch)
     else:
@@ -218,7 +219,7 @@ def _count(
     return repairs
 
 
-def _told_apart(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
+def files_or_texts(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
     """Return files, or texts, whichever the first of them is."""
     if isinstance(texts, str | Path):
         return [texts], ()
@@ -250,7 +251,8 @@ def _is_file(text: str) -> bool:
     """Return whether a string is the name of a file or folder that exists, or looks like that of a missing file."""
     if len(text) > LONGEST_PATH or "\n" in text:
         return False
-    return Path(text).exists() or (not any(map(str.isspace, text)) and kind_of(text) is not None)
+    there = os.path.exists(text)  # unlike Path's method it is False for a name that is too long
+    return there or (not any(map(str.isspace, text)) and kind_of(text) is not None)
 
 
 def _read(

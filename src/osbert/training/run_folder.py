@@ -19,8 +19,8 @@ OURS = (
     *("config.json", "model.safetensors", "tuned.safetensors", "tokenizer.json", "vocab.txt", "metrics.jsonl"),
     *("corpus.json", RECIPE),
 )
-SCRATCH = ("speed-test",)
-"""What may lie in a folder before its run begins: a killed command has left it."""
+SCRATCH = ("speed-test", "adapting")
+"""What may lie in a folder before its run begins: what a killed command has left, or what the run is made of."""
 HASHED = (
     *("model.safetensors", "tuned.safetensors", "model.onnx", "config.json"),
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from osbert.training.progress import Mean, Progress
 
 NAME = "metrics.jsonl"
-HELD_OUT, BEFORE = "held_out", "held_out_before"
-"""What names begin with that were measured on held-out text, of this run's corpus and of the one before."""
+HELD_OUT, BEFORE, GENERAL = "held_out", "held_out_before", "general"
+"""What names begin with that were measured on held-out text: of this run's corpus, of the one before, and general."""
 
 
 class Metrics:

@@ -81,6 +81,21 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
     return passages
 
 
+def sample(characters: int) -> list[str]:
+    """Return passages of the standard library's docstrings, about so many characters, read in this process.
+
+    Files come by the hash of their names, so one installation gives one sample. Without sources there is none.
+    """
+    found: list[str] = []
+    room = characters
+    for path, _, _ in sorted(_files([Path(sysconfig.get_paths()["stdlib"])]), key=_by_hash):
+        found += (texts := _read(path))
+        room -= sum(map(len, texts))
+        if room <= 0:
+            break
+    return found
+
+
 def running_text(docstring: str) -> str:
     """Return the sentences of a docstring, one paragraph a line; "" when it holds none."""
     paragraphs = (_plain(paragraph) for paragraph in _paragraphs(inspect.cleandoc(docstring)))
@@ -148,11 +163,15 @@ def _files(folders: Sequence[Path] | None) -> Iterator[tuple[Path, str, str]]:
                     yield path, owner, f"{owner}:{relative.as_posix()}"
 
 
+def _by_hash(file: tuple[Path, str, str]) -> bytes:
+    return hashlib.sha256(file[2].encode()).digest()
+
+
 def _sampled(files: Iterable[tuple[Path, str, str]]) -> list[tuple[Path, str, str]]:
     """Return the files by name, of each library as many as fit into LARGEST bytes."""
     room: dict[str, int] = defaultdict(lambda: LARGEST)
     kept = []
-    for file in sorted(files, key=lambda file: hashlib.sha256(file[2].encode()).digest()):
+    for file in sorted(files, key=_by_hash):
         path, library, _ = file
         room[library] -= path.stat().st_size
         if room[library] >= 0:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from osbert.errors import UserError
 from osbert.runs.contract import Notice, Watch
+from osbert.runs.pretrain.other_text import other_text
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import POOL, SpeedTest, phases
 from osbert.training.distributed import ALONE, Group
@@ -134,7 +135,8 @@ def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = AL
     for phase, speed in zip(parts, speeds, strict=True):
         watch(Notice(f"At most {phase.length} tokens a sequence: {_told(speed)}."))
     loader = plan.loader(length=settings.data.length)
-    held_out = sum(batch.tokens for batch in loader.held_out())
+    looked_at = [loader.held_out(), *other_text(plan).values()]
+    held_out = sum(batch.tokens for batches in looked_at for batch in batches)
     layout = first.layout_seconds * min(settings.data.pool, plan.corpus.tokens) / min(POOL, plan.corpus.tokens)
     costs = Costs(
         spent=time.monotonic() - plan.begun,

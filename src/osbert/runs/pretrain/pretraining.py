@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from osbert.corpus.shards import Corpus
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, locked
 from osbert.runs.contract import Notice, Run, Watch, ignore
@@ -35,6 +36,8 @@ class PretrainRequest:
     corpus: Path
     out: Path
     origin: Path | None = None
+    general: Path | None = None
+    """The folder of a corpus of general text, by which it is measured what the encoder forgets."""
     opening: Opening = CAREFUL
     begun: float = field(default_factory=time.monotonic)
     """When the minutes that it may take begin to count, by the monotonic clock."""
@@ -49,7 +52,7 @@ class PretrainRequest:
             origin=self.origin,
             opening=self.opening,
         )
-        return replace(plan, begun=self.begun)
+        return replace(plan, begun=self.begun, general=None if self.general is None else Corpus.open(self.general))
 
 
 @dataclass(frozen=True)

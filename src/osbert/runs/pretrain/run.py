@@ -20,11 +20,13 @@ from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.interop.huggingface.folders import closed_to_others, write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
+from osbert.interop.sentence_files import write_sentence_model
 from osbert.models.contract import Learner
-from osbert.models.random_numbers import seeded
 from osbert.reports.page import pretraining_report
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement, TrainingStart
+from osbert.runs.pretrain.first_weights import build_learner, first_weights
+from osbert.runs.pretrain.other_text import forgotten, other_text
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
@@ -33,8 +35,9 @@ from osbert.training.distributed import ALONE, Group, PeerFailure
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone
 from osbert.training.processor import choose
+from osbert.training.progress import Mean
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import BEFORE, HELD_OUT, Metrics, SilentMetrics
+from osbert.training.tracking import HELD_OUT, Metrics, SilentMetrics
 from osbert.training.trainer import Trainer, TrainingSettings
 
 INPUTS = ("corpus", "tokenizer", "origin")
@@ -42,6 +45,8 @@ PASSES = "micro_tokens"
 """The setting data.micro_tokens, in the trainer's memory."""
 MODELS = "models"
 """The folder of the models on the way (training.models_every), in the folder of the run."""
+LOWEST, ENDED = "lowest", "ended"
+"""The lowest losses on other text, and why the run ends before its last step, in the trainer's memory."""
 OWED = "owed"
 """Whether a look at the held-out text was broken off, in the trainer's memory: it comes first when the run goes on."""
 
@@ -92,7 +97,7 @@ class PretrainingRun:
             if trainer.hopeless:
                 raise self._failed(trainer, str(error)) from error
             raise
-        if not trainer.finished or OWED in trainer.memory:
+        if not _over(trainer) or OWED in trainer.memory:
             self._say_stopped(trainer)
             return False
         self._finish(trainer, metrics)
@@ -190,15 +195,15 @@ class PretrainingRun:
                 self._say(remark)
 
     def _loop(self, trainer: Trainer, metrics: Metrics | SilentMetrics) -> None:
-        held_out, before = self.loader.held_out(), self._held_out_before()
+        held_out, others = self.loader.held_out(), self._other_text()
         steps = trainer.settings.steps
         self.watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=steps))
         self._pass_on(trainer)
         self.settled = trainer.step
-        if before and not trainer.step:
+        if others and not trainer.step:
             trainer.memory[OWED] = True
         try:
-            self._steps(trainer, metrics, partial(self._evaluate, trainer, metrics, held_out, before))
+            self._steps(trainer, metrics, partial(self._evaluate, trainer, metrics, held_out, others))
         except KeyboardInterrupt:
             if trainer.whole and self.settled == trainer.step and self.group.size == 1 and not self.wish.signal:
                 trainer.save()
@@ -212,7 +217,7 @@ class PretrainingRun:
         every, models = trainer.settings.evaluate_every, trainer.settings.models_every
         if OWED in trainer.memory:
             evaluate()
-        for progress in () if OWED in trainer.memory else trainer.run():
+        for progress in () if OWED in trainer.memory or _over(trainer) else trainer.run():
             line = metrics.step(progress)
             if due := trainer.finished or (every and progress.step % every == 0):
                 trainer.memory[OWED] = True
@@ -225,46 +230,61 @@ class PretrainingRun:
             if due:
                 evaluate()
             self._pass_on(trainer)
-            if self._stop_wished() and not trainer.finished:
-                break
+            if ENDED in trainer.memory or (self._stop_wished() and not trainer.finished):
+                break  # after the last step the trainer goes on to its checkpoint
 
     def _evaluate(
-        self, trainer: Trainer, metrics: Metrics | SilentMetrics, held_out: Sequence[Batch], before: Sequence[Batch]
+        self,
+        trainer: Trainer,
+        metrics: Metrics | SilentMetrics,
+        held_out: Sequence[Batch],
+        others: Mapping[str, Sequence[Batch]],
     ) -> None:
-        """Measure on the held-out text, and on that of the run which this one goes on from.
+        """Measure on the held-out text, and on other text by its name; end the run where too much of that is forgotten.
 
         A wish to stop breaks it off, for it may take as long as many steps; it is then owed. In a group it goes on,
         since all processes must do the same.
         """
         trainer.memory[OWED] = True
+        texts = {HELD_OUT: held_out} if self.loader.held else {}
+        texts |= {name: batches[self.group.rank :: self.group.size] for name, batches in others.items()}
         try:
             with self.wish.at_once() if self.group.size == 1 else contextlib.nullcontext():
-                means = trainer.evaluate(held_out) if self.loader.held else None
-                means_before = trainer.evaluate(before[self.group.rank :: self.group.size]) if before else None
+                means = {name: trainer.evaluate(batches) for name, batches in texts.items()}
         except StopRequest:
             return
         self.settled = -1
         lines = [
-            Measurement(of=of, values=metrics.held_out(trainer.step, found, of=of))
-            for of, found in ((HELD_OUT, means), (BEFORE, means_before))
-            if found is not None
+            Measurement(of=name, values=metrics.held_out(trainer.step, found, of=name)) for name, found in means.items()
         ]
         del trainer.memory[OWED]
         self.settled = trainer.step
         for line in lines:
             self.watch(line)
+        self._end_if_forgetting(trainer, {name: means[name] for name in others})
 
-    def _held_out_before(self) -> list[Batch]:
-        """Return the batches that the encoder was measured on before; a notice says when there are none."""
-        if self.plan.origin is None:
-            return []
-        batches = self.plan.origin.held_out()
-        if not batches:
+    def _end_if_forgetting(self, trainer: Trainer, means: Mapping[str, Mapping[str, Mean]]) -> None:
+        """Note that the run ends here if a loss on other text has risen above its lowest by more than the limit."""
+        limit = self.plan.settings.forgetting
+        losses = {f"{of}.{name}.loss": mean.loss for of, found in means.items() for name, mean in found.items()}
+        if limit is None or not losses:
+            return
+        name, rise = forgotten(losses, trainer.memory.setdefault(LOWEST, {}))
+        if rise > limit and not trainer.finished:
+            trainer.memory[ENDED] = (
+                f"The run ended at step {trainer.step:,} of {trainer.settings.steps:,}: {name} rose by {rise:.3f} "
+                f"nats, more than forgetting = {limit:g} allows."
+            )
+
+    def _other_text(self) -> dict[str, list[Batch]]:
+        """Return what is measured beside the held-out text; a notice says when an encoder comes with none."""
+        found = other_text(self.plan)
+        if self.plan.origin is not None and not found:
             self._notice(
                 f"{self.plan.origin.folder} keeps no held-out text ({KEPT_OUT}), so what is forgotten of the text it "
                 "was trained on cannot be measured."
             )
-        return batches
+        return found
 
     def _stop_wished(self) -> bool:
         """Return whether any process has been asked to stop, so that all stop after the same step."""
@@ -315,6 +335,9 @@ class PretrainingRun:
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())
         taken = self.plan.taken(resumed=self.resumed)
+        if ended := trainer.memory.get(ENDED):
+            taken[ENDED] = ended
+            self._say(ended)
         self.folder.finish({"processor": str(trainer.processor), "parameters": parameters, **taken})
         pretraining_report(self.out, self.plan.objectives)
         for notice in self.notices:
@@ -340,6 +363,8 @@ class PretrainingRun:
         folder.mkdir(parents=True, exist_ok=True)
         self._write_tokenizer(folder)
         write_model(learner, folder)
+        if self.plan.origin is not None and (model := self.plan.origin.source.sentences):
+            write_sentence_model(folder, model, width=learner.backbone.architecture.width)
 
     def _copy(self, weights: Mapping[str, Tensor]) -> Learner:
         """Return a learner of its own, in the main memory, with the run's weights."""
@@ -362,33 +387,13 @@ class PretrainingRun:
         self.watch(Notice(message))
 
 
+def _over(trainer: Trainer) -> bool:
+    """Return whether there are no more steps to take."""
+    return trainer.finished or ENDED in trainer.memory
+
+
 def disk_bytes(parameters: int, training: TrainingSettings) -> int:
     """Return the bytes of a run with its checkpoints, one being written, and its models, in fp32."""
     checkpoint = 12 * parameters  # the weights and two moments of each
     models = 1 + (training.steps // training.models_every if training.models_every else 0)
     return checkpoint * (training.keep + 1) + 4 * parameters * models
-
-
-def build_learner(plan: PretrainPlan) -> Learner:
-    """Return the learner with its first weights: those it goes on from, or fresh ones, which follow from the seed."""
-    return first_weights(plan)[0]
-
-
-def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
-    """Return the learner as `build_learner`, and the names of its heads and companions that are fresh."""
-    settings = plan.settings
-    if plan.origin is not None:
-        learner, fresh = plan.origin.learner(
-            plan.objectives, settings.model, plan.tokenizer, seed=settings.training.seed
-        )
-    else:
-        with seeded(settings.training.seed):
-            backbone = settings.model.build()
-            heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
-        learner = Learner(backbone, heads)
-        fresh = [*heads, *learner.companions]
-    learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
-    for name, objective in plan.objectives.items():
-        if not {*fresh}.isdisjoint(objective.companions or {name}):  # counts say something of the companion alone
-            objective.begin(learner.heads[name], plan.corpus.counts)
-    return learner, fresh

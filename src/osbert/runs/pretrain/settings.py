@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus
@@ -70,11 +70,18 @@ class Recipe:
     minutes: float = 0.0
     """Above 0, the minutes that the whole run may take, on the clock: a short test of the speed then decides
     training.steps, which the run keeps however often it is stopped."""
+    trained: Literal["heads"] | None = None
+    """heads: the encoder that the run goes on from stays as it is, and only heads learn. none: all weights learn."""
+    forgetting: float | None = None
+    """Nats by which a held-out loss on the text before, or on general text, may rise above its lowest; the run then
+    ends. none: it never does."""
 
     def __post_init__(self) -> None:
         """Refuse a time that has passed."""
         if not 0 <= self.minutes < float("inf"):
             raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
+        if self.forgetting is not None and not self.forgetting > 0:
+            raise ValueError(f"forgetting must be above 0, not {self.forgetting}")
 
 
 def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool = False) -> type:
@@ -113,6 +120,8 @@ class PretrainPlan:
     """The encoder that is trained further, None for a fresh one."""
     given: frozenset[str] = frozenset()
     """The settings laid over the recipe, by their dotted names."""
+    general: Corpus | None = None
+    """Text of no domain, on which it is measured what the encoder forgets."""
     remarks: tuple[str, ...] = ()
     """What the user should know of the settings."""
     begun: float = dataclasses.field(default_factory=time.monotonic)
@@ -179,7 +188,7 @@ def read_plan(
     settings = read_settings(name, given, model=model, opening=opening)
     chosen = recipe.given(given, schema=type(settings))
     remarks: list[str] = []
-    if before is not None:
+    if before is not None and not settings.trained:
         optimizer, remarks = before.gentle_rates(settings.optimizer, chosen | _recipe_settings(own, "optimizer"))
         settings = dataclasses.replace(settings, optimizer=optimizer)
     opened = Corpus.open(corpus)

@@ -10,7 +10,7 @@ from osbert.data.loader import PretrainingLoader
 from osbert.data.step import Cursor
 from osbert.evaluation.speed import training_flops
 from osbert.models.contract import StepSize
-from osbert.runs.pretrain.run import build_learner
+from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.training.distributed import ALONE, Group
 from osbert.training.probe import Speed, loader_speed, probe, resident_memory

@@ -1,0 +1,42 @@
+"""osbert adapt: an encoder goes on with the texts of a domain, and is watched for what it forgets."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
+from osbert.commands.recipe_options import RecipeSettings, schemas
+from osbert.commands.training_consoles import TrainingConsole
+from osbert.interop.opening import CAREFUL
+from osbert.options import given, takes_settings
+from osbert.runs.adapt.settings import PLAIN, AdaptationOptions
+
+Options = Annotated[AdaptationOptions | None, Parameter(name="*")]
+
+
+@takes_settings(lambda words: schemas(PLAIN, []))
+def adapt(
+    model: ModelFolder, /, *texts: RecipeSettings, out: Path, options: Options = None, opening: OpeningOptions = CAREFUL
+) -> Result:
+    """Adapt an encoder to TEXTS (tables or text files) of your domain, without destroying what it knows: docs/adapt.md.
+
+    Settings stand behind the texts. The run ends early when the loss on general text rises by more than --forgetting;
+    the same command goes on with one that was stopped.
+    """
+    from osbert.runs.adapt import run
+    from osbert.training.interruption import Interruption, StopRequest
+
+    files = [*itertools.takewhile(lambda word: not word.startswith("-"), texts)]
+    words, paths, chosen = texts[len(files) :], [Path(file) for file in files], options or AdaptationOptions()
+    with Interruption() as wish, TrainingConsole() as watch:
+        settings = given(words, *schemas(run.recipe_for(model, opening), words, origin=model, opening=opening))
+        try:
+            asked = run.AdaptationRequest(model, paths, out, options=chosen, settings=settings, opening=opening)
+            return run.adapt(asked, watch=watch, wish=wish)
+        except StopRequest:
+            raise SystemExit(wish.status) from None

@@ -1,0 +1,220 @@
+"""Adaptation as a function: a model and texts in, a run folder with the same model that has gone on with them out.
+
+It composes what is there: a corpus of the texts with the model's own tokenizer, or an extended one; a pretraining of
+heads that are new on the encoder as it is; and a pretraining of all weights, which ends when too much is forgotten.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from osbert import recipe
+from osbert.errors import UserError
+from osbert.files import require_folder, write_json
+from osbert.guarded import read_json
+from osbert.interop.folder import open_folder
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.lock import claim
+from osbert.reading.memory import Data
+from osbert.reading.table import TableReading
+from osbert.runs.adapt.settings import HEADS, PLAIN, SENTENCES, AdaptationOptions
+from osbert.runs.adapt.texts import DomainTexts, general_rows
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.corpus import build_corpus
+from osbert.runs.pretrain.first_weights import first_weights
+from osbert.runs.pretrain.other_text import other_text
+from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
+from osbert.runs.pretrain.settings import PretrainPlan, read_settings
+from osbert.runs.pretrain.start import KEPT_OUT, Origin
+from osbert.runs.tokenizer import ExtensionSettings, extend_tokenizer
+from osbert.training.interruption import Interruption
+from osbert.training.run_folder import RunFolder
+
+PARTS = "adapting"
+"""The folder in the run's folder with what it is made of; once the run is finished, it may be removed."""
+NOTE = "adapt.json"
+"""The file in it that says of which texts it was made, and how."""
+HEAD_SHARE = 0.2
+"""Steps, or minutes, in which new heads learn by themselves, as a share of those of the run."""
+
+
+@dataclass(frozen=True)
+class AdaptationRequest:
+    """An adaptation as the user wants it; nothing is opened yet. `settings`: laid over the recipe, by name."""
+
+    model: Path
+    texts: Data
+    out: Path
+    _: KW_ONLY
+    options: AdaptationOptions = field(default_factory=AdaptationOptions)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    opening: Opening = CAREFUL
+    begun: float = field(default_factory=time.monotonic)
+    """When the minutes that it may take begin to count, by the monotonic clock."""
+
+    @property
+    def parts(self) -> Path:
+        """Return the folder of what the run is made of."""
+        return self.out / PARTS
+
+
+def recipe_for(model: Path, opening: Opening = CAREFUL) -> str:
+    """Return the name of the packaged recipe for a model."""
+    return SENTENCES if open_folder(model, opening).sentences else PLAIN
+
+
+def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> EncoderRun:
+    """Adapt a model to the end, from where the folder's run stands; return the run.
+
+    The same request goes on with one that was stopped. `watch` gets what pretraining gives, twice where a head is new.
+    Raises UserError, StopRequest and KeyboardInterrupt as `pretrain` does.
+    """
+    wish = wish or Interruption()
+    with wish.at_once():
+        with claim(request.out):
+            main = _prepared(request, partial(_pass_notice, watch))
+        plan = main.plan()
+        fresh = [name for name in first_weights(plan)[1] if name in plan.objectives]
+    if fresh:
+        heads = _of_heads(main, plan, fresh)
+        watch(
+            Notice(
+                f"{request.model} has no head for {' and '.join(fresh)}: a new one learns first, on the encoder as it "
+                "is, so that its mistakes do not disturb what the encoder has learnt."
+            )
+        )
+        pretrain(heads, watch=watch, wish=wish)
+        _keep_held_out(request.model, heads.out)
+        main = replace(main, origin=heads.out)
+    return pretrain(main, watch=watch, wish=wish)
+
+
+def _pass_notice(watch: Watch, event: Any) -> None:
+    """Pass on what is said while a corpus is built, without its progress, which has no place among that of training."""
+    if isinstance(event, Notice):
+        watch(event)
+
+
+def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
+    """Build the corpus of the texts, and one of general text where the model keeps none; return the pretraining."""
+    require_folder(request.out)
+    RunFolder(request.out).refuse_foreign()
+    options, parts = request.options, request.parts
+    origin = Origin.open(request.model, request.opening)
+    name = recipe_for(request.model, request.opening)
+    settings = _objective(request, origin, name, watch)
+    if isinstance(request.texts, list) and not request.texts:
+        raise UserError("Name files of texts after the model: osbert adapt MODEL texts.csv --out RUN.", code="no-data")
+    source = DomainTexts.find(request.texts, options.reading)
+    general = None if options.general is None else DomainTexts.find(options.general, TableReading())
+    for line in source.describe(options.text):
+        watch(Notice(line))
+    begun = _is_begun(request, source)
+    parts.mkdir(parents=True, exist_ok=True)
+    files = source.written(parts / "texts.jsonl", options.text, again=not begun)
+    tokenizer = request.model if not options.extend else parts / "tokenizer"
+    if options.extend and not begun:
+        pieces = ExtensionSettings(pieces=options.extend)
+        extend_tokenizer(request.model, files, out=tokenizer, settings=pieces, opening=request.opening, watch=watch)
+    write_json(parts / NOTE, _identity(request, source))
+    build_corpus(files, tokenizer=tokenizer, out=parts / "corpus", opening=request.opening, watch=watch)
+    main = PretrainRequest(
+        recipe=name,
+        settings=settings,
+        corpus=parts / "corpus",
+        out=request.out,
+        origin=request.model,
+        opening=request.opening,
+        begun=request.begun,
+    )
+    if general is None and other_text(main.plan()):
+        watch(Notice(f"General text: what {request.model} was measured on before."))
+        return main
+    return replace(main, general=_general(request, general, tokenizer, watch))
+
+
+def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Watch) -> dict[str, Any]:
+    """Return the settings with what follows from the model, and say which objective was chosen and why."""
+    settings = dict(request.settings)
+    if origin.architecture.causal:
+        settings = {"objectives": ["left_to_right"], **settings}
+    chosen = read_settings(name, settings, model=origin.table(), opening=request.opening).objectives
+    if sentences := origin.source.sentences:
+        twice = "same_text" in chosen
+        settings |= {"same_text.pooling": sentences.pooling} if twice else {}
+        why = (
+            "Each text is read twice under dropout and must find itself among the others (SimCSE)."
+            if twice
+            else "Masked pieces teach it more of a domain than the same text twice (SimCSE), which it can do already."
+        )
+        watch(
+            Notice(
+                f"{request.model} makes vectors of sentences: its pooling ({sentences.pooling}), normalisation and "
+                f"length are kept. {why}"
+            )
+        )
+    return settings
+
+
+def _general(request: AdaptationRequest, given: DomainTexts | None, tokenizer: Path, watch: Watch) -> Path | None:
+    """Build and return the corpus of general text, docstrings where none is given; None where there are none."""
+    rows, out = request.parts / "general.jsonl", request.parts / "general"
+    if given is not None:
+        files = given.written(rows, "")
+        what = str(request.options.general)
+    elif general_rows(rows):
+        files = [rows]
+        what = "English docstrings of Python's standard library; --general FILE for text like the model's own"
+    else:
+        return None
+    watch(Notice(f"General text: {what}."))
+    build_corpus(files, tokenizer=tokenizer, out=out, opening=request.opening)
+    return out
+
+
+def _of_heads(main: PretrainRequest, plan: PretrainPlan, fresh: list[str]) -> PretrainRequest:
+    """Return the pretraining of new heads: the data, masks and processor of the run, the rates of their own recipe."""
+    whole = recipe.as_table(plan.settings)
+    minutes = HEAD_SHARE * plan.settings.minutes
+    length = {"minutes": minutes} if minutes else {"steps": max(1, round(HEAD_SHARE * plan.settings.training.steps))}
+    settings = {f"{part}.{key}": value for part in ("data", *fresh) for key, value in whole[part].items()}
+    settings |= {f"training.{key}": whole["training"][key] for key in ("device", "precision", "compile", "seed")}
+    return replace(
+        main,
+        recipe=HEADS,
+        settings={"objectives": fresh, **settings, **length},
+        out=main.out / PARTS / "heads",
+        begun=time.monotonic(),
+    )
+
+
+def _keep_held_out(model: Path, heads: Path) -> None:
+    """Let the encoder with new heads be measured on what the model was measured on, not on the texts once more."""
+    (heads / KEPT_OUT).unlink(missing_ok=True)
+    if (model / KEPT_OUT).is_file():
+        shutil.copyfile(model / KEPT_OUT, heads / KEPT_OUT)
+
+
+def _identity(request: AdaptationRequest, source: DomainTexts) -> dict[str, Any]:
+    """Return what must be the same for an adaptation to go on, besides the model and the settings."""
+    options = request.options
+    general = None if options.general is None else str(options.general.resolve())
+    return {"texts": source.identity, "text": options.text, "extend": options.extend, "general": general}
+
+
+def _is_begun(request: AdaptationRequest, source: DomainTexts) -> bool:
+    """Return whether the folder holds the parts of this adaptation; UserError if they are of another one."""
+    path = request.parts / NOTE
+    if path.exists() and (lines := recipe.difference(read_json(path), _identity(request, source))):
+        raise UserError(
+            f"{request.out} holds an adaptation that was begun otherwise ({'; '.join(lines)}). Give another --out, or "
+            "remove the folder.",
+            code="begun-with-other-settings",
+        )
+    return path.exists()

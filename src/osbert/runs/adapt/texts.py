@@ -1,0 +1,108 @@
+"""The texts that an encoder is adapted to, as files that a corpus is built of; and a sample of general text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from osbert.errors import Problems, UserError
+from osbert.files import replacing
+from osbert.reading.columns import TextColumns, choose
+from osbert.reading.form import plain_suffix
+from osbert.reading.memory import Data, tables
+from osbert.reading.table import Table, TableReading, open_table
+from osbert.runs.demo.docstrings import sample
+from osbert.runs.tokenizer import files_or_texts
+
+TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".parquet")
+"""Endings of files with rows, of which a column holds the texts; other files are text from end to end."""
+GENERAL_CHARACTERS = 200_000
+"""Characters of docstrings that are the general text where the user gives none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainTexts:
+    """Files and tables of texts. `identity`: what tells whether another command means the same texts."""
+
+    files: tuple[Path, ...]
+    tables: tuple[Table, ...]
+    identity: list[Any]
+
+    @classmethod
+    def find(cls, texts: Data, reading: TableReading) -> DomainTexts:
+        """Tell files from rows in memory, and files of rows from files of text. Raises UserError at a missing file."""
+        if hasattr(texts, "columns") or hasattr(texts, "column_names"):  # a DataFrame, a datasets.Dataset
+            return cls._in_memory(texts)
+        texts = texts if isinstance(texts, str | Path) else [*texts]
+        if isinstance(texts, list) and texts and not isinstance(texts[0], str | Path):
+            return cls._in_memory(texts)
+        files, rows = files_or_texts(texts)
+        if not files:
+            return cls._in_memory([*rows])
+        paths = [Path(file) for file in files]
+        if missing := [str(path) for path in paths if not path.exists()]:
+            raise UserError(f"{', '.join(missing)}: no such file.", code="missing-file")
+        rowed = [path for path in paths if plain_suffix(path) in TABLES and path.is_file()]
+        return cls(
+            files=tuple(path for path in paths if path not in rowed),
+            tables=tuple(open_table(path, reading) for path in rowed),
+            identity=[[str(path.resolve()), path.stat().st_size if path.is_file() else 0] for path in paths],
+        )
+
+    @classmethod
+    def _in_memory(cls, rows: Data) -> DomainTexts:
+        (table,) = tables(rows).values()
+        assert isinstance(table, Table)
+        digest = hashlib.sha256()
+        for row in table.rows(Problems(heading="")):
+            digest.update(json.dumps(row.values, sort_keys=True).encode())
+        return cls(files=(), tables=(table,), identity=[digest.hexdigest()])
+
+    def written(self, path: Path, column: str, *, again: bool = False) -> list[Path]:
+        """Return the files of which a corpus can be built; the texts of all tables go into `path`, unless it is there.
+
+        `column`: the one with the texts, "" where it is found by its name. `again`: write it even if it is there.
+        Raises UserError for every unusable row.
+        """
+        if self.tables and (again or not path.exists()):
+            with replacing(path) as made, made.open("w", encoding="utf-8") as stream:
+                for table in self.tables:
+                    write_rows(_column_texts(table, column), stream)
+        return [*self.files, *([path] if self.tables else [])]
+
+    def describe(self, column: str) -> Iterator[str]:
+        """Yield in words what is read of each table."""
+        for table in self.tables:
+            yield f"{table.describe()}; {_columns(table, column).describe().removesuffix(', no label')}"
+
+
+def general_rows(path: Path) -> Path | None:
+    """Return a file with docstrings of Python's standard library, written unless it is there; None without any."""
+    if not path.exists() and (passages := sample(GENERAL_CHARACTERS)):
+        with replacing(path) as made, made.open("w", encoding="utf-8") as stream:
+            write_rows(passages, stream)
+    return path if path.exists() else None
+
+
+def write_rows(texts: Iterable[str], stream: Any) -> None:
+    """Write texts as JSON lines, each one document of a corpus; empty ones are left out."""
+    for text in texts:
+        if text.strip():
+            stream.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+
+
+def _columns(table: Table, column: str) -> TextColumns:
+    found = choose(table.columns, asked=TextColumns(text=column), path=table.called, labelled=False)
+    return TextColumns(text=found.text, pair=found.pair)
+
+
+def _column_texts(table: Table, column: str) -> Iterator[str]:
+    names: Sequence[str] = _columns(table, column).texts
+    problems = Problems(heading=f"{table.called} cannot be used")
+    for row in table.rows(problems):
+        yield from (row.values.get(name, "") for name in names)
+    problems.stop_if_any()

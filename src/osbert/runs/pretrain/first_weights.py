@@ -1,0 +1,35 @@
+"""The weights that a pretraining begins from: fresh ones, which follow from the seed, or those of another encoder."""
+
+from __future__ import annotations
+
+from osbert.models.adapting.freezing import freeze
+from osbert.models.contract import Learner
+from osbert.models.random_numbers import seeded
+from osbert.runs.pretrain.settings import PretrainPlan
+
+
+def build_learner(plan: PretrainPlan) -> Learner:
+    """Return the learner with its first weights: those it goes on from, or fresh ones, which follow from the seed."""
+    return first_weights(plan)[0]
+
+
+def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
+    """Return the learner as `build_learner`, and the names of its heads and companions that are fresh."""
+    settings = plan.settings
+    if plan.origin is not None:
+        learner, fresh = plan.origin.learner(
+            plan.objectives, settings.model, plan.tokenizer, seed=settings.training.seed
+        )
+    else:
+        with seeded(settings.training.seed):
+            backbone = settings.model.build()
+            heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}
+        learner = Learner(backbone, heads)
+        fresh = [*heads, *learner.companions]
+    if settings.trained == "heads":
+        freeze([learner.backbone])
+    learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
+    for name, objective in plan.objectives.items():
+        if not {*fresh}.isdisjoint(objective.companions or {name}):  # counts say something of the companion alone
+            objective.begin(learner.heads[name], plan.corpus.counts)
+    return learner, fresh

@@ -1,0 +1,39 @@
+"""What a pretraining is measured on beside its own held-out text: that of the run before, and general text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+
+from osbert.data.batch import Batch
+from osbert.data.step import Cursor
+from osbert.runs.pretrain.settings import PretrainPlan
+from osbert.training.tracking import BEFORE, GENERAL
+
+STEPS = 4
+"""Steps' worth of general text that is measured on."""
+
+
+def other_text(plan: PretrainPlan) -> dict[str, list[Batch]]:
+    """Return the batches of other text by what their measurements are called; always with the same masks."""
+    before = [] if plan.origin is None else plan.origin.held_out()
+    found = {BEFORE: [batch for batch in before if plan.objectives.keys() & batch.targets.keys()]}
+    if plan.general is not None:
+        data = replace(plan.settings.data, held_out=0.0)
+        whole = replace(plan, corpus=plan.general, settings=replace(plan.settings, data=data))
+        loader = whole.loader(length=data.length)
+        found[GENERAL] = [batch for step in islice(loader.steps(Cursor()), STEPS) for batch in step.batches]
+    return {name: batches for name, batches in found.items() if batches}
+
+
+def forgotten(losses: Mapping[str, float], lowest: dict[str, float]) -> tuple[str, float]:
+    """Return the loss that has risen most above its lowest, and by how much; keep the lowest in `lowest`.
+
+    >>> lowest = {}
+    >>> forgotten({"general.mlm.loss": 2.0}, lowest), forgotten({"general.mlm.loss": 2.5}, lowest)
+    (('general.mlm.loss', 0.0), ('general.mlm.loss', 0.5))
+    """
+    for name, loss in losses.items():
+        lowest[name] = min(loss, lowest.get(name, loss))
+    return max(((name, loss - lowest[name]) for name, loss in losses.items()), key=lambda rise: rise[1])

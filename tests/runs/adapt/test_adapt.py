@@ -1,0 +1,197 @@
+"""Adaptation: forms of texts, new heads, sentence encoders, what is forgotten, resumption, refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import corpora
+import osbert
+from osbert.interop.folder import open_folder
+from osbert.interop.huggingface.folders import write_model
+from osbert.interop.sentence_files import SentenceModel, write_sentence_model
+from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.models.architecture import Architecture
+from osbert.models.contract import Learner
+from osbert.runs.adapt.settings import AdaptationOptions
+from osbert.runs.adapt.texts import DomainTexts
+from osbert.runs.pretrain.pretraining import EncoderRun
+from refusals import refusal
+from terminal import run
+from vocabularies import train
+
+TEXTS = corpora.invented()
+SMALL = {
+    "steps": 4, "batch": 4, "data_length": 24, "held_out": 0.05, "log_every": 2, "checkpoint_every": 2,
+    "evaluate_every": 2, "precision": "fp32", "device": "cpu",
+}  # fmt: skip
+
+
+def written(folder: Path) -> Path:
+    """Return a published encoder of our form: no recipe and no head."""
+    tokenizer = train(TEXTS, vocabulary=100)
+    torch.manual_seed(0)
+    sizes = Architecture(layers=1, heads=2, width=16, vocabulary=len(tokenizer), length=24, deviation=0.2)
+    write_model(Learner(sizes.build(), {}), folder)
+    write_tokenizer(tokenizer, folder, length=24)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("plain") / "model")
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = written(tmp_path_factory.mktemp("sentences") / "model")
+    write_sentence_model(folder, SentenceModel(pooling="max", normalize=True, length=20), width=16)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def general(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("general") / "general.txt"
+    path.write_text("\n\n".join(corpora.invented(seed=1)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def adapt(tmp_path: Path, general: Path) -> Callable[..., EncoderRun]:
+    """Adapt a model in a folder of the test, for a few steps."""
+
+    def adapt(model: Path, texts: Any = TEXTS, out: str = "run", **settings: Any) -> EncoderRun:
+        return osbert.adapt(model, texts, out=tmp_path / out, **{**SMALL, "general": general, **settings})
+
+    return adapt
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the encoder's weights but for the pooler, which is drawn where there is none."""
+    state = open_folder(folder).backbone.state_dict()
+    return {name: weight for name, weight in state.items() if not name.startswith("pooler.")}
+
+
+def moved(before: Path, after: Path) -> float:
+    old, new = weights(before), weights(after)
+    return max(float((new[name][: len(old[name])] - old[name]).abs().max()) for name in old)
+
+
+def test_a_new_head_learns_on_the_encoder_as_it_is_and_then_all_of_it_learns_gently(plain, adapt) -> None:
+    events: list[Any] = []
+    done = adapt(plain, watch=events.append)
+    heads = done.folder / "adapting" / "heads"
+    assert moved(plain, heads) == 0
+    assert "mlm" in open_folder(heads).heads and "mlm" in open_folder(done.folder).heads
+    assert 0 < moved(plain, done.folder) < 4 * 2 * 5e-5
+    assert {"held_out.mlm.loss", "general.mlm.loss"} <= done.metrics.keys()
+    assert not [name for name in done.metrics if name.startswith("held_out_before")]
+    assert any("no head for mlm" in str(event) for event in events)
+    report = (done.folder / "report.html").read_text("utf-8")
+    assert "general text" in report and "corpus before" not in report
+    # What has a head goes on with it, and is measured on what it was measured on before.
+    again = adapt(done.folder, out="again", general=None)
+    assert not (again.folder / "adapting" / "heads").exists()
+    assert "held_out_before.mlm.loss" in again.metrics and "general.mlm.loss" not in again.metrics
+
+
+def test_a_sentence_encoder_stays_one(sentences, adapt) -> None:
+    done = adapt(sentences, objectives=["same_text"])
+    assert "held_out.same_text.loss" in done.metrics and "general.same_text.loss" in done.metrics
+    assert done.model.sentence_model() == osbert.load(sentences).sentence_model()
+    assert 0 < moved(sentences, done.folder) < 4 * 2 * 5e-5
+    vectors = done.model.embed(TEXTS[:3])
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
+    assert "modules.json" in done.facts["sha256"]
+
+
+def test_masked_pieces_which_are_the_default_keep_it_one_too(sentences, adapt) -> None:
+    done = adapt(sentences)
+    assert done.model.sentence_model() == osbert.load(sentences).sentence_model()
+    assert moved(sentences, done.folder / "adapting" / "heads") == 0
+
+
+def test_it_ends_where_general_text_is_forgotten(plain, adapt) -> None:
+    done = adapt(plain, steps=40, learning_rate=0.3, forgetting=0.05)
+    assert done.metrics["step"] < 40 and "general.mlm.loss" in done.facts["ended"]
+    assert done.facts["ended"].replace("'", "&#x27;") in (done.folder / "report.html").read_text("utf-8")
+    again = adapt(plain, steps=40, learning_rate=0.3, forgetting=0.05)
+    assert again.facts == done.facts
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(plain, adapt) -> None:
+    whole = adapt(plain, out="whole")
+    for steps, last in ((1, 1), (4, 3)):  # of the new head's run, and of the whole model's
+
+        def stop(event: Any, steps: int = steps, last: int = last) -> None:
+            if (getattr(event, "steps", 0), getattr(event, "step", 0)) == (steps, last):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            adapt(plain, out="stopped", watch=stop)
+    assert moved(whole.folder, adapt(plain, out="stopped").folder) == 0
+
+
+def test_words_of_the_texts_become_pieces(plain, adapt) -> None:
+    done = adapt(plain, extend=5)
+    old, new = open_folder(plain), open_folder(done.folder)
+    assert len(old.tokenizer) < len(new.tokenizer) == new.architecture.vocabulary <= len(old.tokenizer) + 5
+    heads = weights(done.folder / "adapting" / "heads")["embeddings.pieces.weight"]
+    spelt = old.tokenizer.encode(new.tokenizer.vocabulary[-1]).tolist()
+    torch.testing.assert_close(heads[-1], heads[spelt].mean(dim=0))
+
+
+def test_every_form_of_texts_gives_the_same_rows(tmp_path) -> None:
+    with (tmp_path / "texts.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("number", "review"), *enumerate([*TEXTS, ""])])
+    lines = [json.dumps({"note": text, "id": number}) + "\n" for number, text in enumerate(TEXTS)]
+    (tmp_path / "texts.jsonl").write_text("".join(lines))
+    (tmp_path / "more.txt").write_text(TEXTS[0])
+    forms = {
+        "list": (TEXTS, ""),
+        "rows": ([{"text": text} for text in TEXTS], ""),
+        "csv": ([tmp_path / "texts.csv"], ""),
+        "jsonl": (str(tmp_path / "texts.jsonl"), "note"),
+    }
+    for name, (texts, column) in forms.items():
+        found = DomainTexts.find(texts, AdaptationOptions(text=column).reading)
+        (path,) = found.written(tmp_path / f"{name}-rows.jsonl", column)
+        assert [json.loads(line)["text"] for line in path.read_text("utf-8").splitlines()] == TEXTS
+    both = DomainTexts.find([tmp_path / "more.txt", tmp_path / "texts.csv"], AdaptationOptions().reading)
+    assert both.written(tmp_path / "rows.jsonl", "") == [tmp_path / "more.txt", tmp_path / "rows.jsonl"]
+    with refusal("unknown-column", "note", "id"):
+        DomainTexts.find(tmp_path / "texts.jsonl", AdaptationOptions().reading).written(tmp_path / "none.jsonl", "")
+
+
+def test_other_texts_in_the_same_folder_are_refused_and_so_is_what_is_not_there(plain, adapt, tmp_path) -> None:
+    adapt(plain, steps=1)
+    with refusal("begun-with-other-settings", "run"):
+        adapt(plain, TEXTS[:30], steps=1)
+    with refusal("begun-with-other-settings", "extend: 0 -> 3"):
+        adapt(plain, steps=1, extend=3)
+    with refusal("missing-file", "nothing.csv"):
+        adapt(plain, Path("nothing.csv"), out="none")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with refusal("output-holds-something-else", "full"):
+        adapt(plain, out="full")
+    with refusal("unknown-setting", "stepz"):
+        adapt(plain, out="other", stepz=3)
+
+
+def test_on_the_command_line_with_docstrings_as_general_text(sentences, tmp_path, capsys) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n\n".join(TEXTS), encoding="utf-8")
+    words = ["--steps", "2", "--batch", "4", "--data.length", "24", "--device", "cpu", "--precision", "fp32"]
+    assert run("adapt", sentences, texts, "--out", tmp_path / "out", *words) == 0
+    told = capsys.readouterr().out
+    assert "docstrings" in told and "general text: loss" in told and "pooling (max)" in told
+    assert run("adapt", sentences, "--out", tmp_path / "out", *words) == 1
+    assert "texts" in capsys.readouterr().err
