@@ -34,6 +34,7 @@ from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone
 from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
+from osbert.training.tracker_feed import TrackerFeed
 from osbert.training.tracking import BEFORE, HELD_OUT, Metrics, SilentMetrics
 from osbert.training.trainer import Trainer, TrainingSettings
 
@@ -79,19 +80,17 @@ class PretrainingRun:
         if self.group.first(self._begin):
             return True
         trainer = self._trainer()
-        metrics: Metrics | SilentMetrics = SilentMetrics()
-        if not self.group.rank:
-            metrics = Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory)
         if trainer.resume():
             self._say(f"Going on from the checkpoint of step {trainer.step:,}.")
         self._adapt(trainer)
-        metrics.go_back(trainer.step)
-        try:
-            self._loop(trainer, metrics)
-        except UserError as error:
-            if trainer.hopeless:
-                raise self._failed(trainer, str(error)) from error
-            raise
+        with contextlib.closing(self.group.each(partial(self._metrics, trainer))) as metrics:
+            metrics.go_back(trainer.step)
+            try:
+                self._loop(trainer, metrics)
+            except UserError as error:
+                if trainer.hopeless:
+                    raise self._failed(trainer, str(error)) from error
+                raise
         if not trainer.finished or OWED in trainer.memory:
             self._say_stopped(trainer)
             return False
@@ -100,11 +99,10 @@ class PretrainingRun:
 
     def _impossible(self) -> str:
         """Return why this run cannot be made by several processes, "" if it can."""
-        settings, group = self.plan.settings, self.group
-        if group.size == 1:
+        if self.group.size == 1:
             return ""
         gpus, place = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        if gpus < place and choose(settings.training.device).device.type == "cuda":
+        if gpus < place and choose(self.plan.settings.training.device).device.type == "cuda":
             return (
                 f"{place} processes were started here, but there are {gpus} GPUs. Start as many, or give --device cpu."
             )
@@ -144,6 +142,13 @@ class PretrainingRun:
         self._introduce(trainer, parameters)
         self._say_of_origin(fresh)
         return trainer
+
+    def _metrics(self, trainer: Trainer) -> Metrics | SilentMetrics:
+        """Return what writes the lines of metrics; in a group the first process writes for all."""
+        if self.group.rank:
+            return SilentMetrics()
+        feed = TrackerFeed(self.out, trainer.settings.track, trainer.notices)
+        return Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory, feed=feed)
 
     def _adapt(self, trainer: Trainer) -> None:
         """Do what follows from settings that are others than before the run was resumed."""
@@ -308,8 +313,8 @@ class PretrainingRun:
         learner = self.learner
         if not isinstance(trainer.parallel, Alone):  # then each process has but a share of every weight
             learner = self._copy(weights)
-        if isinstance(metrics, Metrics):
-            metrics.settle()
+        assert isinstance(metrics, Metrics)  # that of the first process
+        metrics.settle()
         self._write(self.out, learner.cpu())
         if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
             write_batches(self.out / KEPT_OUT, held_out)
@@ -319,7 +324,7 @@ class PretrainingRun:
         pretraining_report(self.out, self.plan.objectives)
         for notice in self.notices:
             self._say(f"Remember: {notice}")
-        if isinstance(metrics, Metrics) and metrics.unwritten:
+        if metrics.unwritten:
             self._say(f"{len(metrics.unwritten)} lines of {metrics.path} could not be written.")
         if remark := closed_to_others(learner.backbone.architecture):
             self._say(remark)

@@ -24,6 +24,7 @@ from osbert.runs.pretrain.start import Origin
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import choose
+from osbert.training.tracker_feed import require_trackers
 from osbert.training.trainer import TrainingSettings
 
 PUBLISHED = ("mlm", "nsp")
@@ -203,6 +204,7 @@ def read_plan(
     )
     if out is not None:
         _check_out(out, {"--corpus": corpus, "--from": origin}, problems)
+        require_trackers(settings.training.track, problems)
     _check(plan, problems)
     if before is not None:
         before.check(settings.model, tokenizer, problems)
