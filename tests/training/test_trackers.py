@@ -116,7 +116,7 @@ def test_a_missing_library_and_a_wrong_name_are_refused_before_the_work(
     encoder = write_run(tmp_path / "encoder", None)
     rows = [("good", "pos"), ("bad", "neg")] * 20
     with refusal("missing-library", "osbert[wandb]", "osbert[mlflow]"):
-        finetune("classify", model=encoder, data=rows, out=tmp_path / "run", track=["wandb", "mlflow"])
+        finetune("classify", model=encoder, data=rows, out=tmp_path / "run", track="wandb,mlflow")
     with refusal("unknown-component", "tensorbord", "'tensorboard'"):
         finetune("classify", model=encoder, data=rows, out=tmp_path / "run", track=["tensorbord"])
     assert not (tmp_path / "run").exists()
@@ -148,7 +148,7 @@ def tracked(tmp_path: Path) -> Callable[[str], tuple[Path, list[Line]]]:
             if isinstance(event, Progress) and event.step == 7:
                 raise RuntimeError("a kill")
 
-        call = {"model": encoder, "data": rows, "out": tmp_path / "run", "track": [name], **settings}
+        call = {"model": encoder, "data": rows, "out": tmp_path / "run", "track": name, **settings}
         with pytest.raises(RuntimeError):
             finetune("classify", watch=watch, **call)
         before = json.loads((tmp_path / "run" / TRACKERS).read_text())[name]["id"]
