@@ -17,7 +17,10 @@ class TensorBoard(Tracker):
         from tensorboardX import SummaryWriter
 
         super().__init__(run)
-        self.writer = SummaryWriter(logdir=str(run.folder / "tensorboard"))
+        folder = run.folder / "tensorboard"
+        before = sum(1 for _ in folder.glob("*")) if folder.is_dir() else 0
+        # Else two files of one second would have one name.
+        self.writer = SummaryWriter(logdir=str(folder), filename_suffix=f".{before}")
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         """Write a scalar for each number."""
