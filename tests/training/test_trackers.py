@@ -14,9 +14,9 @@ import pytest
 from osbert import components
 from osbert.errors import Problems
 from osbert.runs.finetune.finetune import finetune
-from osbert.training import tracker_feed
+from osbert.training import tracker_queue
 from osbert.training.progress import Progress
-from osbert.training.tracker_feed import TRACKERS, TrackerFeed, require_trackers
+from osbert.training.tracker_queue import TRACKERS, TrackerQueue, require_trackers
 from osbert.training.trackers.contract import TrackedRun, Tracker
 from osbert.training.tracking import Metrics, read_lines
 from refusals import refusal
@@ -48,7 +48,7 @@ class Memory(Tracker):
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> type[Memory]:
-    monkeypatch.setattr(tracker_feed, "found", lambda name: Memory)
+    monkeypatch.setattr(tracker_queue, "found", lambda name: Memory)
     monkeypatch.setattr(Memory, "runs", {})
     return Memory
 
@@ -62,7 +62,7 @@ def written(folder: Path) -> list[Line]:
 
 def write(folder: Path, steps: Sequence[int], *, track: Sequence[str] = ("memory",), notices: Any = None) -> None:
     """Write the lines of some steps as a run does that goes on before the first of them."""
-    metrics = Metrics(folder, every=1, memory={}, feed=TrackerFeed(folder, track, [] if notices is None else notices))
+    metrics = Metrics(folder, every=1, memory={}, queue=TrackerQueue(folder, track, [] if notices is None else notices))
     metrics.go_back(steps[0] - 1)
     for step in steps:
         metrics.write({"step": step, "loss": math.nan if step == 2 else 1 / step, "dev.f1/a b": 0.5})
@@ -104,15 +104,15 @@ def test_a_run_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pyt
     def refuse(run: TrackedRun) -> Tracker:
         raise PermissionError("no key")
 
-    monkeypatch.setattr(tracker_feed, "found", lambda name: refuse)
+    monkeypatch.setattr(tracker_queue, "found", lambda name: refuse)
     with refusal("not-tracked", "--track memory", "no key"):
-        TrackerFeed(tmp_path, ["memory"], [])
+        TrackerQueue(tmp_path, ["memory"], [])
 
 
 def test_a_missing_library_and_a_wrong_name_are_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_feed.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(tracker_queue.importlib.util, "find_spec", lambda name: None)
     encoder = write_run(tmp_path / "encoder", None)
     rows = [("good", "pos"), ("bad", "neg")] * 20
     with refusal("missing-library", "osbert[wandb]", "osbert[mlflow]"):
@@ -128,7 +128,7 @@ def test_every_tracker_is_an_extra_that_installs_what_it_needs() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     for name in components.names("training.trackers"):
         [needed] = project["optional-dependencies"][name]
-        assert needed.startswith(tracker_feed.found(name).library)
+        assert needed.startswith(tracker_queue.found(name).library)
 
 
 @pytest.fixture

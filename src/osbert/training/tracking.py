@@ -14,7 +14,7 @@ from osbert.guarded import parse_json, require_regular
 
 if TYPE_CHECKING:
     from osbert.training.progress import Mean, Progress
-    from osbert.training.tracker_feed import TrackerFeed
+    from osbert.training.tracker_queue import TrackerQueue
 
 NAME = "metrics.jsonl"
 HELD_OUT, BEFORE = "held_out", "held_out_before"
@@ -28,12 +28,12 @@ class Metrics:
     live in `memory`: saved with a checkpoint, they let a resumed run write the lines an undisturbed one would.
     """
 
-    def __init__(self, folder: Path, *, every: int, memory: dict[str, Any], feed: TrackerFeed | None = None) -> None:
-        """Write into `folder`, a line of training each `every` steps and at the end; `feed` gets each line, too."""
+    def __init__(self, folder: Path, *, every: int, memory: dict[str, Any], queue: TrackerQueue | None = None) -> None:
+        """Write into `folder`, a line of training each `every` steps and at the end; `queue` gets each line, too."""
         self.path = folder / NAME
         self.every = every
         self.memory = memory
-        self.feed = feed
+        self.queue = queue
         self.unwritten: list[str] = []
         """Lines that a full disk refused; they are tried again with the next line."""
 
@@ -41,8 +41,8 @@ class Metrics:
         """Drop the lines after `step`, all of them before the first, and a last line that was cut off."""
         lines = [line for line in read_lines(self.path) if 0 < step >= line["step"]]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
-        if self.feed:
-            self.feed.begin(lines)
+        if self.queue:
+            self.queue.begin(lines)
 
     def step(self, progress: Progress) -> dict[str, Any] | None:
         """Take note of a step; return the line of training that ends with it, if one does."""
@@ -85,8 +85,8 @@ class Metrics:
         }
         self.unwritten.append(json.dumps(finite) + "\n")
         self.settle()
-        if self.feed:
-            self.feed.add(finite)
+        if self.queue:
+            self.queue.add(finite)
 
     def settle(self) -> None:
         """Write the lines that a full disk has refused so far, if it takes them now."""
@@ -105,8 +105,8 @@ class Metrics:
 
     def close(self) -> None:
         """Let the trackers finish; metrics.jsonl is whole after every line."""
-        if self.feed:
-            self.feed.close()
+        if self.queue:
+            self.queue.close()
 
 
 class SilentMetrics:

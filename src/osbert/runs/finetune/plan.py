@@ -12,7 +12,7 @@ from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.study.search import GRIDS, Comparison
 from osbert.tasks import Task, with_data
-from osbert.training.tracker_feed import require_trackers
+from osbert.training.tracker_queue import require_trackers
 
 FEW = 5e-4
 """The learning rate of adapters and of changes of low rank where none is given (Hu et al., table 9)."""

@@ -37,7 +37,7 @@ from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RECIPE, RunFolder
-from osbert.training.tracker_feed import TrackerFeed
+from osbert.training.tracker_queue import TrackerQueue
 from osbert.training.tracking import Metrics
 
 REMARKS = "remarks.txt"
@@ -164,8 +164,8 @@ def close(outcome: TaskOutcome, folder: RunFolder, plan: FinetunePlan, ended: Ma
 def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> None:
     """Train, reporting each step and each epoch. Raises StopRequest after a checkpoint if `wish` catches a signal."""
     trainer = run.trainer
-    feed = TrackerFeed(run.folder, run.settings.track, trainer.notices)
-    metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory, feed=feed)
+    queue = TrackerQueue(run.folder, run.settings.track, trainer.notices)
+    metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory, queue=queue)
     watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=trainer.settings.steps))
     noted = trainer.step  # all that the run is resumed from is noted up to this step
     with contextlib.closing(metrics), wish or contextlib.nullcontext():

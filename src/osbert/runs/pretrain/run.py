@@ -34,7 +34,7 @@ from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone
 from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracker_feed import TrackerFeed
+from osbert.training.tracker_queue import TrackerQueue
 from osbert.training.tracking import BEFORE, HELD_OUT, Metrics, SilentMetrics
 from osbert.training.trainer import Trainer, TrainingSettings
 
@@ -147,8 +147,8 @@ class PretrainingRun:
         """Return what writes the lines of metrics; in a group the first process writes for all."""
         if self.group.rank:
             return SilentMetrics()
-        feed = TrackerFeed(self.out, trainer.settings.track, trainer.notices)
-        return Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory, feed=feed)
+        queue = TrackerQueue(self.out, trainer.settings.track, trainer.notices)
+        return Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory, queue=queue)
 
     def _adapt(self, trainer: Trainer) -> None:
         """Do what follows from settings that are others than before the run was resumed."""

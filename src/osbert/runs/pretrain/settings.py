@@ -24,7 +24,7 @@ from osbert.runs.pretrain.start import Origin
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import choose
-from osbert.training.tracker_feed import require_trackers
+from osbert.training.tracker_queue import require_trackers
 from osbert.training.trainer import TrainingSettings
 
 PUBLISHED = ("mlm", "nsp")

@@ -34,7 +34,7 @@ from osbert.terminal import one_line
 from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
-from osbert.training.tracker_feed import TRACKERS
+from osbert.training.tracker_queue import TRACKERS
 
 TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""

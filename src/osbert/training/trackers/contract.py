@@ -24,7 +24,7 @@ class TrackedRun:
 class Tracker:
     """A run as another program keeps it; `id` is what that calls it, so that a resumed run goes on in the same one.
 
-    Any method may raise what its library raises: the lines are then given again (`TrackerFeed`).
+    Any method may raise what its library raises: the lines are then given again (`TrackerQueue`).
     """
 
     library: ClassVar[str]

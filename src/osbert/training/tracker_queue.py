@@ -39,7 +39,7 @@ def found(name: str) -> type[Tracker]:
 
 
 @dataclass(kw_only=True)
-class _Fed:
+class _Turn:
     """A tracker with how many lines it was given, and those that it must still be given."""
 
     tracker: Tracker
@@ -48,7 +48,7 @@ class _Fed:
     failed: bool = False
 
 
-class TrackerFeed:
+class TrackerQueue:
     """Gives trackers the lines of metrics.jsonl, each line once, however often the run is stopped.
 
     trackers.json in the run's folder keeps what each calls the run, and how many lines it was given. A run that goes on
@@ -65,13 +65,13 @@ class TrackerFeed:
         self.notices = notices
         self.written = 0
         self.before: dict[str, Any] = read_json(self.path) if self.path.exists() else {}
-        self.fed: dict[str, _Fed] = {}
+        self.trackers: dict[str, _Turn] = {}
         settings = dict(_flat(recipe.read(folder / RECIPE))) if names and (folder / RECIPE).is_file() else {}
         for name in dict.fromkeys(names):
             known = self.before.get(name, {"id": "", "lines": 0})
             run = TrackedRun(folder=folder, name=_shown(folder), settings=settings, id=known["id"])
             try:
-                self.fed[name] = _Fed(tracker=found(name)(run), given=known["lines"])
+                self.trackers[name] = _Turn(tracker=found(name)(run), given=known["lines"])
             except Exception as error:
                 self.close()
                 raise UserError(
@@ -83,44 +83,44 @@ class TrackerFeed:
     def begin(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Give the trackers what they lack of the lines that the file has as the run begins or goes on."""
         self.written = len(lines)
-        for fed in self.fed.values():
-            fed.waiting = [*lines[fed.given :]]
+        for own in self.trackers.values():
+            own.waiting = [*lines[own.given :]]
         self._give()
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Give a line that was written to the trackers that have not had it."""
         self.written += 1
-        for fed in self.fed.values():
-            if self.written > fed.given + len(fed.waiting):
-                fed.waiting.append(line)
+        for own in self.trackers.values():
+            if self.written > own.given + len(own.waiting):
+                own.waiting.append(line)
         self._give()
 
     def close(self) -> None:
         """Let every tracker finish."""
-        for name, fed in self.fed.items():
-            self._tried(name, fed, fed.tracker.close)
+        for name, own in self.trackers.items():
+            self._tried(name, own, own.tracker.close)
 
     def _give(self) -> None:
-        for name, fed in self.fed.items():
-            while fed.waiting and self._tried(name, fed, partial(fed.tracker.log, *_figures(fed.waiting[0]))):
-                fed.waiting.pop(0)
-                fed.given += 1
-        if self.fed:
-            now = {name: {"id": fed.tracker.id, "lines": fed.given} for name, fed in self.fed.items()}
+        for name, own in self.trackers.items():
+            while own.waiting and self._tried(name, own, partial(own.tracker.log, *_figures(own.waiting[0]))):
+                own.waiting.pop(0)
+                own.given += 1
+        if self.trackers:
+            now = {name: {"id": own.tracker.id, "lines": own.given} for name, own in self.trackers.items()}
             with contextlib.suppress(OSError):  # of a full disk, which the next line may find otherwise
                 write_json(self.path, self.before | now)
 
-    def _tried(self, name: str, fed: _Fed, work: Callable[[], None]) -> bool:
+    def _tried(self, name: str, own: _Turn, work: Callable[[], None]) -> bool:
         """Return whether a tracker did something; the first failure is a notice."""
         try:
             work()
         except Exception as error:
-            if not fed.failed:
+            if not own.failed:
                 self.notices.append(
                     f"--track {name} failed ({type(error).__name__}: {error}). The run goes on; the figures are given "
                     "to it again, and are in metrics.jsonl."
                 )
-            fed.failed = True
+            own.failed = True
             return False
         return True
 
