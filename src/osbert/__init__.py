@@ -246,7 +246,7 @@ def finetune(
     `task`: a name such as "classify" or "sst2", a Task, or a list of these. `data`: a file; a folder with files
     called train.*, dev.* and test.*; or rows in memory: a list of dicts or of tuples such as (text, label), a pandas or
     polars DataFrame, a datasets.Dataset, or a dict of these by split. Of several tasks: a mapping from their names, or
-    a folder that holds those of each.
+    a folder that holds those of each. `dev`, one of the settings: a file or rows for development, in place of its own.
     `settings`: any setting of `osbert finetune`, by its last part (epochs=4, learning_rate=3e-5, text="body") or its
     full name (**{"training.epochs": 4}); of several tasks one's own has its name before it. `from_scratch=True` draws
     new weights; `trust` and `verify` are those of `load`.

@@ -271,6 +271,8 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
 def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the TOML value of each setting; `build` then checks the value.
 
+    A text for a list is read as on a command line: its parts have commas between.
+
     Raises UserError at a setting that is there under two of its names.
     """
     known = {path: kind for path, kind, _ in fields(schema)}
@@ -279,7 +281,8 @@ def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, 
         key = _resolve(name, known)
         if (other := names.setdefault(key, name)) != name:
             raise UserError(f"{other} and {name} are one setting, {key}: give it once.", code="duplicate-name")
-        yield key, _parse(value, known[key]) if isinstance(value, Word) else value
+        listed = isinstance(value, str) and typing.get_origin(known[key]) is tuple
+        yield key, _parse(value, known[key]) if listed or isinstance(value, Word) else value
 
 
 def _resolve(name: str, known: Mapping[str, Any]) -> str:

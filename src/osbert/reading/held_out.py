@@ -1,4 +1,4 @@
-"""Rows held out for development, where there is no file with some: a share of the training rows."""
+"""Rows held out of the training rows: a share of them for development, or every row once, in folds."""
 
 from __future__ import annotations
 
@@ -40,6 +40,38 @@ def hold_out_known(kinds: Sequence[Collection[Hashable]], share: float) -> NDArr
             left.subtract(kinds[place])
             size -= 1
     return held
+
+
+def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hashable] = ()) -> NDArray[np.int64]:
+    """Return the fold of each of n rows (n,), from 0: the same ones every time, for the same rows.
+
+    The rows of a group are in one fold; without `groups` each row is a group. Groups are dealt from large to small,
+    those of a size in random order: each goes to the fold that has the fewest of its labels, in proportion to how many
+    of them there are, and of equal ones to the smallest. Raises ValueError if there are fewer groups than folds.
+
+    >>> deal_folds(["a", "a", "a", "a", "b", "b"], 2).tolist().count(0)
+    3
+    """
+    members: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(groups or range(len(labels))):
+        members.setdefault(group, []).append(place)
+    if len(members) < folds:
+        raise ValueError(f"{len(members)} groups of rows cannot be dealt into {folds} folds")
+    order = np.random.default_rng(0).permutation(len(members)).tolist()
+    dealt = [*members.values()]
+    totals = Counter(labels)
+    counts = {label: np.zeros(folds) for label in totals}
+    sizes = np.zeros(folds)
+    found = np.zeros(len(labels), np.int64)
+    for places in sorted((dealt[number] for number in order), key=len, reverse=True):
+        own = Counter(labels[place] for place in places)
+        costs = np.sum([count * counts[label] / totals[label] for label, count in own.items()], axis=0)
+        fold = min(range(folds), key=lambda number: (costs[number], sizes[number]))
+        found[places] = fold
+        sizes[fold] += len(places)
+        for label, count in own.items():
+            counts[label][fold] += count
+    return found
 
 
 def _size(rows: int, share: float) -> int:

@@ -64,9 +64,19 @@ class Source:
 
     def files(self) -> Mapping[str, Origin]:
         """Return the file, or the table, of each split; one alone is {"all": file}. UserError when there is none."""
+        found: Mapping[str, Origin]
         if self.given is None:
-            return self.find_files(Path(self.task.data))
-        return self.given if "all" in self.given else named_splits(self.given, self.split_names)
+            found = self.find_files(Path(self.task.data))
+        else:
+            found = self.given if "all" in self.given else named_splits(self.given, self.split_names)
+        if not (dev := self.task.dev):
+            return found
+        if not Path(dev).is_file():
+            raise UserError(
+                f"{dev}: no such file. --dev takes the file with the development rows.", code="missing-file"
+            )
+        others = {split: origin for split, origin in found.items() if not split.startswith("dev")}
+        return {"train" if split == "all" else split: origin for split, origin in others.items()} | {"dev": Path(dev)}
 
     @property
     def split_names(self) -> Names:
@@ -97,6 +107,13 @@ class Source:
         return split == "dev" and "dev" not in self.files()
 
     # What is read of them.
+
+    def cells(self, column: str) -> Mapping[int, str]:
+        """Return what a column holds in the training file, by the line that each row begins on.
+
+        Raises UserError when there is no such column.
+        """
+        raise UserError(f"{self.called} is no table: it has no column '{column}'.", code="unknown-column")
 
     def resolved(self) -> Task:
         """Return the task with what its data leave open written down, such as the columns by name."""
@@ -161,7 +178,7 @@ class Source:
                 raise UserError(f"The task {self.task.name} has no use for --{name}.", code="unknown-setting")
         several = {name: (value,) for name, value in given.items() if self._is_one_of_several(name, value)}
         path = str(data) if isinstance(data, Path) else ""
-        task = dataclasses.replace(self.task, data=path, **{**given, **several})
+        task = dataclasses.replace(self.task, data=path, dev="", **{**given, **several})
         return type(self)(task, None if isinstance(data, Path) else data).passed_on(task)
 
     def _is_one_of_several(self, name: str, value: Any) -> bool:
@@ -189,6 +206,9 @@ class Task(Edges, Objective):
 
     data: str = ""
     """The file or folder with the task's data."""
+    dev: str = ""
+    """The file with the development rows, in place of those in `data`; all rows of a file in `data` are then learnt
+    from."""
     length: int = 512
     """Most tokens in a sequence, [CLS] and [SEP] included; never more than the model can read."""
 

@@ -35,6 +35,7 @@ HARMLESS = (
     "training.checkpoint_every",
     "training.evaluate_every",
     "training.keep",
+    "training.track",
     "training.models_every",
     "training.parallel",
     "data.micro_tokens",
@@ -207,7 +208,7 @@ class RunFolder:
         name = str(table.get("task", ""))
         settings = table.get(name.rpartition(".")[2])
         if isinstance(settings, dict):
-            settings = {key: value for key, value in settings.items() if key != "data"}
+            settings = {key: value for key, value in settings.items() if key not in ("data", "dev")}
         return hashlib.sha256(json.dumps([name, settings], sort_keys=True, default=str).encode()).hexdigest()
 
     def _allowed(

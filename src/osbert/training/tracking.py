@@ -1,4 +1,4 @@
-"""How a run is followed: metrics.jsonl for machines and reports, and its lines in words for people."""
+"""How a run is followed: metrics.jsonl for machines, reports and trackers, and its lines in words."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from osbert.guarded import parse_json, require_regular
 
 if TYPE_CHECKING:
     from osbert.training.progress import Mean, Progress
+    from osbert.training.tracker_queue import TrackerQueue
 
 NAME = "metrics.jsonl"
 HELD_OUT, BEFORE, GENERAL = "held_out", "held_out_before", "general"
@@ -27,11 +28,12 @@ class Metrics:
     live in `memory`: saved with a checkpoint, they let a resumed run write the lines an undisturbed one would.
     """
 
-    def __init__(self, folder: Path, *, every: int, memory: dict[str, Any]) -> None:
-        """Write into `folder`, a line of training each `every` steps and at the end."""
+    def __init__(self, folder: Path, *, every: int, memory: dict[str, Any], queue: TrackerQueue | None = None) -> None:
+        """Write into `folder`, a line of training each `every` steps and at the end; `queue` gets each line, too."""
         self.path = folder / NAME
         self.every = every
         self.memory = memory
+        self.queue = queue
         self.unwritten: list[str] = []
         """Lines that a full disk refused; they are tried again with the next line."""
 
@@ -39,6 +41,8 @@ class Metrics:
         """Drop the lines after `step`, all of them before the first, and a last line that was cut off."""
         lines = [line for line in read_lines(self.path) if 0 < step >= line["step"]]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+        if self.queue:
+            self.queue.begin(lines)
 
     def step(self, progress: Progress) -> dict[str, Any] | None:
         """Take note of a step; return the line of training that ends with it, if one does."""
@@ -81,6 +85,8 @@ class Metrics:
         }
         self.unwritten.append(json.dumps(finite) + "\n")
         self.settle()
+        if self.queue:
+            self.queue.add(finite)
 
     def settle(self) -> None:
         """Write the lines that a full disk has refused so far, if it takes them now."""
@@ -97,6 +103,11 @@ class Metrics:
             if self.path.exists():
                 os.truncate(self.path, size)
 
+    def close(self) -> None:
+        """Let the trackers finish; metrics.jsonl is whole after every line."""
+        if self.queue:
+            self.queue.close()
+
 
 class SilentMetrics:
     """Stands for the Metrics of a process that leaves the writing to another."""
@@ -110,6 +121,9 @@ class SilentMetrics:
     def held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
         """Return a line without values."""
         return {"step": step}
+
+    def close(self) -> None:
+        """Close nothing."""
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -62,6 +62,8 @@ class TrainingSettings:
     """Checkpoints that are kept, the newest ones."""
     models_every: int = 0
     """Steps between two models that a pretraining keeps in models/step-N/, each as usable as its last; 0 for none."""
+    track: tuple[str, ...] = ()
+    """Programs that get the figures of metrics.jsonl, with commas between: tensorboard, mlflow, wandb."""
     parallel: Spread = "ddp"
     """With several processes (torchrun), whether each has all weights (ddp) or a share of each (fsdp)."""
 

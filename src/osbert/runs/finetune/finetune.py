@@ -14,6 +14,7 @@ from osbert.runs.finetune.defaults import fill_defaults
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits, read_tasks
 from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.study.folds import cross_validate
 from osbert.runs.study.trials import compare
 from osbert.tasks import Task
 from osbert.training.interruption import Interruption
@@ -60,7 +61,9 @@ def finetune_plan(
 ) -> FinetuneRun:
     """Fine-tune to the end, once or as often as a comparison wants, on the records of each task of the plan."""
     plan = fill_defaults(plan, [splits["train"] for splits in records], out, watch)
-    if plan.comparison.wanted:
+    if plan.comparison.folds:
+        cross_validate(plan, records, out, watch, wish)
+    elif plan.comparison.wanted:
         compare(plan, records, out, watch, wish)
     else:
         model = steps.start(plan)

@@ -12,6 +12,7 @@ from osbert.errors import Problems, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.study.search import GRIDS, Comparison
 from osbert.tasks import Task, with_data
+from osbert.training.tracker_queue import require_trackers
 
 FEW = 5e-4
 """The learning rate of adapters and of changes of low rank where none is given (Hu et al., table 9)."""
@@ -35,6 +36,7 @@ class FinetunePlan:
     from_scratch: bool
     training: Any
     optimizer: Any
+    scores: Any
     comparison: Comparison
     open: frozenset[str] = frozenset()
     """The settings that were left to osbert, by their dotted names: some of `LEFT_OPEN`."""
@@ -80,13 +82,15 @@ class FinetunePlan:
 
     def table(self) -> dict[str, Any]:
         """Return the resolved recipe as it is saved with the run."""
-        comparison = {"comparison": recipe.as_table(self.comparison)} if self.comparison.wanted else {}
+        comparison = {"comparison": self.comparison.table()} if self.comparison.wanted else {}
+        scores = recipe.as_table(self.scores)
         return {
             **({"task": self.paths[0]} if len(self.paths) == 1 else {"tasks": list(self.paths)}),
             "model": str(self.model),
             "from_scratch": self.from_scratch,
             "training": recipe.as_table(self.training),
             "optimizer": recipe.as_table(self.optimizer),
+            **({"scores": scores} if scores != recipe.defaults(type(self.scores)) else {}),
             **comparison,
             **{task.name: recipe.as_table(task) for task in self.tasks},
         }
@@ -106,12 +110,16 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     path = name_of(task)
     name = path.rpartition(".")[2]
     wanted = call_schema(path)
+    settings, data = with_development(settings, data)
     given = recipe.given(settings, schema=wanted)
     base = recipe.as_table(task) if isinstance(task, Task) else {}
     path_of_data = str(data) if isinstance(data, str | Path) else ""
     table = recipe.override({name: base | {"data": path_of_data}}, settings, schema=wanted)
     built: Any = recipe.build(wanted, table, where="The call")
     built.comparison.check(given)
+    problems = Problems(heading="This run cannot begin")
+    require_trackers(built.training.track, problems)
+    problems.stop_if_any()
     optimizer, tuning = built.optimizer, built.training.tuning
     chosen: Task = getattr(built, name)
     if not path_of_data:  # rows in memory; a path may be overruled by the settings
@@ -131,10 +139,31 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         from_scratch=built.from_scratch,
         training=built.training,
         optimizer=optimizer,
+        scores=built.scores,
         comparison=built.comparison,
         open=open_,
         opening=built.opening,
     )
+
+
+def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any], Any]:
+    """Return settings and data, with development rows in memory (`dev`) among the data; a path stays a setting.
+
+    >>> with_development({"dev": [("a text", "pos")]}, "train.csv")
+    ({}, {'train': 'train.csv', 'dev': [('a text', 'pos')]})
+    """
+    if "dev" not in settings:
+        return settings, data
+    others = {name: value for name, value in settings.items() if name != "dev"}
+    dev = settings["dev"]
+    if isinstance(dev, str | Path):
+        return {**others, "dev": dev if isinstance(dev, str) else str(dev)}, data
+    if isinstance(data, str | Path) and Path(data).is_dir():
+        raise UserError(
+            f"dev holds rows, and data is the folder {data}: give the training file, or rows, as data.",
+            code="invalid-value",
+        )
+    return others, {**(data if isinstance(data, Mapping) else {"train": data}), "dev": dev}
 
 
 def check_few(built: Any) -> None:
@@ -169,12 +198,13 @@ def name_of(task: str | Task) -> str:
 
 def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
-    from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneSettings
+    from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneSettings, ScoreSettings
 
     kind = components.find("tasks", task, base=Task, trust=True)  # the user has typed the name
     parts: list[Any] = [
         ("training", FinetuneSettings),
         ("optimizer", FinetuneOptimizer),
+        ("scores", ScoreSettings),
         ("comparison", Comparison),
         ("defaults", Defaults),
         (task.rpartition(".")[2], kind),

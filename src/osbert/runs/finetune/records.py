@@ -67,6 +67,10 @@ def _read_several(
             "of its own.",
             code="duplicate-name" if tasks else "missing-value",
         )
+    if "dev" in settings:
+        raise UserError(
+            f"dev is of one task: give each its own, such as --{own[0]}.dev FILE.", code="ambiguous-setting"
+        )
     folders = data_of(names, data)
     reader = ModelReader.of(model)
     problems = Problems(heading="These tasks cannot be learnt together")

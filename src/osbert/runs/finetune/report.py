@@ -11,6 +11,7 @@ from osbert.evaluation.score import class_scores
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.reports.page import Section, code, curve, paragraph, table, write_report
 from osbert.reports.plot import Series, line_plot, smooth
+from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.rows import TaskOutcome
 from osbert.tasks.calibration import Calibration
 from osbert.training.tracking import NAME, duration, read_lines
@@ -22,6 +23,8 @@ def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any], outco
     `outcomes`: the tasks with what they have learnt from the development rows. Returns the report's path.
     """
     lines = read_lines(folder / NAME)
+    settings = recipe.read(folder / "recipe.toml")
+    kept = settings.get("scores", {}).get("keep", "best")
     epochs = [line for line in lines if "epoch" in line]
     names = [key for key in epochs[0] if key.startswith("dev.")]
     shown = [key for key in names if "/" not in key]
@@ -37,11 +40,12 @@ def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any], outco
             if found
         ),
         *(Section(heading=f"Probabilities: {task}", parts=_calibration(one)) for task, one in calibrations.items()),
-        Section(heading="Settings", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
+        Section(heading="Settings", parts=[code(recipe.dump(settings))]),
     ]
     lead = (
-        f"Of {len(epochs)} epochs number {best['epoch']} is the best on the development rows: {scores}. "
-        f"Training took {duration(best['seconds'] if best['epoch'] == len(epochs) else _seconds(lines))}."
+        f"The model is the one after epoch {Epoch(**best).place}, the {kept} of {len(epochs)} that were scored on the "
+        f"development rows: {scores}. "
+        f"Training took {duration(best['seconds'] if best['step'] == epochs[-1]['step'] else _seconds(lines))}."
     )
     return write_report(folder / "report.html", f"Fine-tuning: {name}", sections, lead=lead)
 
@@ -72,11 +76,11 @@ def _epochs(epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], best: int
     head = ("epoch", "step", "training loss", *(key.removeprefix("dev.") for key in shown), "")
     rows = [
         (
-            line["epoch"],
+            f"{round(line['epoch'], 2):g}",
             f"{line['step']:,}",
             f"{line['train.loss']:.4f}",
             *("not a number" if line[key] is None else f"{line[key]:.4f}" for key in shown),
-            "best: its weights are the model" if line["epoch"] == best else "",
+            "its weights are the model" if line["epoch"] == best else "",
         )
         for line in epochs
     ]

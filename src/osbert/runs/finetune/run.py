@@ -1,10 +1,10 @@
-"""Fine-tuning from the checked records to the finished run: epochs, scores after each, the best weights kept."""
+"""Fine-tuning from the checked records to the finished run: scores on the way, and the weights that are kept."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from osbert.errors import Problems, UserError
@@ -21,16 +21,19 @@ from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
-from osbert.runs.finetune.settings import FinetuneSettings
+from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings
 from osbert.runs.finetune.tuning import RANKS, changes, prepare
+from osbert.tasks import Prediction
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
 
+AFTER_EPOCHS = ScoreSettings()
+
 
 class FinetuneTrainer:
-    """One run: `for event in run()` trains, yielding Progress after a step and Epoch after an epoch; `finish` saves."""
+    """One run: `for event in run()` trains, yielding Progress after a step and Epoch after a score; `finish` saves."""
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class FinetuneTrainer:
         settings: FinetuneSettings,
         optimizer: OptimizerSettings,
         folder: Path,
+        scores: ScoreSettings = AFTER_EPOCHS,
     ) -> None:
         """Make the learner.
 
@@ -60,24 +64,34 @@ class FinetuneTrainer:
             rank = settings.rank or RANKS[settings.tuning]
             prepare(model.backbone, settings.tuning, rank=rank, frozen=settings.frozen)
         self.settings = settings
+        self.scores = scores
         self.start = model.source.path
         language = LeftToRight().name
         self.learner = Learner(model.backbone, heads | ({language: model.language} if model.language else {}))
         self.learner.weights = {language: settings.auxiliary} if model.language else {}
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
+        self.period = scores.period(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
         self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}, "before": {}, "weights": ""}
 
     @property
     def epochs(self) -> list[Epoch]:
-        """Return the epochs that are over, those before a resumption included."""
+        """Return all scores, those before a resumption included."""
         return [Epoch(**entry) for entry in self.trainer.memory["epochs"]]
 
     @property
     def best(self) -> Epoch:
-        """Return the best epoch so far; of equal ones the last, but none that has collapsed before one that has not."""
-        return [epoch for epoch in self.epochs if epoch.best][-1]
+        """Return the score whose weights are kept: the best, or the last one where the settings say so.
+
+        Of equal ones it is the last, but none that has collapsed before one that has not.
+        """
+        return [epoch for epoch in self.epochs if epoch.best or self.scores.keep == "last"][-1]
+
+    @property
+    def ended_early(self) -> bool:
+        """Return whether the last scores, as many as `patience`, brought none that is higher than those before."""
+        return self._exhausted(self.epochs)
 
     @property
     def outcomes(self) -> list[TaskOutcome]:
@@ -101,29 +115,31 @@ class FinetuneTrainer:
     def run(self) -> Iterator[Progress | Epoch]:
         """Train to the end, yielding what happened."""
         memory = self.trainer.memory
-        for progress in self.trainer.run():
+        for progress in () if self.ended_early else self.trainer.run():
             if not progress.skipped:
                 memory["losses"].append(progress.loss)
             yield progress
-            if self.ends_epoch(progress):
-                epoch = self._evaluate(progress)
-                memory["epochs"].append(asdict(epoch))
-                memory["losses"].clear()
-                yield epoch
+            if self.is_scored(progress):
+                yield self._ended()
+                if self.ended_early:
+                    self.trainer.save()
+                    return
 
-    def ends_epoch(self, progress: Progress) -> bool:
+    def is_scored(self, progress: Progress) -> bool:
         """Return whether an Epoch follows; between the two there is no place to stop, or it would never be scored."""
-        return progress.step % self.loader.steps_per_epoch == 0
+        step = progress.step
+        return step // self.period > (step - 1) // self.period or step == progress.steps
 
     def finish(self) -> None:
-        """Write the best epoch's weights as the run's model; what it takes to do so again stays until `tidy`."""
-        path = self._weights(self.best.epoch)
+        """Write the kept weights as the run's model; what it takes to do so again stays until `tidy`."""
+        path = self._weights(self.best)
         weights = read_file(path)
         noted = self.trainer.memory.get("weights")  # a checkpoint of an earlier version has none
         if noted and fingerprint(weights) != noted:
             again = f"Remove {self.folder} and give the same command again"
             raise UserError(
-                f"{path} is damaged: it is not what was written after the best epoch. {again}.", code="damaged-file"
+                f"{path} is damaged: it is not what was written after epoch {self.best.place}. {again}.",
+                code="damaged-file",
             )
         self.learner.load_state_dict(weights)
         self.learner.to("cpu")
@@ -145,42 +161,57 @@ class FinetuneTrainer:
         """Remove what only training needs, checkpoints included, once the run is noted as finished."""
         tidy(self.folder)
 
-    def _evaluate(self, progress: Progress) -> Epoch:
-        losses = self.trainer.memory["losses"]
+    def _ended(self) -> Epoch:
+        """Return the epoch, or the part of one, that has ended, and note it."""
+        memory = self.trainer.memory
+        losses = memory["losses"]
+        epoch = self._evaluate(sum(losses) / max(len(losses), 1))
+        memory["epochs"].append(asdict(epoch))
+        memory["losses"].clear()
+        return epoch
+
+    def _evaluate(self, loss: float) -> Epoch:
+        step, per_epoch = self.trainer.step, self.loader.steps_per_epoch
         result = self.rows.score(self.learner)
-        metrics = result.metrics
-        collapsed = self.rows.collapsed(result.predictions)
         before = [epoch for epoch in self.epochs if epoch.best]
-        number = progress.step // self.loader.steps_per_epoch
-        best = not before or self._merit(metrics, collapsed) >= self._merit(before[-1].metrics, before[-1].collapsed)
-        if best:
-            self.trainer.memory["learnt"] = self.rows.learnt(result.predictions)
-            weights = {name: weight.detach().cpu() for name, weight in self.learner.state_dict().items()}
-            write_tensors(weights, self._weights(number))
-            self.trainer.memory["weights"] = fingerprint(weights)
-            # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.
-            saved = max(self.trainer.checkpoints.steps(), default=0)
-            needed = [epoch for epoch in before if epoch.step <= saved][-1:]
-            for earlier in before:
-                if earlier not in needed:
-                    self._weights(earlier.epoch).unlink(missing_ok=True)
-        loss = sum(losses) / max(len(losses), 1)
-        return Epoch(
-            epoch=number,
-            step=progress.step,
+        epoch = Epoch(
+            epoch=step / per_epoch if step % per_epoch else step // per_epoch,
+            step=step,
             loss=loss,
-            metrics=metrics,
-            best=best,
-            seconds=progress.seconds,
-            collapsed=collapsed,
+            metrics=result.metrics,
+            best=False,
+            seconds=self.trainer.counters.seconds,
+            collapsed=self.rows.collapsed(result.predictions),
         )
+        best = not before or self._merit(epoch) >= self._merit(before[-1])
+        last = self.trainer.finished or self._exhausted([*self.epochs, epoch])
+        if last if self.scores.keep == "last" else best:
+            self._keep(epoch, result.predictions, before)
+        return replace(epoch, best=best)
 
-    def _merit(self, metrics: Mapping[str, float], collapsed: str) -> tuple[float, bool]:
-        """Return what epochs are compared by: the criterion, and of equal ones, that it gives more than one answer."""
-        return sortable(metrics[self.rows.criterion]), not collapsed
+    def _keep(self, epoch: Epoch, predictions: Sequence[Prediction], before: Sequence[Epoch]) -> None:
+        """Write the weights of this moment, and note what the tasks learn from the predictions."""
+        self.trainer.memory["learnt"] = self.rows.learnt(predictions)
+        weights = {name: weight.detach().cpu() for name, weight in self.learner.state_dict().items()}
+        write_tensors(weights, self._weights(epoch))
+        self.trainer.memory["weights"] = fingerprint(weights)
+        # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.
+        saved = max(self.trainer.checkpoints.steps(), default=0)
+        needed = [epoch for epoch in before if epoch.step <= saved][-1:]
+        for earlier in before:
+            if earlier not in needed:
+                self._weights(earlier).unlink(missing_ok=True)
 
-    def _weights(self, epoch: int) -> Path:
-        return self.folder / f"best-epoch-{epoch}.safetensors"
+    def _merit(self, epoch: Epoch) -> tuple[float, bool]:
+        """Return what scores are compared by: the criterion, and of equal ones, that there is more than one answer."""
+        return sortable(epoch.metrics[self.rows.criterion]), not epoch.collapsed
+
+    def _exhausted(self, epochs: Sequence[Epoch]) -> bool:
+        merits = [self._merit(epoch) for epoch in epochs]
+        return bool(self.scores.patience and merits) and len(merits) - merits.index(max(merits)) > self.scores.patience
+
+    def _weights(self, epoch: Epoch) -> Path:
+        return self.folder / f"best-epoch-{epoch.epoch}.safetensors"
 
 
 def tidy(folder: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from osbert.runs.finetune.tuning import RANKS, Kind
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import Precision
 from osbert.training.trainer import TrainingSettings
+
+PERIOD = re.compile(r"(\d+) steps?|(\d+(?:\.\d+)?) epochs?")
+"""How the time between two scores is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,8 @@ class FinetuneSettings:
     """Steps between two lines of metrics.jsonl and of progress."""
     checkpoint_every: int = 500
     """Steps between two checkpoints."""
+    track: tuple[str, ...] = ()
+    """Programs that get the figures of metrics.jsonl, with commas between: tensorboard, mlflow, wandb."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no run."""
@@ -97,6 +104,38 @@ class FinetuneSettings:
             evaluate_every=0,
             keep=1,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSettings:
+    """When a run is scored on the development rows, when the scores end it, and whose weights are kept."""
+
+    evaluate_every: str = "1 epoch"
+    """Time from one score on the development rows to the next: "200 steps" or "0.25 epochs". The last step is scored
+    in any case."""
+    patience: int = 0
+    """Scores in a row without a higher one, by the task's criterion, after which the run ends; 0 to train to the last
+    epoch. The learning rate falls as if all epochs were trained."""
+    keep: Literal["best", "last"] = "best"
+    """Which weights are the model: those that scored best, or those of the last step."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no time, and a patience that is none."""
+        found = PERIOD.fullmatch(self.evaluate_every)
+        if not found or not any(float(number) for number in found.groups(default="0")):
+            raise ValueError(f'evaluate_every must be as "200 steps" or "0.25 epochs", not "{self.evaluate_every}"')
+        if self.patience < 0:
+            raise ValueError(f"patience must be 0 or more, not {self.patience}")
+
+    def period(self, steps_per_epoch: int) -> Fraction:
+        """Return the steps from one score to the next; they need not be whole.
+
+        >>> ScoreSettings(evaluate_every="0.25 epochs").period(10), ScoreSettings().period(10)
+        (Fraction(5, 2), Fraction(10, 1))
+        """
+        found = PERIOD.fullmatch(self.evaluate_every)
+        assert found is not None  # __post_init__ has looked
+        return Fraction(found[1]) if found[1] else Fraction(found[2]) * steps_per_epoch
 
 
 @dataclass(frozen=True, kw_only=True)

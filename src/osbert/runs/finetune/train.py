@@ -37,6 +37,7 @@ from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RECIPE, RunFolder
+from osbert.training.tracker_queue import TrackerQueue
 from osbert.training.tracking import Metrics
 
 REMARKS = "remarks.txt"
@@ -76,13 +77,20 @@ def train(
     watch: Watch = ignore,
     wish: Interruption | None = None,
 ) -> Epoch:
-    """Fine-tune to the end, write the run folder, and return the best epoch.
+    """Fine-tune to the end, write the run folder, and return the epoch whose weights are kept.
 
     Raises StopRequest after a checkpoint if `wish` catches a signal. KeyboardInterrupt passes on, after a checkpoint of
     the last whole step where there can be one.
     """
     # Made before anything is written: what cannot be leaves no folder behind.
-    run = FinetuneTrainer(model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out)
+    run = FinetuneTrainer(
+        model=model,
+        rows=rows,
+        settings=plan.training,
+        optimizer=plan.optimizer,
+        folder=out,
+        scores=plan.scores,
+    )
     with disk_needed(out), locked(out):
         folder = opened(plan, rows, out)
         write_remarks(rows.remarks, out, watch)
@@ -156,16 +164,17 @@ def close(outcome: TaskOutcome, folder: RunFolder, plan: FinetunePlan, ended: Ma
 def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> None:
     """Train, reporting each step and each epoch. Raises StopRequest after a checkpoint if `wish` catches a signal."""
     trainer = run.trainer
-    metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory)
-    metrics.go_back(trainer.step)
+    queue = TrackerQueue(run.folder, run.settings.track, trainer.notices)
+    metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory, queue=queue)
     watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=trainer.settings.steps))
     noted = trainer.step  # all that the run is resumed from is noted up to this step
-    with wish or contextlib.nullcontext():
+    with contextlib.closing(metrics), wish or contextlib.nullcontext():
+        metrics.go_back(trainer.step)
         try:
             for event in run.run():
                 means = write_metrics(metrics, event)
                 # An epoch that has ended is scored first: without its scores the run would go on behind it.
-                between = not isinstance(event, Progress) or not run.ends_epoch(event)
+                between = not isinstance(event, Progress) or not run.is_scored(event)
                 noted = trainer.step if between else noted
                 for one in (event, *means, *trainer.notices):
                     watch(Notice(one, warning=True) if isinstance(one, str) else one)
@@ -175,6 +184,8 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
                     trainer.save()
                     watch(Notice(f"stopped after step {trainer.step:,}; the same command goes on from there"))
                     raise StopRequest
+            if run.ended_early and not trainer.finished:
+                watch(Notice(f"ended after step {trainer.step:,}: {run.scores.patience} scores without a higher one"))
         except KeyboardInterrupt:
             if trainer.whole and trainer.step == noted > 0 and not (wish and wish.signal):
                 trainer.save()
@@ -217,26 +228,27 @@ def stage_before(model: Path) -> str:
 
 
 def conclude(plan: FinetunePlan, out: Path, watch: Watch) -> None:
-    """Report the best epoch of a finished run, and what follows from it for each task."""
+    """Report the kept epoch of a finished run, and what follows from it for each task."""
+    kept = plan.scores.keep
     if len(plan.tasks) == 1:
-        _conclude_task(plan.tasks[0], out, watch)
+        _conclude_task(plan.tasks[0], out, kept, watch)
         return
-    watch(Notice(f"best: {row(Epoch(**RunFolder(out).facts['finished']['best']))}"))
+    watch(Notice(f"{kept}: {row(Epoch(**RunFolder(out).facts['finished']['best']))}"))
     for task in plan.tasks:
         watch(Notice(f"\n{task.name}:"))
-        _conclude_task(task, out / task.name, watch)
+        _conclude_task(task, out / task.name, kept, watch)
 
 
-def _conclude_task(task: Task, out: Path, watch: Watch) -> None:
-    """Report the best epoch, with the scores of every class, and what to do with the run."""
+def _conclude_task(task: Task, out: Path, kept: str, watch: Watch) -> None:
+    """Report the epoch that is `kept`, best or last, with the scores of every class, and what to do with the run."""
     ended = RunFolder(out).facts["finished"]
     best = Epoch(**ended["best"])
     if before := ended.get("before"):
         watch(Notice(f"before training: dev {scores_line(before)}"))
-    watch(Notice(f"best: {row(best)}; its weights are in {out}"))
+    watch(Notice(f"{kept}: {row(best)}; its weights are in {out}"))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
-        steps = best.step // best.epoch * settings["training"]["epochs"]
+        steps = round(best.step / best.epoch * settings["training"]["epochs"])
         answer = one_line(best.collapsed)
         text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
         watch(Notice(text, warning=True))

@@ -21,9 +21,9 @@ from osbert.errors import UserError
 from osbert.evaluation.expected import LossRange, expected_loss
 from osbert.evaluation.speed import training_flops
 from osbert.models.contract import Learner, Sizes, StepSize, matrix_weights
-from osbert.runs.pretrain.run import disk_bytes
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import SpeedTest, phases
+from osbert.training.trainer import TrainingSettings
 
 Shapes = tuple[tuple[int, int], ...]
 SIZES: dict[str, Shapes] = {
@@ -227,3 +227,10 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Batch], float]]) -
         )
         + 3 * pieces * model.vocabulary,
     )
+
+
+def disk_bytes(parameters: int, training: TrainingSettings) -> int:
+    """Return the bytes of a run with its checkpoints, one being written, and its models, in fp32."""
+    checkpoint = 12 * parameters  # the weights and two moments of each
+    models = 1 + (training.steps // training.models_every if training.models_every else 0)
+    return checkpoint * (training.keep + 1) + 4 * parameters * models

@@ -27,6 +27,7 @@ from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain.first_weights import build_learner, first_weights
 from osbert.runs.pretrain.other_text import forgotten, other_text
+from osbert.runs.pretrain.plan_sizes import disk_bytes
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
@@ -37,8 +38,9 @@ from osbert.training.parallel import Alone
 from osbert.training.processor import choose
 from osbert.training.progress import Mean
 from osbert.training.run_folder import RunFolder
+from osbert.training.tracker_queue import TrackerQueue
 from osbert.training.tracking import HELD_OUT, Metrics, SilentMetrics
-from osbert.training.trainer import Trainer, TrainingSettings
+from osbert.training.trainer import Trainer
 
 INPUTS = ("corpus", "tokenizer", "origin")
 PASSES = "micro_tokens"
@@ -84,19 +86,17 @@ class PretrainingRun:
         if self.group.first(self._begin):
             return True
         trainer = self._trainer()
-        metrics: Metrics | SilentMetrics = SilentMetrics()
-        if not self.group.rank:
-            metrics = Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory)
         if trainer.resume():
             self._say(f"Going on from the checkpoint of step {trainer.step:,}.")
         self._adapt(trainer)
-        metrics.go_back(trainer.step)
-        try:
-            self._loop(trainer, metrics)
-        except UserError as error:
-            if trainer.hopeless:
-                raise self._failed(trainer, str(error)) from error
-            raise
+        with contextlib.closing(self.group.each(partial(self._metrics, trainer))) as metrics:
+            metrics.go_back(trainer.step)
+            try:
+                self._loop(trainer, metrics)
+            except UserError as error:
+                if trainer.hopeless:
+                    raise self._failed(trainer, str(error)) from error
+                raise
         if not _over(trainer) or OWED in trainer.memory:
             self._say_stopped(trainer)
             return False
@@ -105,11 +105,10 @@ class PretrainingRun:
 
     def _impossible(self) -> str:
         """Return why this run cannot be made by several processes, "" if it can."""
-        settings, group = self.plan.settings, self.group
-        if group.size == 1:
+        if self.group.size == 1:
             return ""
         gpus, place = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        if gpus < place and choose(settings.training.device).device.type == "cuda":
+        if gpus < place and choose(self.plan.settings.training.device).device.type == "cuda":
             return (
                 f"{place} processes were started here, but there are {gpus} GPUs. Start as many, or give --device cpu."
             )
@@ -149,6 +148,13 @@ class PretrainingRun:
         self._introduce(trainer, parameters)
         self._say_of_origin(fresh)
         return trainer
+
+    def _metrics(self, trainer: Trainer) -> Metrics | SilentMetrics:
+        """Return what writes the lines of metrics; in a group the first process writes for all."""
+        if self.group.rank:
+            return SilentMetrics()
+        queue = TrackerQueue(self.out, trainer.settings.track, trainer.notices)
+        return Metrics(self.out, every=trainer.settings.log_every, memory=trainer.memory, queue=queue)
 
     def _adapt(self, trainer: Trainer) -> None:
         """Do what follows from settings that are others than before the run was resumed."""
@@ -328,8 +334,8 @@ class PretrainingRun:
         learner = self.learner
         if not isinstance(trainer.parallel, Alone):  # then each process has but a share of every weight
             learner = self._copy(weights)
-        if isinstance(metrics, Metrics):
-            metrics.settle()
+        assert isinstance(metrics, Metrics)  # that of the first process
+        metrics.settle()
         self._write(self.out, learner.cpu())
         if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
             write_batches(self.out / KEPT_OUT, held_out)
@@ -342,7 +348,7 @@ class PretrainingRun:
         pretraining_report(self.out, self.plan.objectives)
         for notice in self.notices:
             self._say(f"Remember: {notice}")
-        if isinstance(metrics, Metrics) and metrics.unwritten:
+        if metrics.unwritten:
             self._say(f"{len(metrics.unwritten)} lines of {metrics.path} could not be written.")
         if remark := closed_to_others(learner.backbone.architecture):
             self._say(remark)
@@ -390,10 +396,3 @@ class PretrainingRun:
 def _over(trainer: Trainer) -> bool:
     """Return whether there are no more steps to take."""
     return trainer.finished or ENDED in trainer.memory
-
-
-def disk_bytes(parameters: int, training: TrainingSettings) -> int:
-    """Return the bytes of a run with its checkpoints, one being written, and its models, in fp32."""
-    checkpoint = 12 * parameters  # the weights and two moments of each
-    models = 1 + (training.steps // training.models_every if training.models_every else 0)
-    return checkpoint * (training.keep + 1) + 4 * parameters * models

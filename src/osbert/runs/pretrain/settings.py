@@ -24,6 +24,7 @@ from osbert.runs.pretrain.start import Origin
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.processor import choose
+from osbert.training.tracker_queue import require_trackers
 from osbert.training.trainer import TrainingSettings
 
 PUBLISHED = ("mlm", "nsp")
@@ -212,6 +213,7 @@ def read_plan(
     )
     if out is not None:
         _check_out(out, {"--corpus": corpus, "--from": origin}, problems)
+        require_trackers(settings.training.track, problems)
     _check(plan, problems)
     if before is not None:
         before.check(settings.model, tokenizer, problems)
@@ -332,10 +334,8 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
     for name in names:
         length = getattr(settings.data, name)
         if length > settings.model.length:
-            problems.add(
-                f"data.{name} is {length:,}, but model.length allows sequences of {settings.model.length:,} tokens.",
-                code="invalid-setting",
-            )
+            told = f"data.{name} is {length:,}, but model.length allows sequences of {settings.model.length:,} tokens."
+            problems.add(told, code="invalid-setting")
         try:
             plan.loader(length=length)
         except UserError as error:

@@ -16,6 +16,12 @@ PROTOCOL = (
     "run were chosen as well: these scores flatter a little, the more runs there are. For a number to publish, score "
     "the chosen run on rows that had no part in this: osbert evaluate."
 )
+FOLDS = (
+    "Each row is scored by a run that has not seen it. The epoch of a fold is the best on its own rows, which flatters "
+    "a little; with --keep last nothing is chosen on them. The folds share most of their training rows, so that the "
+    "interval is somewhat too narrow (Nadeau and Bengio 2003). The model of this folder comes from one more run, which "
+    "is what the same command makes without --folds; trials/whole is its folder."
+)
 
 
 def trials_report(
@@ -38,8 +44,28 @@ def trials_report(
     return write_report(folder / "report.html", f"Fine-tuning, compared: {name}", sections, lead=lead)
 
 
+def folds_report(
+    folder: Path, *, name: str, criterion: str, results: Sequence[TrialResult], whole: TrialResult
+) -> Path:
+    """Write report.html into the folder of a cross-validation of the task `name`; `whole` is the run of the model."""
+    groups = _groups(results)
+    shown = [key for key in whole.metrics if "/" not in key]
+    numbers = {group: summaries([one.metrics for one in found]) for group, found in groups.items()}
+    [overall] = [found[criterion] for found in numbers.values()]
+    sections = [
+        Section(heading=f"Where the folds lie: {criterion}", parts=[_strips(groups, results, criterion, whole)]),
+        Section(heading="Over the folds", parts=[_summaries(numbers, shown), paragraph(_explained(results))]),
+        Section(heading="Every fold", parts=[_runs(results, shown, whole)]),
+        Section(heading="How to read this", parts=[paragraph(FOLDS)]),
+        Section(heading="Settings of the model", parts=[code(recipe.dump(recipe.read(folder / "recipe.toml")))]),
+    ]
+    lead = f"{len(results)} folds. {criterion[0].upper()}{criterion[1:]} over the folds: {overall.describe()}."
+    return write_report(folder / "report.html", f"Fine-tuning, cross-validated: {name}", sections, lead=lead)
+
+
 def _group(result: TrialResult) -> str:
-    return result.trial.settings.describe() or "all seeds"
+    settings = result.trial.settings
+    return str(settings.describe() or f"all {settings.name or 'seeds'}")
 
 
 def _groups(results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from osbert import recipe
 from osbert.errors import Problems, UserError
 from osbert.files import read_own, write_sealed
 
@@ -48,9 +49,18 @@ class Comparison:
     results before it)."""
     trials: int = 0
     """How many settings optuna tries."""
+    folds: int = 0
+    """Cross-validation: the rows are dealt into so many folds, each predicted by a run that has not seen it, and the
+    mean, deviation and interval of the scores are reported; the model is that of one more run, as without folds."""
+    group: str = ""
+    """The column of which all rows with the same cell go into one fold, such as the patient or the author."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no comparison."""
+        if self.folds and (self.folds < 2 or self.seeds or self.search != "none"):
+            raise ValueError("folds must be 2 or more, and go with neither seeds nor search")
+        if self.group and not self.folds:
+            raise ValueError(f"group = {self.group} does nothing without folds")
         for name in ("seeds", "trials"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
@@ -62,7 +72,12 @@ class Comparison:
     @property
     def wanted(self) -> bool:
         """Return whether there is more than one run."""
-        return self.search != "none" or self.seeds > 1
+        return self.search != "none" or self.seeds > 1 or self.folds > 0
+
+    def table(self) -> dict[str, Any]:
+        """Return the settings as they are kept with a run; those of folds only where there are some."""
+        table = recipe.as_table(self)
+        return {name: value for name, value in table.items() if value or name not in ("folds", "group")}
 
     @property
     def varied(self) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ import dataclasses
 import math
 import shutil
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from osbert import recipe
@@ -33,12 +34,13 @@ from osbert.terminal import one_line
 from osbert.training.checkpoint import disk_needed
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
+from osbert.training.tracker_queue import TRACKERS
 
 TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""
 CONFIG = "config.json"
 """The file without which a folder holds no model."""
-OWN = (FACTS, RECIPE, "report.html", finetune_train.REMARKS)
+OWN = (FACTS, RECIPE, TRACKERS, "report.html", finetune_train.REMARKS)
 """Files that the folder of a comparison has of its own; the others are the best run's."""
 
 
@@ -53,7 +55,7 @@ def compare(
 
     Raises UserError when every run has failed, and notes it: the folder may then go on with other settings.
     """
-    wanted, asked = plan.comparison, recipe.as_table(plan.comparison)
+    wanted, asked = plan.comparison, plan.comparison.table()
     training = plan.training
     settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
     model = finetune_train.start(plan)
@@ -66,7 +68,8 @@ def compare(
         finetune_train.write_remarks(rows.remarks, out, watch)
         if not folder.finished or folder.facts["finished"]["comparison"] != asked:
             shared = dataclasses.replace(rows, remarks=(), kept=out / TRIALS)
-            results = run_trials(plan, shared, settings, watch, wish)
+            work = TrialWork(plan=plan, rows=lambda trial: shared, watch=watch, wish=wish)
+            results = run_trials(work, settings, rows.criterion, out / TRIALS)
             finish(plan, rows.criterion, folder, results)
             for line in describe_results(results):
                 watch(Notice(line))
@@ -75,49 +78,59 @@ def compare(
     watch(Notice(f"best of all: {folder.facts['finished']['trial']}"))
 
 
-def run_trials(
-    plan: FinetunePlan, rows: FinetuneRows, wanted: Candidates, watch: Watch, wish: Interruption | None
-) -> list[TrialResult]:
-    """Return the results of all trials, in the folder that the rows share; those finished before are only read."""
-    assert rows.kept is not None
-    trials = rows.kept
+@dataclass(frozen=True, kw_only=True)
+class TrialWork:
+    """Runs trials of a fine-tuning, each in its folder; `rows` returns what a trial learns from and is scored on."""
 
-    def resumed(trial: StudyTrial) -> bool:
+    plan: FinetunePlan
+    rows: Callable[[StudyTrial], FinetuneRows]
+    watch: Watch = ignore
+    wish: Interruption | None = None
+
+    def study(self) -> Study:
+        """Return what runs the trials that are not finished."""
+        return Study(work=self.train, resumed=self.resumed, counted=False, watch=self.watch)
+
+    def resumed(self, trial: StudyTrial) -> bool:
         """Return whether a trial has come to its end before with the same settings.
 
         They can be others only where all runs have failed (`RunFolder.begin`): then none of them counts any more.
         """
-        folder, own = RunFolder(trial.folder), trial_plan(plan, trial)
+        folder, own = RunFolder(trial.folder), trial_plan(self.plan, trial)
         if folder.facts and (changes := folder.changes(own.table(), own.defaults())):
-            watch(Notice(f"it failed before and begins anew: {'; '.join(changes)}"))
+            self.watch(Notice(f"it failed before and begins anew: {'; '.join(changes)}"))
             shutil.rmtree(trial.folder)
         if folder.finished:
-            watch(Notice(f"finished before: {row(Epoch(**folder.facts['finished']['best']))}"))
+            self.watch(Notice(f"finished before: {row(Epoch(**folder.facts['finished']['best']))}"))
         return folder.finished
 
-    def train(trial: StudyTrial) -> None:
+    def train(self, trial: StudyTrial) -> None:
         """Run a trial; one whose losses became infinite has no score, and the others go on."""
         folder = RunFolder(trial.folder)
         if "failed" not in folder.facts:
             try:
-                planned = trial_plan(plan, trial)
-                finetune_train.train(planned, rows, finetune_train.start(planned), trial.folder, watch, wish)
+                planned = trial_plan(self.plan, trial)
+                model = finetune_train.start(planned)
+                finetune_train.train(planned, self.rows(trial), model, trial.folder, self.watch, self.wish)
                 return
             except UserError as error:
                 if "failed" not in folder.facts:
                     raise
-                watch(Notice(str(error)))
+                self.watch(Notice(str(error)))
                 tidy(trial.folder)
-        watch(Notice("this run counts as failed; the others go on"))
+        self.watch(Notice("this run counts as failed; the others go on"))
 
-    study = Study(work=train, resumed=resumed, counted=False, watch=watch)
+
+def run_trials(work: TrialWork, wanted: Candidates, criterion: str, trials: Path) -> list[TrialResult]:
+    """Return the results of all trials, in the folder `trials`; those finished before are only read."""
+    study, plan = work.study(), work.plan
     first, seeds = plan.training.seed, max(1, plan.comparison.seeds)
     tried: list[SettingsScore] = []
     results: list[TrialResult] = []
     for settings in wanted.after(tried):
         own = study.run([trial_of(settings, seed, trials) for seed in range(first, first + seeds)])
         results += own
-        tried.append(SettingsScore(settings=settings, score=mean(own, rows.criterion)))
+        tried.append(SettingsScore(settings=settings, score=mean(own, criterion)))
     return results
 
 
@@ -145,18 +158,23 @@ def finish(plan: FinetunePlan, criterion: str, folder: RunFolder, results: Seque
     Raises UserError when all have failed, and notes it: the folder may then go on with other settings.
     """
     if not any(result.counts for result in results):
-        folder.fail(0)
-        raise UserError(
-            "No run came to its end: their losses became infinite. The same command with a lower --learning-rate, or "
-            "another --seed or --precision, tries again in this folder.",
-            code="training-diverged",
-        )
+        raise fail(folder)
     best = chosen(results, criterion)
     own = best.trial.folder
-    asked = recipe.as_table(plan.comparison)
+    asked = plan.comparison.table()
     adopt(own, folder, recipe.read(own / RECIPE) | {"comparison": asked})
     trials_report(folder.folder, name=plan.name, criterion=criterion, results=results, best=best)
     folder.finish({**RunFolder(own).facts["finished"], "trial": own.name, "comparison": asked})
+
+
+def fail(folder: RunFolder) -> UserError:
+    """Note that no run came to its end, and return the error."""
+    folder.fail(0)
+    return UserError(
+        "No run came to its end: their losses became infinite. The same command with a lower --learning-rate, or "
+        "another --seed or --precision, tries again in this folder.",
+        code="training-diverged",
+    )
 
 
 def chosen(results: Sequence[TrialResult], criterion: str) -> TrialResult:
@@ -219,8 +237,8 @@ def describe_results(results: Sequence[TrialResult]) -> Iterator[str]:
         counted = [one for one in results if one.counts and one.trial.settings.name == settings]
         if len(counted) < 2:
             continue
-        words = counted[0].trial.settings.describe()
-        yield f"{words or 'over the seeds'}, {len(counted)} runs:"
+        words = counted[0].trial.settings.describe() or f"over the {settings or 'seeds'}"
+        yield f"{words}, {len(counted)} runs:"
         for name, summary in summaries([one.metrics for one in counted]).items():
             if "/" not in name:
                 yield f"  {name}: {summary.describe()}"

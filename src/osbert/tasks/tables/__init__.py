@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert.data.example import Booleans
-from osbert.errors import Problems
+from osbert.errors import Problems, UserError, nearest
 from osbert.files import file_stamp
 from osbert.reading.form import Choice
 from osbert.reading.held_out import hold_out
@@ -117,6 +117,17 @@ class TableSource(Source):
             named = dataclasses.replace(reading, names=tuple(filter(None, self.named)))
             self._tables[key] = open_table(origin, named)
         return self._tables[key]
+
+    def cells(self, column: str) -> Mapping[int, str]:
+        """Return what a column of the training file holds; raises UserError when there is no such column."""
+        table = self.open(self.file("train"))
+        if column not in table.columns:
+            raise UserError(
+                f"{table.called} has no column '{column}'; it has {', '.join(table.columns)}."
+                f"{nearest(column, table.columns)}",
+                code="unknown-column",
+            )
+        return {row.line: row.values.get(column, "") for row in table.rows(Problems(heading=""))}
 
     def findings(self) -> list[str]:
         """Return in words what was found: each file's form, the columns in use, where development rows come from."""

@@ -1,0 +1,212 @@
+"""Cross-validation: every row is predicted by a run that has not seen it, and one more run makes the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from osbert import recipe
+from osbert.data.example import Integers
+from osbert.errors import UserError
+from osbert.evaluation.compare import summaries
+from osbert.files import write_text
+from osbert.inference.engine import load
+from osbert.interop.opening import Opening
+from osbert.lock import locked
+from osbert.reading.held_out import deal_folds
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune import train as finetune_train
+from osbert.runs.finetune.plan import FinetunePlan
+from osbert.runs.finetune.records import Splits
+from osbert.runs.finetune.rows import FinetuneRows, TaskRows
+from osbert.runs.study.report import folds_report
+from osbert.runs.study.runner import RESTART, StudyTrial, TrialResult
+from osbert.runs.study.search import TrialSettings
+from osbert.runs.study.trials import TRIALS, TrialWork, adopt, describe_results, fail
+from osbert.tasks import Record, Task
+from osbert.training.checkpoint import disk_needed
+from osbert.training.interruption import Interruption
+from osbert.training.run_folder import RECIPE, RunFolder
+
+PREDICTIONS = "predictions.jsonl"
+"""The prediction of every row by the fold that has not seen it, in the folder of the cross-validation."""
+WHOLE, FOLD = "whole", "fold"
+"""What the run that makes the model is called, and those of the folds."""
+BINS = 10
+"""Into so many ranges numbers are put, each of which is dealt evenly."""
+
+
+def cross_validate(
+    plan: FinetunePlan,
+    records: Sequence[Splits],
+    out: Path,
+    watch: Watch = ignore,
+    wish: Interruption | None = None,
+) -> None:
+    """Run each fold, and the run that makes the model, which is the same as without folds; write the predictions.
+
+    Raises UserError where the rows cannot be dealt, and where the run that makes the model has failed.
+    """
+    [splits] = records
+    rows = all_rows(plan.task, splits)
+    dealt = deal(plan, rows)
+    parts = {WHOLE: splits, **fold_splits(rows, dealt)}
+    model = finetune_train.start(plan)
+    plan = dataclasses.replace(plan, opening=plan.opening.again)  # each trial opens the encoder anew
+    finetune_train.introduce(plan, model, watch)
+    laid_out = finetune_train.lay_out(plan, records, model, watch)
+    del model  # one encoder is in memory at a time
+
+    def rows_of(trial: StudyTrial) -> FinetuneRows:
+        return laid_out_as(laid_out, parts[part_of(trial)])
+
+    with disk_needed(out), locked(out):
+        folder = finetune_train.opened(plan, laid_out, out)
+        finetune_train.write_remarks(laid_out.remarks, out, watch)
+        if not folder.finished:
+            study = TrialWork(plan=plan, rows=rows_of, watch=watch, wish=wish).study()
+            results = study.run([trial_of(part, plan.training.seed, out / TRIALS) for part in parts])
+            folds = [result for result in results if part_of(result.trial) != WHOLE]
+            write_predictions(out / PREDICTIONS, rows, dealt, folds)
+            for line in describe_results(folds):
+                watch(Notice(line))
+            [whole] = [result for result in results if result not in folds and not result.replaced]
+            finish(plan, folder, whole, folds)
+    watch(Notice(f"the predictions of all rows, each by the fold that has not seen it: {out / PREDICTIONS}"))
+
+
+def all_rows(task: Task, splits: Splits) -> list[Record]:
+    """Return the rows that are dealt: those of the training file that can be learnt from, in their order.
+
+    Raises UserError where folds do not go with the task.
+    """
+    if task.dev or task.form == "vectors":
+        what = "--dev" if task.dev else f"the task {task.name}, whose rows have no labels"
+        raise UserError(f"--folds does not go with {what}.", code="options-exclude-each-other")
+    rows = [record for record in splits["train"] if not task.lacks(record)]
+    if task.source.shared("dev"):
+        rows = sorted([*rows, *splits["dev"]], key=lambda record: record.line)
+    return rows
+
+
+def deal(plan: FinetunePlan, rows: Sequence[Record]) -> Integers:
+    """Return the fold of each row (n,). Raises UserError when there are too few rows or groups."""
+    wanted = plan.comparison
+    cells = plan.task.source.cells(wanted.group) if wanted.group else {}
+    groups = [cells[record.line] for record in rows] if wanted.group else []
+    try:
+        return deal_folds(strata([record.label for record in rows]), wanted.folds, groups=groups)
+    except ValueError as error:
+        raise UserError(f"--folds {wanted.folds}: {error}.", code="too-little-data") from error
+
+
+def strata(labels: Sequence[Any]) -> list[str]:
+    """Return what is dealt evenly, for each label: the label, or the range that a number is in.
+
+    >>> strata(["pos", "neg"]), strata([0.5, 2.0])
+    (["'pos'", "'neg'"], ['0', '5'])
+    """
+    if not all(isinstance(label, int | float) for label in labels):
+        return [repr(label) for label in labels]
+    ranks = np.argsort(np.argsort(np.array(labels), kind="stable"), kind="stable")
+    return [str(rank * BINS // len(labels)) for rank in ranks.tolist()]
+
+
+def fold_splits(rows: Sequence[Record], folds: Integers) -> dict[str, dict[str, list[Record]]]:
+    """Return the training and development rows of each fold, by its name."""
+
+    def numbered(which: Integers) -> list[Record]:
+        return [dataclasses.replace(rows[place], number=number) for number, place in enumerate(which.tolist())]
+
+    return {
+        f"{FOLD} {fold + 1}": {
+            "train": numbered(np.flatnonzero(folds != fold)),
+            "dev": numbered(np.flatnonzero(folds == fold)),
+        }
+        for fold in range(int(folds.max()) + 1)
+    }
+
+
+def laid_out_as(rows: FinetuneRows, splits: Splits) -> FinetuneRows:
+    """Return other rows of the same task, as the same tokenizer lays them out."""
+    [own] = rows.tasks
+    found = TaskRows.of(own.task, splits, own.packer)
+    return FinetuneRows(tasks=[dataclasses.replace(found, auxiliary=own.auxiliary)])
+
+
+def trial_of(part: str, seed: int, folder: Path) -> StudyTrial:
+    """Return the run of a fold, or of the whole, and that in its place."""
+    settings = TrialSettings(name=WHOLE if part == WHOLE else f"{FOLD}s")
+    own = StudyTrial(name=part, folder=folder / part.replace(" ", "-"), settings=settings, seed=seed)
+    again = f"seed {seed + RESTART}"
+    return own.or_else(
+        dataclasses.replace(
+            own,
+            name=f"{part}, {again}",
+            folder=own.folder.with_name(f"{own.folder.name}-{again.replace(' ', '-')}"),
+            seed=seed + RESTART,
+        )
+    )
+
+
+def part_of(trial: StudyTrial) -> str:
+    """Return which rows a trial learns from."""
+    return trial.name.partition(",")[0]
+
+
+def write_predictions(path: Path, rows: Sequence[Record], dealt: Integers, folds: Sequence[TrialResult]) -> None:
+    """Write a line of JSON for each row, in the file's order, predicted by the model of its fold.
+
+    The rows of a fold whose run has failed are left out.
+    """
+    lines: dict[int, str] = {}
+    for result in folds:
+        if not result.counts:
+            continue
+        # The user has named the task's code, if it is not osbert's, and the run has just been written.
+        engine = load(result.trial.folder, opening=Opening(trust=True, verify=False))
+        fold = int(part_of(result.trial).removeprefix(FOLD))
+        held = np.flatnonzero(dealt == fold - 1).tolist()
+        for place, prediction in zip(held, engine.predict_records([rows[place] for place in held]), strict=True):
+            row = {"line": rows[place].line, FOLD: fold, "texts": rows[place].texts, "label": rows[place].label}
+            lines[place] = json.dumps(row | prediction.as_dict(), ensure_ascii=False, default=_plain)
+    write_text(path, "".join(f"{line}\n" for _, line in sorted(lines.items())))
+
+
+def finish(plan: FinetunePlan, folder: RunFolder, whole: TrialResult, folds: Sequence[TrialResult]) -> None:
+    """Write the folder of a cross-validation whose runs have ended: the model, the report, the facts.
+
+    Raises UserError where the run that makes the model has failed, and notes it.
+    """
+    counted = [fold.metrics for fold in folds if fold.counts]
+    if not (whole.best and counted):
+        raise fail(folder)
+    own = whole.trial.folder
+    kept = {"comparison": plan.comparison.table()}
+    adopt(own, folder, recipe.read(own / RECIPE) | kept)
+    folds_report(folder.folder, name=plan.name, criterion=plan.task.criterion, results=folds, whole=whole)
+    figures = {
+        name: {
+            "mean": one.mean,
+            "deviation": _finite(one.deviation),
+            "interval": [*map(_finite, one.interval)],
+            "folds": one.count,
+        }
+        for name, one in summaries(counted).items()
+    }
+    folder.finish({**RunFolder(own).facts["finished"], "trial": own.name, **kept, "folds": figures})
+
+
+def _plain(value: Any) -> Any:
+    """Return a label's part as plain values."""
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else [*value]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
