@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from types import ModuleType
 
 from osbert.errors import UserError, nearest
 
@@ -30,6 +31,11 @@ def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
         for module in pkgutil.iter_modules(package.__path__)
         if (folders or not module.ispkg) and module.name != CONTRACT
     }
+
+
+def contract(folder: str) -> ModuleType:
+    """Return the module with the contract of a folder's components, imported by name: that of models loads torch."""
+    return importlib.import_module(f"osbert.{folder}.{CONTRACT}")
 
 
 def is_dotted(name: str) -> bool:

@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from osbert.runs.finetune.tuning import RANKS, Kind
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.processor import Precision
-from osbert.training.trainer import TrainingSettings
+from osbert.training.settings import Precision, TrainingSettings
+
+Kind = Literal["full", "adapters", "lora"]
+
+RANKS = {"full": 0, "adapters": 64, "lora": 8}
+"""The width of a bottleneck, and the rank of a change, where none is given."""
 
 
 @dataclass(frozen=True, kw_only=True)

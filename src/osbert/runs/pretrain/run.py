@@ -34,8 +34,9 @@ from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.parallel import Alone
 from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
+from osbert.training.settings import TrainingSettings
 from osbert.training.tracking import BEFORE, HELD_OUT, Metrics, SilentMetrics
-from osbert.training.trainer import Trainer, TrainingSettings
+from osbert.training.trainer import Trainer
 
 INPUTS = ("corpus", "tokenizer", "origin")
 PASSES = "micro_tokens"

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus
@@ -18,13 +18,14 @@ from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.contract import DEFAULT_FAMILY, find_family
+from osbert.models.settings import settings_of
 from osbert.objectives import Objective
-from osbert.runs.pretrain.start import Origin
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.processor import choose
-from osbert.training.trainer import TrainingSettings
+from osbert.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from osbert.runs.pretrain.start import Origin
 
 PUBLISHED = ("mlm", "nsp")
 """The objectives of original BERT."""
@@ -83,7 +84,7 @@ def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool 
     Raises UserError when there is no such objective or family, and at code outside osbert without `trust`.
     """
     parts: list[Any] = [
-        ("model", find_family(family or DEFAULT_FAMILY).settings),
+        ("model", settings_of(family)),
         ("data", DataSettings),
         *((table_of(name), components.find("objectives", name, base=Objective, trust=trust)) for name in objectives),
         ("optimizer", OptimizerSettings),
@@ -170,6 +171,8 @@ def read_plan(
 
     Raises UserError that lists all that is wrong with them.
     """
+    from osbert.runs.pretrain.start import Origin  # loads torch, which the settings do not need
+
     before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:
         raise UserError("Name a recipe, such as cpu, or go on from a run with --from.", code="missing-recipe")
@@ -281,6 +284,8 @@ def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
 
 def _check(plan: PretrainPlan, problems: Problems) -> None:
     """Report what stands against a run, in words that say what to do."""
+    from osbert.training.processor import choose
+
     settings, corpus = plan.settings, plan.corpus
     if plan.tokenizer.fingerprint != corpus.fingerprint:
         problems.add(
