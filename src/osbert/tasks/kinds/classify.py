@@ -127,11 +127,11 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to K scores."""
-        from osbert.models.heads.predictions import SequenceHead, classification_loss
+        from osbert.models.heads.predictions import OrdersHead, classification_loss
 
         share = backbone.architecture.dropout
         orders = 1 + self.both_orders
-        head = SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
+        head = OrdersHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
         head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
         return head
 
