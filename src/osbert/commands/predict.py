@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -64,8 +67,7 @@ def predict(
                 "--out and how to read a file (--text, ...) go with --file, not with a single text.",
                 code="options-exclude-each-other",
             )
-        if not any(text.strip() for text in texts):
-            raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
+        _check_texts(texts)
         print_prediction(run, texts, opening)
         return
     output = PredictionOutput(path=out, stream=sys.stdout, spreadsheet_safe=spreadsheet_safe)
@@ -77,6 +79,19 @@ def predict(
     )
     notes += [f"{tally.cut:,} longer than {tally.limit}, see the column truncated"] if tally.cut else []
     print(f"{', '.join(notes)}{f' -> {out}' if out else ''}", file=to)
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    """Raise UserError if all texts are empty, or one is the path of a file by a name with a folder or a suffix."""
+    if not any(text.strip() for text in texts):
+        raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
+    for text in texts:
+        if os.path.isfile(text) and (os.sep in text or Path(text).suffix):
+            raise UserError(
+                f"{text} is a file. To predict its rows: osbert predict RUN --file {shlex.quote(text)}. If the name "
+                "itself is the text, add a space to it.",
+                code="missing-option",
+            )
 
 
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> None:
