@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import osbert
 from osbert.errors import UnknownSetting, UserError
 from osbert.lock import LockWarning
+from osbert.peers import option_meant
 from osbert.terminal import guard_streams
 
 if TYPE_CHECKING:
@@ -174,8 +175,8 @@ def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
     if not isinstance(error, cyclopts.MissingArgumentError) or error.argument is None:
         return ""
     missing, given = error.argument.name, [word.partition("=")[0] for word in words]
-    like = get_close_matches(missing, given, n=1, cutoff=0.7)
-    return f"Did you mean {missing} by {like[0]}?" if like and like[0] != missing else ""
+    like = option_meant(given, missing) or next(iter(get_close_matches(missing, given, n=1, cutoff=0.7)), missing)
+    return f"Did you mean {missing} by {like}?" if like != missing else ""
 
 
 def _options(app: cyclopts.App, words: Sequence[str]) -> list[str]:
