@@ -60,6 +60,8 @@ class FinetuneSettings:
     """Precision of matrix products in training; auto is bf16 where the processor has it. Scores are always fp32."""
     device: str = "auto"
     """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    deduplicate: bool = False
+    """Leave out the training rows whose text stands in the development rows, too."""
     log_every: int = 10
     """Steps between two lines of metrics.jsonl and of progress."""
     checkpoint_every: int = 500

@@ -74,7 +74,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         """Return the labels."""
         return self.labels
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return which labels look like several in one cell."""
         joined = joined_labels(self.labels)
         if not joined:
