@@ -44,11 +44,19 @@ def test_texts_of_both_splits_are_counted_and_can_be_left_out() -> None:
     dev = [*rows("neg", "pos", first=20, each=2), ("neg  text 3 ", "neg"), ("neg text 4", "pos")]
     (said,), _ = read("classify", {"train": train, "dev": dev})
     assert "2 of 6" in said and "'neg  text 3 '" in said and "dev, row 5; train, row 7" in said
-    assert "1 have another label" in said and "--deduplicate" in said
+    assert "1 of them with another label" in said and "--deduplicate" in said
     warnings, records = read("classify", {"train": train, "dev": dev}, deduplicate=True)
     assert warnings == [] and (len(records["train"]), len(records["dev"])) == (38, 6)
     with refusal("no-data", "--deduplicate"):
         read("classify", {"train": rows("neg", "pos"), "dev": rows("neg", "pos")}, deduplicate=True)
+
+
+def test_few_texts_of_both_splits_are_reported_without_a_warning() -> None:
+    events: list[Notice] = []
+    data = {"train": rows("neg", "pos"), "dev": [*rows("neg", "pos", first=20, each=26), ("neg text 4", "neg")]}
+    read_tasks(["classify"], {}, model=Path("none"), data=data, watch=events.append)
+    assert not any(event.warning for event in events)
+    assert "1 of 53" in events[-1].text and "'neg text 4'" in events[-1].text
 
 
 def test_pairs_are_the_same_where_both_texts_are() -> None:

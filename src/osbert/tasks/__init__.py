@@ -22,7 +22,7 @@ COMPONENTS = ("kinds", "sets")
 SYNONYMS = {
     **dict.fromkeys(("text-classification", "sequence-classification", "sentiment-analysis", "textcat"), "classify"),
     **dict.fromkeys(("multi-label", "multilabel-classification", "textcat_multilabel"), "multilabel"),
-    **dict.fromkeys(("ner", "token-classification", "tagger", "pos"), "tag"),
+    **dict.fromkeys(("ner", "token-classification"), "tag"),
     **dict.fromkeys(("question-answering", "qa"), "span"),
     **dict.fromkeys(("cross-encoder", "reranker", "reranking"), "rerank"),
     "regression": "regress",

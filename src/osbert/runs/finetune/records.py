@@ -10,7 +10,7 @@ from typing import Any
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan
-from osbert.runs.finetune.warnings import data_warnings, deduplicated
+from osbert.runs.finetune.warnings import TELLING, data_warnings, deduplicated, overlap
 from osbert.tasks import Record, Task, findings, load, passed_over
 from osbert.terminal import one_line
 
@@ -50,6 +50,9 @@ def data_notices(task: Task, records: Splits) -> Iterator[str]:
         yield f"{split}: {one_line(task.describe(found))}"
     if skipped := passed_over(task, records["train"]):
         yield f"train: {one_line(skipped)}"
+    repeated, fraction = overlap(records)
+    if 0 < fraction < TELLING:  # else it is a warning
+        yield repeated
 
 
 def _read(

@@ -20,6 +20,8 @@ RARE = 20
 """How many times as many rows a label must have as another of nearly its spelling, for that one to be a slip."""
 SHORTEST = 5
 """Letters of a label from which one letter of difference may be a slip: NNP and NNPS are two tags."""
+TELLING = 0.02
+"""The fraction of the development rows, and of their characters, from which repeated texts are a warning."""
 SHOWN = 3
 """Most examples in a warning."""
 _BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
@@ -32,7 +34,9 @@ def data_warnings(task: Task, records: Splits) -> Iterator[str]:
     training = [record for record in records["train"] if not task.lacks(record)]
     yield from task.warnings()
     yield from _few(task, training)
-    yield from _repeated(records)
+    repeated, fraction = overlap(records)
+    if fraction >= TELLING:
+        yield repeated
     classes = _classes(task, training)
     yield from _alike({name: len(places) for name, places in classes.items()}, classes)
     yield from _single(classes)
@@ -74,22 +78,31 @@ def _few(task: Task, training: Sequence[Record]) -> Iterator[str]:
         )
 
 
-def _repeated(records: Splits) -> Iterator[str]:
-    """Yield how many development records have the texts of a training record, with examples."""
+def overlap(records: Splits) -> tuple[str, float]:
+    """Return in words how many development records have the texts of a training record, and how much of them that is.
+
+    That is their fraction of the records or of all characters, whichever is less: "Thanks !" may stand anywhere.
+    """
     development: Sequence[Record] = records["dev"]
     training: dict[tuple[str, ...], Record] = {}
     for record in records["train"]:
         training.setdefault(_text(record), record)
     pairs = [(record, training[text]) for record in development if (text := _text(record)) in training]
     if not pairs:
-        return
+        return "", 0.0
     shown = [f"'{one_line(' | '.join(one.texts)):.60}' ({one.place}; {other.place})" for one, other in pairs[:SHOWN]]
     other_label = sum(repr(one.label) != repr(other.label) for one, other in pairs)
-    differ = f" Of these {other_label:,} have another label there." if other_label else ""
-    yield (
-        f"{len(pairs):,} of {len(development):,} development rows have the text of a training row, which flatters the "
-        f"scores: {', '.join(shown)}.{differ} --deduplicate leaves those training rows out."
+    differ = f", {other_label:,} of them with another label" if other_label else ""
+    text = (
+        f"{len(pairs):,} of {len(development):,} development rows have the text of a training row{differ}, which "
+        f"flatters the scores: {', '.join(shown)}. --deduplicate leaves those training rows out."
     )
+    size = sum(map(_size, development))
+    return text, min(len(pairs) / len(development), sum(_size(record) for record, _ in pairs) / max(size, 1))
+
+
+def _size(record: Record) -> int:
+    return sum(map(len, record.texts))
 
 
 def _text(record: Record) -> tuple[str, ...]:
