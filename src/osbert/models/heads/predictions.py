@@ -191,6 +191,18 @@ class LabelsHead(SequenceHead):
         return super().flops(labels // self.linear.out_features)
 
 
+def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
+    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats against classes that have an order.
+
+    The true probability of class i is softmax over i of -(i - label)^2 (Díaz and Marathe 2019, equation 1).
+    """
+    places = torch.arange(scores.shape[1], device=scores.device)
+    shares = torch.softmax(-(places - target.labels[:, None]).float().square(), dim=-1)  # (M, K)
+    each = functional.cross_entropy(scores.float(), shares, reduction="none")
+    hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
+    return Loss(total=(each if target.weights is None else each * target.weights).sum(), count=target.count, hits=hits)
+
+
 def classification_loss(scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0, gamma: float = 0.0) -> Loss:
     """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats, in float32, and how many are right.
 
