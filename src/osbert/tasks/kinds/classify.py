@@ -144,8 +144,9 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         share = backbone.architecture.dropout
         orders = 1 + self.both_orders
         head = OrdersHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
-        own = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
-        head.loss = ordinal_loss if self.ordered else own
+        head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
+        if self.ordered:
+            head.loss = ordinal_loss
         return head
 
     def decode(
@@ -240,7 +241,8 @@ def kappa(table: NDArray[np.int64]) -> float:
 
 def _squares(labels: int) -> NDArray[np.int64]:
     """Return the squared distances of labels by their places (K, K)."""
-    return np.subtract.outer(np.arange(labels), np.arange(labels)) ** 2
+    places = np.arange(labels, dtype=np.int64)
+    return np.square(places[:, None] - places)
 
 
 def matthews(table: NDArray[np.int64]) -> float:
