@@ -93,12 +93,12 @@ def overlap(records: Splits) -> tuple[str, float]:
     shown = [f"'{one_line(' | '.join(one.texts)):.60}' ({one.place}; {other.place})" for one, other in pairs[:SHOWN]]
     other_label = sum(repr(one.label) != repr(other.label) for one, other in pairs)
     differ = f", {other_label:,} of them with another label" if other_label else ""
-    text = (
+    said = (
         f"{len(pairs):,} of {len(development):,} development rows have the text of a training row{differ}, which "
         f"flatters the scores: {', '.join(shown)}. --deduplicate leaves those training rows out."
     )
     size = sum(map(_size, development))
-    return text, min(len(pairs) / len(development), sum(_size(record) for record, _ in pairs) / max(size, 1))
+    return said, min(len(pairs) / len(development), sum(_size(record) for record, _ in pairs) / max(size, 1))
 
 
 def _size(record: Record) -> int:
