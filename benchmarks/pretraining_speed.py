@@ -53,7 +53,8 @@ from osbert.objectives.nsp import NextSentence
 from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.trainer import Trainer, TrainingSettings
+from osbert.training.settings import TrainingSettings
+from osbert.training.trainer import Trainer
 
 SIZES = {"base": (12, 768), "large": (24, 1024)}
 """Layers and width by name; others are written L4H256. A head is 64 wide."""

@@ -183,8 +183,9 @@ def test_a_folder_is_filled_only_where_nothing_of_others_lies(tmp_path: Path) ->
         (tmp_path / name).touch()
     refuse_foreign(tmp_path, "a run", ("ours*",))
     (tmp_path / "logs").mkdir()
+    (tmp_path / "logins.csv").touch()
     (tmp_path / "thesis.doc").touch()
-    with refusal("output-holds-something-else", "ours.json", "thesis.doc"):
+    with refusal("output-holds-something-else", "ours.json", "thesis.doc", "logins.csv"):
         refuse_foreign(tmp_path, "a run")
     with refusal("output-is-file"):
         refuse_foreign(tmp_path / "thesis.doc", "a run")

@@ -15,6 +15,7 @@ import osbert
 from osbert.commands.output import OPTIONS, Output, watching
 from osbert.errors import UnknownSetting, UserError
 from osbert.lock import LockWarning
+from osbert.peers import option_meant
 from osbert.runs.contract import Notice
 from osbert.terminal import guard_streams
 
@@ -185,8 +186,8 @@ def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
     if not isinstance(error, cyclopts.MissingArgumentError) or error.argument is None:
         return ""
     missing, given = error.argument.name, [word.partition("=")[0] for word in words]
-    like = get_close_matches(missing, given, n=1, cutoff=0.7)
-    return f"Did you mean {missing} by {like[0]}?" if like and like[0] != missing else ""
+    like = option_meant(given, missing) or next(iter(get_close_matches(missing, given, n=1, cutoff=0.7)), missing)
+    return f"Did you mean {missing} by {like}?" if like != missing else ""
 
 
 def _with_options(error: UnknownSetting, app: cyclopts.App, words: Sequence[str]) -> UnknownSetting:

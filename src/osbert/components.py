@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Mapping
+from types import ModuleType
 
 from osbert.errors import UserError, nearest
 
@@ -30,6 +32,21 @@ def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
         for module in pkgutil.iter_modules(package.__path__)
         if (folders or not module.ispkg) and module.name != CONTRACT
     }
+
+
+def meant(folder: str, name: str) -> str:
+    """Return the name of the component that others call so (`SYNONYMS` of the folder's package), or the name itself.
+
+    >>> meant("tasks", "ner"), meant("tasks", "classify")
+    ('tag', 'classify')
+    """
+    synonyms: Mapping[str, str] = getattr(importlib.import_module(f"osbert.{folder}"), "SYNONYMS", {})
+    return synonyms.get(name, name)
+
+
+def contract(folder: str) -> ModuleType:
+    """Return the module with the contract of a folder's components, imported by name: that of models loads torch."""
+    return importlib.import_module(f"osbert.{folder}.{CONTRACT}")
 
 
 def is_dotted(name: str) -> bool:

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from json import JSONDecodeError
 
+ALIKE = 0.75
+"""From which similarity a name is suggested for another (difflib's ratio, 0 to 1)."""
+
 
 class UserError(Exception):
     """Something the user can mend. The command line prints its text without a traceback and exits with 1.
@@ -91,11 +94,30 @@ class Problems:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the known name closest to `name`, or "" when none is close.
 
-    >>> nearest("lerning_rate", ["learning_rate", "epochs"])
-    " Did you mean 'learning_rate'?"
+    Close is what is spelt much alike, differs in one letter, or begins with the name.
+
+    >>> nearest("lerning_rate", ["learning_rate", "epochs"]), nearest("patience", ["pair"])
+    (" Did you mean 'learning_rate'?", '')
     """
-    matches = get_close_matches(str(name), [str(other) for other in known], n=1, cutoff=0.5)
-    return f" Did you mean '{matches[0]}'?" if matches else ""
+    wanted, names = str(name).casefold(), {str(other).casefold(): str(other) for other in known}
+    matches = get_close_matches(wanted, names, n=1, cutoff=ALIKE)
+    matches += [other for other in names if len(wanted) > 1 and differ_in_one_letter(wanted, other)]
+    matches += [other for other in names if len(wanted) > 2 and other.startswith(wanted)]
+    return f" Did you mean '{names[matches[0]]}'?" if matches else ""
+
+
+def differ_in_one_letter(first: str, second: str) -> bool:
+    """Return whether two texts differ in one letter that is another, one too many, or swapped with its neighbour.
+
+    >>> [differ_in_one_letter("positive", other) for other in ("postive", "posotive", "psoitive", "position")]
+    [True, True, True, False]
+    """
+    start = next(
+        (place for place, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), min(len(first), len(second))
+    )
+    short, long = sorted((first[start:], second[start:]), key=len)
+    swapped = short[:2] == long[1::-1] and short[2:] == long[2:]
+    return first != second and (short == long[1:] or (len(short) == len(long) and short[1:] == long[1:]) or swapped)
 
 
 def not_json(error: JSONDecodeError) -> str:

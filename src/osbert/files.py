@@ -28,7 +28,7 @@ except ImportError:  # pragma: no cover - Windows has no fcntl; there, what a ki
 STREAMS = ("/dev/stdout", "/dev/stderr")
 DESCRIPTORS = ("/dev/fd", "/proc/self/fd")
 """Folders of the process's own open files, which are written to and never replaced."""
-LOGS = ("log*", "*.log", "*.out", "*.err")
+LOGS = ("log", "log[-_.]*", "log[0-9]*", "*.log", "*.out", "*.err")
 """Names of log files that a user's shell may have created in an output folder: `osbert ... --out run > run/log`."""
 PART = ".part"
 """Ending of the name of a private folder, see `_private_folder`."""

@@ -11,12 +11,13 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
 import cyclopts
 from cyclopts import Parameter
 
-from osbert import recipe
+from osbert import peers, recipe
 from osbert.errors import UnknownSetting, UserError
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -51,7 +52,7 @@ def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
     """
     kinds = {path: kind for schema in schemas for path, kind, _ in recipe.fields(schema)}
     meant = _meanings(kinds)
-    joined = _joined(words)
+    joined = _translated(_joined(words), meant)
     _refuse_negated(joined, kinds, meant)
     app = _parser(kinds, meant)
     try:
@@ -187,6 +188,22 @@ def _joined(words: Sequence[str]) -> list[str]:
         else:
             joined.append(word)
     return joined
+
+
+def _translated(words: Sequence[str], meant: Mapping[str, list[str]]) -> list[str]:
+    """Return words with others' names of settings replaced by ours; UserError at one that stands for something else."""
+    values = {_unspelt(word): word.partition("=")[2] or after for word, after in pairwise([*words, ""])}
+    given = {name: "" if value.startswith("--") else value for name, value in values.items()}
+    translated = []
+    for word in words:
+        name, (option, equals, value) = _unspelt(word), word.partition("=")
+        if option.startswith("--") and (ours := peers.understood(name, value, meant)):
+            setting, said = ours
+            word = f"{_spelt(setting)}{'=' if said else equals}{said}"
+        elif option.startswith("--"):
+            peers.refuse_other(name, given[name], given, meant)
+        translated.append(word)
+    return translated
 
 
 def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
-from osbert import guarded
+from osbert import guarded, peers
 from osbert.errors import Problems, UnknownSetting, UserError, nearest
 
 Settings = TypeVar("Settings")
@@ -202,7 +202,7 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
     values = {}
     for key, value in table.items():
         if key not in known:
-            problems.add(f"unknown setting '{prefix}{key}'.{nearest(key, known)}", code="unknown-setting")
+            problems.add(f"unknown setting '{prefix}{key}'.{peers.suggestion(key, known)}", code="unknown-setting")
         else:
             values[key] = _coerce(_python(value), hints[key], f"{prefix}{key}", problems)
     for name, field in known.items():
@@ -273,12 +273,15 @@ def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, 
 
     A text for a list is read as on a command line: its parts have commas between.
 
-    Raises UserError at a setting that is there under two of its names.
+    Raises UserError at a setting that is there under two of its names, or by a name of others' that is none here.
     """
     known = {path: kind for path, kind, _ in fields(schema)}
+    spelt = {name for path in known for name in _spellings(path)}
     names: dict[str, str] = {}
-    for name, value in settings.items():
-        key = _resolve(name, known)
+    for name, given in settings.items():
+        ours, value = peers.understood(name, given, spelt) or (name, given)
+        peers.refuse_other(ours, value, settings, spelt)
+        key = _resolve(ours, known)
         if (other := names.setdefault(key, name)) != name:
             raise UserError(f"{other} and {name} are one setting, {key}: give it once.", code="duplicate-name")
         listed = isinstance(value, str) and typing.get_origin(known[key]) is tuple
@@ -287,7 +290,7 @@ def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, 
 
 def _resolve(name: str, known: Mapping[str, Any]) -> str:
     """Return the dotted setting that a name means."""
-    matches = [key for key in known if name in (key, key.replace(".", "_"), *short_names(key))]
+    matches = [key for key in known if name in _spellings(key)]
     if name in matches:
         return name
     if len(matches) == 1:
@@ -299,6 +302,11 @@ def _resolve(name: str, known: Mapping[str, Any]) -> str:
         )
     leaves = {key.rpartition(".")[2]: key for key in known}
     raise UnknownSetting(name, [*known, *leaves])
+
+
+def _spellings(path: str) -> tuple[str, ...]:
+    """Return all names of a setting."""
+    return (path, path.replace(".", "_"), *short_names(path))
 
 
 def _parse(text: str, kind: Any) -> Any:

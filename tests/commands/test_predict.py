@@ -28,6 +28,20 @@ def test_one_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "78 pieces at the end were not read: the run reads 24 tokens" in capsys.readouterr().out
 
 
+def test_the_path_of_a_file_is_no_text(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("good", "in.csv"):
+        Path(name).write_text("text\na good film\n")
+    for path in ("in.csv", str(tmp_path / "good")):
+        with refusal("missing-option", path, "--file"):
+            predict(run, path)
+    for text in ("good", "in.csv ", "good film.csv"):
+        predict(run, text)
+        assert capsys.readouterr().out
+
+
 def test_a_file_keeps_its_order_and_columns(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict_run, "TEXTS", 3)  # several chunks
     texts = ["the good film", "a bad film", "", "fine, good actor", "poor " * 40, "good", "film bad", "poor"]

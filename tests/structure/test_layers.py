@@ -13,6 +13,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 ROOMS = [
     *(
         "errors",
+        "peers",
         "guarded",
         "files",
         "terminal",

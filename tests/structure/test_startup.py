@@ -47,6 +47,23 @@ def test_the_torch_free_side_loads_no_torch() -> None:
     assert not guilty, f"these import torch at module level, against their promise: {guilty}"
 
 
+def test_the_settings_of_verbs_are_known_without_torch() -> None:
+    """So `osbert finetune sst2 --help` is quick. Only the settings of a family besides the default one load torch."""
+    assert (
+        python(
+            "import sys; sys.modules['torch'] = None\n"
+            "from osbert import components, recipe\n"
+            "from osbert.commands import finetune, pretrain, reproduce\n"
+            "from osbert.runs.reproduce.tables import table_names\n"
+            "for task in components.names('tasks'): finetune.settings_of([task])\n"
+            "for name in recipe.packaged(): pretrain.schemas_shown([name])\n"
+            "for name in table_names(): reproduce.schemas_shown([name])\n"
+            "print('known')"
+        )
+        == "known\n"
+    )
+
+
 def first_with_torch(names: list[str]) -> str:
     """Import modules in their order; return the first with which torch comes in, "" when none does."""
     return python(

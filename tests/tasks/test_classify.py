@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
+from sklearn.metrics import accuracy_score, cohen_kappa_score, confusion_matrix, f1_score, matthews_corrcoef
 from sklearn.utils import compute_class_weight
 
 from osbert.data.batch import collate
@@ -50,6 +51,28 @@ def test_balanced_weights_equal_scikit_learns(labels: list[str]) -> None:
     names = sorted({*labels})
     expected = compute_class_weight("balanced", classes=np.array(names), y=np.array(labels))
     assert Classify(class_weights="balanced").fitted(records(labels)).weights == pytest.approx(expected.tolist())
+
+
+def test_ordered_labels_keep_their_order_and_are_scored_by_it() -> None:
+    order = ("bad", "fair", "good", "great")
+    task = Classify(ordered=order).fitted(records(["good", "bad", "fair"]))
+    assert task.labels == order and task.criterion == "kappa"
+    rng = np.random.default_rng(0)
+    said, true = ([order[place] for place in rng.integers(0, 4, 200)] for _ in range(2))
+    scores = task.metrics([Prediction(value=value) for value in said], records(true))
+    assert scores["kappa"] == pytest.approx(cohen_kappa_score(said, true, weights="quadratic", labels=order))
+    places = [abs(order.index(one) - order.index(other)) for one, other in zip(said, true)]
+    assert scores["distance"] == pytest.approx(np.mean(places))
+    same = task.metrics([Prediction(value="bad")] * 2, records(["bad", "bad"]))
+    assert (same["kappa"], same["distance"]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"focal": 2.0}, {"label_smoothing": 0.1}, {"labels": ("good", "bad")}, {"ordered": ("bad", "bad")}]
+)
+def test_what_ordered_labels_do_not_go_with(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="order"):
+        Classify(**{"ordered": ("bad", "good"), **settings})
 
 
 def test_an_example_carries_its_label_and_weight(packer: Packer) -> None:

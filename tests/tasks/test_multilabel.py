@@ -121,7 +121,7 @@ def test_a_separator_that_is_given_decides(tmp_path: Path) -> None:
     task, _ = load(Multilabel(data=str(path), separator=";").source.resolved(), ("train",))
     assert task.labels == ("New York, NY", "Rome")
     whole, _ = load(Multilabel(data=str(path), separator="none").source.resolved(), ("train",))
-    assert whole.labels == ("New York, NY;Rome", "Rome") and "--separator" in whole.remarks()[0]
+    assert whole.labels == ("New York, NY;Rome", "Rome") and "--separator" in whole.warnings()[0]
 
 
 def test_labels_of_the_development_rows_alone_are_named(tmp_path: Path) -> None:

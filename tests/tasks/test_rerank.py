@@ -129,6 +129,12 @@ def test_the_form_of_a_table_is_never_guessed() -> None:
             with_data(Rerank(**settings), triples).source.resolved()
 
 
+def test_negatives_need_relevant_documents() -> None:
+    rows = [{"query": "q", "document": "a", "label": 1, "wrong": "b"}]
+    with refusal("unknown-column", "'wrong'", "--negative", "--positive"):
+        with_data(Rerank(negative=("wrong",)), rows).source.resolved()
+
+
 def test_a_trained_run_reads_data_of_the_other_form() -> None:
     triples = [{"query": "q", "positive": "a", "negative": "b", "label": 1}]
     both = [{"query": "q", "document": "a", "label": 1, "positive": "c", "negative": "b"}]
@@ -139,6 +145,7 @@ def test_a_trained_run_reads_data_of_the_other_form() -> None:
         (trained, both, {}, ("q", "a")),
         (trained, both, {"positive": "positive"}, ("q", "c", "b")),
         (other, both, {}, ("q", "c", "b")),
+        (other, [{"query": "q", "document": "a", "label": 1, "negative": "b"}], {}, ("q", "a")),
         (other, both, {"document": "document"}, ("q", "a")),
     ):
         moved = task.source.moved(tables(data), named)

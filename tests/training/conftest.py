@@ -16,7 +16,8 @@ from torch.nn import functional
 from osbert.data.batch import Batch, BatchTarget
 from osbert.data.step import Cursor, Step
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.trainer import Trainer, TrainingSettings
+from osbert.training.settings import TrainingSettings
+from osbert.training.trainer import Trainer
 
 WIDTH, KINDS = 8, 5
 

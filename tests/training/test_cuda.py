@@ -16,7 +16,8 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.trainer import Trainer, TrainingSettings
+from osbert.training.settings import TrainingSettings
+from osbert.training.trainer import Trainer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 VOCABULARY = 1000

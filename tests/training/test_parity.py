@@ -20,7 +20,8 @@ from osbert.models.contract import Learner
 from osbert.models.heads.predictions import SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.trainer import Trainer, TrainingSettings
+from osbert.training.settings import TrainingSettings
+from osbert.training.trainer import Trainer
 
 STEPS = 10
 OPTIMIZER = OptimizerSettings(learning_rate=5e-3, warmup=0.2)

@@ -109,6 +109,12 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with refusal("output-holds-something-else", "config.json"):
         begin(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    for content in ("{}", '{"scripts": {}}'):
+        (tmp_path / "run.json").write_text(content)
+        with refusal("output-holds-something-else", "run.json"):
+            RunFolder(tmp_path).refuse_foreign()
+        with refusal("output-holds-something-else", "run.json"):
+            begin(tmp_path)
 
 
 def test_the_end_is_noted(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import torch
 from osbert.errors import UserError
 from osbert.training import checkpoint as checkpoint_module
 from osbert.training.optimizer import OptimizerSettings
+from osbert.training.settings import TrainingSettings
 from osbert.training.tracking import Metrics
-from osbert.training.trainer import Trainer, TrainingSettings
+from osbert.training.trainer import Trainer
 from refusals import refusal
 
 

@@ -30,10 +30,11 @@ from osbert.training import distributed, parallel
 from osbert.training.distributed import ALONE, ROOM, Group, PeerFailure, joined
 from osbert.training.gradients import Gradients
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.parallel import Spread, spread
+from osbert.training.parallel import spread
 from osbert.training.processor import choose
 from osbert.training.progress import Progress
-from osbert.training.trainer import Trainer, TrainingSettings
+from osbert.training.settings import Spread, TrainingSettings
+from osbert.training.trainer import Trainer
 
 COUNTS = ((3, 1), (1, 2), (2, 0))
 """Batches of the first process and of the second in a step."""

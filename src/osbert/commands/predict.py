@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,8 +76,7 @@ def predict(
                 "single text.",
                 code="options-exclude-each-other",
             )
-        if not any(text.strip() for text in texts):
-            raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
+        _check_texts(texts)
         return print_prediction(run, texts, opening)
     written = written or PredictionOptions()
     if rows_as_json() and out in (None, STREAM):
@@ -96,6 +97,19 @@ def described(tally: PredictionTally) -> Iterator[str]:
         yield f"{tally.cut:,} longer than {tally.limit}, see the column truncated"
     if tally.withheld:
         yield f"{counted(tally.withheld, 'answer')} withheld, see the column abstained"
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    """Raise UserError if all texts are empty, or one is the path of a file by a name with a folder or a suffix."""
+    if not any(text.strip() for text in texts):
+        raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
+    for text in texts:
+        if os.path.isfile(text) and (os.sep in text or Path(text).suffix):
+            raise UserError(
+                f"{text} is a file. To predict its rows: osbert predict RUN --file {shlex.quote(text)}. If the name "
+                "itself is the text, add a space to it.",
+                code="missing-option",
+            )
 
 
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Result:

@@ -20,7 +20,7 @@ def print_notices(stream: TextIO | None = None) -> Watch:
     def printed(event: Any) -> None:
         if isinstance(event, Notice):
             usual = sys.stderr if event.warning else sys.stdout
-            print(one_line(event.text), file=stream or usual, flush=True)
+            print(one_line(line_of(event)), file=stream or usual, flush=True)
 
     return watching(printed, stream=stream)
 
@@ -50,6 +50,11 @@ class EventConsole(ExitStack):
         print(event, flush=True)
 
 
+def line_of(event: object) -> str:
+    """Return an event as it is printed: a warning says that it is one."""
+    return f"warning: {event}" if isinstance(event, Notice) and event.warning else str(event)
+
+
 def say(console: Console, event: object) -> None:
     """Print a notice, or any text, as it is."""
-    console.print(str(event), markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console.print(line_of(event), markup=False, highlight=False, emoji=False, soft_wrap=True)

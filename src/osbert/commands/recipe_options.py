@@ -43,9 +43,10 @@ def schemas(
     """
     from osbert import components, recipe
     from osbert.runs.pretrain.settings import Recipe, recipe_schema
-    from osbert.runs.pretrain.start import recipe_of
 
     if not name and origin is not None:
+        from osbert.runs.pretrain.start import recipe_of  # loads torch, as what follows does for an encoder
+
         name = recipe_of(origin)
     table = recipe.read(name) if name else {}
     chosen = among(words, Recipe)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from osbert.commands.printing import EventConsole, say
+from osbert.commands.printing import EventConsole, line_of, say
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.study.runner import TrialEnd
 from osbert.terminal import open_console
@@ -82,7 +82,7 @@ class TrainingConsole(EventConsole):
         elif isinstance(event, TrialEnd):
             pass  # each trial has printed how it ended
         elif self.line is None:
-            print(event, flush=True)
+            print(line_of(event), flush=True)
         elif isinstance(event, StepProgress):
             self.progress = event
             self.line.step(event, None)

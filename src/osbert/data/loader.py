@@ -13,12 +13,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from osbert.corpus.shards import Corpus, ShardBlock
-from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
@@ -29,6 +28,9 @@ from osbert.data.step import Cursor, RankPart, Step
 from osbert.data.workers import made_by_workers
 from osbert.errors import UserError
 from osbert.text.document import Document, Documents, sources
+
+if TYPE_CHECKING:
+    from osbert.data.batch import Batch
 
 BLOCKS = 128
 """A corpus is cut into at least about so many blocks."""
@@ -221,6 +223,8 @@ class PretrainingLoader:
         return [step for objectives, some in stages for step in self._steps([*some], objectives)]
 
     def _steps(self, draws: Sequence[Draw], objectives: Mapping[str, LoaderObjective]) -> list[Step]:
+        from osbert.data.batch import micro_batches  # loads torch, which the settings above do not need
+
         parts = [draw.of(self.share) for draw in draws]
         examples = self._made(itertools.chain(*parts), objectives)
         ends = np.cumsum([sum(len(places) for _, places in step) for step in parts]).tolist()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from osbert.data.batch import Batch
 from osbert.data.ragged import Places
+
+if TYPE_CHECKING:
+    from osbert.data.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)

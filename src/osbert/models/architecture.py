@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
-from osbert.models.contract import Direction, Sizes
+from osbert.models.sizes import Direction, Sizes
 
 MOST = {"layers": 1000, "recurrent": 100, "length": 1 << 17}
 """Sizes that cost memory before there are weights: modules are made of layers, tables of angles for the length."""

@@ -19,3 +19,14 @@ __all__ = [
 
 COMPONENTS = ("kinds", "sets")
 """The folders whose files are tasks, each found by its file name."""
+SYNONYMS = {
+    **dict.fromkeys(("text-classification", "sequence-classification", "sentiment-analysis", "textcat"), "classify"),
+    **dict.fromkeys(("multi-label", "multilabel-classification", "textcat_multilabel"), "multilabel"),
+    **dict.fromkeys(("ner", "token-classification"), "tag"),
+    **dict.fromkeys(("question-answering", "qa"), "span"),
+    **dict.fromkeys(("cross-encoder", "reranker", "reranking"), "rerank"),
+    "regression": "regress",
+    "multiple-choice": "choose",
+    "simcse": "contrastive",
+}
+"""What transformers' pipelines, spaCy and others call a kind -> its name here."""

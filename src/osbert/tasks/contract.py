@@ -249,6 +249,14 @@ class Task(Edges, Objective):
         """Return in words what else there is to say of the data, once the task is fitted."""
         return []
 
+    def warnings(self) -> list[str]:
+        """Return in words what of the data looks wrong, once the task is fitted; it is learnt from all the same."""
+        return []
+
+    def classes_of(self, record: Record) -> Iterable[str]:
+        """Return those of `classes` that the label of a record has, each once."""
+        return () if record.label is None or not self.classes else (record.label,)
+
     def describe(self, records: Sequence[Record]) -> str:
         """Return in words what a split holds."""
         return f"{len(records):,} rows"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-
-from osbert.training.muon import Muon
 from osbert.training.schedules import Schedule, share
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 MUON_RATE = 0.02
 DECAY = 0.1
@@ -75,6 +74,10 @@ class OptimizerSettings:
 
         Each group of weights has its learning rate's "peak".
         """
+        import torch  # here and below, since settings are read where nothing is trained: it takes seconds
+
+        from osbert.training.muon import Muon
+
         stacked = _matrices(learner) if self.method == "muon" else {}
         weights = [weight for weight in learner.parameters() if weight.requires_grad]
         others = [weight for weight in weights if weight not in stacked]
@@ -119,6 +122,8 @@ def _matrices(learner: nn.Module) -> dict[nn.Parameter, int]:
 
 def _begin_late(optimizer: torch.optim.AdamW, weights: Sequence[nn.Parameter]) -> None:
     """Start the step count high enough that AdamW's bias correction is 1."""
+    import torch
+
     for weight in weights:
         optimizer.state[weight] = {
             "step": torch.tensor(LATE, device=weight.device),
@@ -132,6 +137,9 @@ def limit(weights: list[nn.Parameter], clip: float) -> Tensor:
 
     Returns the norm () that they had. Nothing here waits for a GPU.
     """
+    import torch
+    from torch.distributed.tensor import DTensor
+
     norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
     if isinstance(norm, DTensor):
         norm = norm.full_tensor()  # over the shares that each process has of every gradient

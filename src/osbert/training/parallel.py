@@ -7,7 +7,7 @@ the whole step beforehand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, distributed, nn
@@ -16,8 +16,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from osbert.training.distributed import Group
-
-Spread = Literal["ddp", "fsdp"]
+from osbert.training.settings import Spread
 
 BUCKET = 2**25
 """Bytes of gradients that are summed at once: few enough that the first are on their way early in the backward pass."""

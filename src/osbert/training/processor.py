@@ -14,12 +14,10 @@ import torch
 from torch import nn
 
 from osbert.errors import UserError
+from osbert.training.settings import Compile, Precision
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """The options of glibc's mallopt (malloc.h): bytes that may lie free, bytes from which a block is mapped on its own."""
-
-Precision = Literal["auto", "fp32", "bf16"]
-Compile = Literal["auto", "yes", "no"]
 
 
 @dataclass(frozen=True, kw_only=True)

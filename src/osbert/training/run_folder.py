@@ -127,8 +127,8 @@ class RunFolder:
         require_utf8(self.folder)  # before the work: checkpoints could not be written
         before = dict(self.facts)
         failed, changes = before.pop("failed", None), []
+        self.refuse_foreign()
         if not before:
-            self.refuse_foreign()
             self.folder.mkdir(parents=True, exist_ok=True)
         else:
             remove_abandoned(self.folder)
@@ -192,9 +192,13 @@ class RunFolder:
         return tuple(file_stamp(self.folder / name) for name in (FACTS, *HASHED))
 
     def refuse_foreign(self) -> None:
-        """Raise UserError when the folder holds files but no run; hidden ones and logs do not count."""
-        if not self.begun:
-            refuse_foreign(self.folder, f"a run ({FACTS} is missing)", SCRATCH)
+        """Raise UserError when the folder holds files but no run; hidden ones and logs do not count.
+
+        A run.json without settings is a stranger's.
+        """
+        if "settings" not in self.facts:
+            reason = f"its {FACTS} is of something else" if self.begun else f"{FACTS} is missing"
+            refuse_foreign(self.folder, f"a run ({reason})", SCRATCH)
 
     def _sha256(self, name: str) -> str:
         """Return the hash of a file, "" where it is missing."""

@@ -19,6 +19,7 @@ from osbert.models.heads.predictions import (
     NumberHead,
     SequenceHead,
     classification_loss,
+    ordinal_loss,
 )
 
 
@@ -143,6 +144,17 @@ def test_regression_is_squared_error(make_backbone, make_batch) -> None:
     weighted = head(states, labelled(batch, score=per_sequence([0.5, 2.0], [0, 2], [1.0, 0.0])))
     torch.testing.assert_close(weighted.total, (outputs[0, 0] - 0.5) ** 2)
     assert head.linear.out_features == 1
+
+
+def test_neighbours_of_an_ordered_label_have_a_part_of_its_probability() -> None:
+    scores = torch.zeros(2, 3).index_fill(1, torch.tensor([2]), 1.0)
+    truth = torch.tensor([[1, torch.e**-1, torch.e**-4], [torch.e**-1, 1, torch.e**-1]])
+    each = -(truth / truth.sum(dim=1, keepdim=True) * scores.log_softmax(dim=1)).sum(dim=1)
+    plain = ordinal_loss(scores, per_sequence([0, 1], [0, 1]))
+    torch.testing.assert_close(plain.total, each.sum())
+    assert plain.count == 2 and plain.hits == 0
+    weighted = ordinal_loss(scores, per_sequence([0, 1], [0, 1], [0.5, 2.0]))
+    torch.testing.assert_close(weighted.total, 0.5 * each[0] + 2 * each[1])
 
 
 def scored(labels: list[int], weights: list[float] | None = None) -> tuple[torch.Tensor, BatchTarget]:

@@ -107,44 +107,61 @@ class SequenceHead(Head):
         labels: int = 2,
         dropout: float = 0.0,
         form: Form = "sequence",
-        orders: int = 1,
     ) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets `target`.
 
         `dropout`: the share of the pooled state dropped in training, 0 for next-sentence prediction and 0.1 when
-        fine-tuning (appendix A.3). `orders`: 2 if a pair is read in both orders and its states are added before the
-        layer (GPT, Radford et al. 2018, figure 1): the scores of a record are then the sum of its sequences' outputs,
-        each with half of the biases, and one of the sequences carries the label. The attribute `loss`, of scores (M, K)
-        and their targets, is cross-entropy until it is replaced.
+        fine-tuning (appendix A.3). The attribute `loss`, of scores (M, K) and their targets, is cross-entropy until it
+        is replaced.
         """
         super().__init__()
         self.form = form
         self.loss: Callable[[Tensor, BatchTarget], Loss] = classification_loss
         self.target = target
-        self.orders = orders
         self.dropout = Dropout(dropout)
         self.linear = Linear(backbone.architecture.width, labels)
         initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (B, K) of every sequence."""
-        scores = self.linear(self.dropout(states.pooled))
-        return scores if self.orders == 1 else scores - self.linear.bias * (1 - 1 / self.orders)
+        return self.linear(self.dropout(states.pooled))
 
     def labelled(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (M, K) of the labelled sequences, with those of their records' other orders added."""
-        scores, index = self.outputs(states, batch), batch.targets[self.target].index
-        if self.orders == 1:
-            return scores[index]
-        records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
-        return scores.new_zeros(len(records), scores.shape[1]).index_add(0, rows, scores)[rows[index]]
+        """Return the scores (M, K) of the labelled sequences."""
+        return self.outputs(states, batch)[batch.targets[self.target].index]
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss, in nats."""
         return self.loss(self.labelled(states, batch), batch.targets[self.target])
 
 
-class NumberHead(SequenceHead):
+class OrdersHead(SequenceHead):
+    """Pooled states -> K scores a sequence; of pairs in both orders their sum, each with half of the biases.
+
+    So the two states of a pair are added before the layer (GPT, Radford et al. 2018, figure 1). One of the sequences of
+    a record carries its label.
+    """
+
+    def __init__(self, backbone: Backbone, *, target: str, labels: int, dropout: float = 0.0, orders: int = 1) -> None:
+        """Stand on `backbone`, as a SequenceHead; `orders`: the sequences of a record, 2 for pairs in both orders."""
+        super().__init__(backbone, target=target, labels=labels, dropout=dropout)
+        self.orders = orders
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (B, K) of every sequence."""
+        scores = super().outputs(states, batch)
+        return scores if self.orders == 1 else scores - self.linear.bias * (1 - 1 / self.orders)
+
+    def labelled(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (M, K) of the labelled sequences, with those of their records' other orders added."""
+        if self.orders == 1:
+            return super().labelled(states, batch)
+        scores, index = self.outputs(states, batch), batch.targets[self.target].index
+        records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
+        return scores.new_zeros(len(records), scores.shape[1]).index_add(0, rows, scores)[rows[index]]
+
+
+class NumberHead(OrdersHead):
     """Pooled states -> one number a sequence (B, 1) by a linear layer, by squared error."""
 
     values = "numbers"
@@ -172,6 +189,18 @@ class LabelsHead(SequenceHead):
     def flops(self, labels: int) -> int:
         """Return the FLOPs over so many targets, K of which are one sequence's."""
         return super().flops(labels // self.linear.out_features)
+
+
+def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
+    """Return the (weighted) sum of the cross-entropy of `scores` (M, K) in nats against classes that have an order.
+
+    The true probability of class i is softmax over i of -(i - label)^2 (Díaz and Marathe 2019, equation 1).
+    """
+    places = torch.arange(scores.shape[1], device=scores.device)
+    shares = torch.softmax(-(places - target.labels[:, None]).float().square(), dim=-1)  # (M, K)
+    each = functional.cross_entropy(scores.float(), shares, reduction="none")
+    hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
+    return Loss(total=(each if target.weights is None else each * target.weights).sum(), count=target.count, hits=hits)
 
 
 def classification_loss(scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0, gamma: float = 0.0) -> Loss:

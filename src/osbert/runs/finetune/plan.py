@@ -191,7 +191,7 @@ def check_few(built: Any) -> None:
 def name_of(task: str | Task) -> str:
     """Return the name by which a task is found: of a task of osbert's its file's, else the path of its module."""
     if isinstance(task, str):
-        return task
+        return components.meant("tasks", task)
     module = type(task).__module__
     return task.name if module.startswith("osbert.tasks.") else module
 
@@ -200,6 +200,7 @@ def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
     from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneSettings, ScoreSettings
 
+    task = name_of(task)
     kind = components.find("tasks", task, base=Task, trust=True)  # the user has typed the name
     parts: list[Any] = [
         ("training", FinetuneSettings),

@@ -10,6 +10,7 @@ from typing import Any
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan
+from osbert.runs.finetune.warnings import TELLING, data_warnings, deduplicated, overlap
 from osbert.tasks import Record, Task, findings, load, passed_over
 from osbert.terminal import one_line
 
@@ -21,19 +22,24 @@ Splits = Mapping[str, Sequence[Record]]
 def read_tasks(
     tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch = ignore
 ) -> tuple[FinetunePlan, list[Splits]]:
-    """Return the settings of a run, its tasks fitted, with the records of each task; report what was found in them.
+    """Return the settings of a run, its tasks fitted, with the records of each; report what was found, then warnings.
 
     `data`: of one task, its data; of several, a mapping from their names, or a folder that holds those of each.
 
     Raises UserError that lists what is wrong with the tasks' names, their data and the settings, of all at once.
     """
     if len(tasks) == 1:
-        plans = [_read(tasks[0], settings, model=model, data=data)]
+        plans = [_read(tasks[0], settings, model=model, data=data, watch=watch)]
     else:
-        plans = _read_several(tasks, settings, model=model, data=data)
+        plans = _read_several(tasks, settings, model=model, data=data, watch=watch)
+    warnings = []
     for plan, splits in plans:
+        before = "" if len(plans) == 1 else f"{plan.task.name}: "
         for text in data_notices(plan.task, splits):
-            watch(Notice(text if len(plans) == 1 else f"{plan.task.name}: {text}"))
+            watch(Notice(f"{before}{text}"))
+        warnings += [f"{before}{text}" for text in data_warnings(plan.task, splits)]
+    for text in warnings:
+        watch(Notice(text, warning=True))
     return FinetunePlan.joined([plan for plan, _ in plans]), [splits for _, splits in plans]
 
 
@@ -44,18 +50,26 @@ def data_notices(task: Task, records: Splits) -> Iterator[str]:
         yield f"{split}: {one_line(task.describe(found))}"
     if skipped := passed_over(task, records["train"]):
         yield f"train: {one_line(skipped)}"
+    repeated, fraction = overlap(records)
+    if 0 < fraction < TELLING:  # else it is a warning
+        yield repeated
 
 
 def _read(
-    task: str | Task, settings: Mapping[str, Any], *, model: Path, data: Any
+    task: str | Task, settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch
 ) -> tuple[FinetunePlan, dict[str, list[Record]]]:
     plan = read_plan(task, settings, model=model, data=data)
     fitted, records = load(plan.task, SPLITS)
+    if plan.training.deduplicate:
+        before = len(records["train"])
+        records = deduplicated(records)
+        left_out = f"{before - len(records['train']):,} of {before:,} training rows are left out (--deduplicate)"
+        watch(Notice(f"{fitted.name}: {left_out}: their texts stand in the development rows"))
     return dataclasses.replace(plan, tasks=(fitted,)), records
 
 
 def _read_several(
-    tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any
+    tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch
 ) -> list[tuple[FinetunePlan, dict[str, list[Record]]]]:
     from osbert.runs.finetune.long import ModelReader
 
@@ -77,7 +91,9 @@ def _read_several(
     plans = []
     for name, task in names.items():
         try:
-            plan, records = _read(task, own_settings(settings, name, names), model=model, data=folders[name])
+            plan, records = _read(
+                task, own_settings(settings, name, names), model=model, data=folders[name], watch=watch
+            )
             if plan.comparison.wanted:
                 raise UserError(
                     "several runs (--seeds, --search) are of one task: compare each by itself.",
@@ -106,12 +122,13 @@ def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
     """Return the data of each task: as a mapping has them, or what is called as the task in a folder."""
     if not isinstance(data, Mapping):
         return {name: Path(data) / _entry(name, Path(data)) for name in names}
+    data = {name_of(name): own for name, own in data.items()}
     if unlike := {*names} ^ {*data}:
         raise UserError(
             f"data must have what each task learns from, and no more; it differs in {', '.join(unlike)}.",
             code="invalid-value",
         )
-    return dict(data)
+    return data
 
 
 def _entry(name: str, data: Path) -> str:

@@ -24,6 +24,7 @@ from osbert.evaluation.score import Score, collapsed, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.long import long_texts
+from osbert.runs.finetune.warnings import record_remarks
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -97,7 +98,7 @@ class TaskRows:
             if task.lazy
             else EncodedAhead(groups),
             fingerprint=fingerprint(records),
-            remarks=[*_remarks(task, records)],
+            remarks=[*record_remarks(task, records)],
         )
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
@@ -294,16 +295,6 @@ class FinetuneRows:
 
 def _merit(score: Score, rows: TaskRows) -> float:
     return score.metrics[rows.task.criterion]
-
-
-def _remarks(task: Task, records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
-    """Yield what was mended or is amiss, a line a record; that nothing is learnt from one is amiss."""
-    for split, found in records.items():
-        for record in found:
-            if record.remark:
-                yield f"{record.place}: {record.remark}"
-            elif split == "train" and task.lacks(record):
-                yield f"{record.place}: its label is not known: it is not learnt from"
 
 
 def fingerprint(records: Mapping[str, Sequence[Record]]) -> str:

@@ -21,8 +21,8 @@ from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
-from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings
-from osbert.runs.finetune.tuning import RANKS, changes, prepare
+from osbert.runs.finetune.settings import RANKS, FinetuneSettings, ScoreSettings
+from osbert.runs.finetune.tuning import changes, prepare
 from osbert.tasks import Prediction
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from osbert.runs.finetune.tuning import RANKS, Kind
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.processor import Precision
-from osbert.training.trainer import TrainingSettings
+from osbert.training.settings import Precision, TrainingSettings
+
+Kind = Literal["full", "adapters", "lora"]
+
+RANKS = {"full": 0, "adapters": 64, "lora": 8}
+"""The width of a bottleneck, and the rank of a change, where none is given."""
 
 PERIOD = re.compile(r"(\d+) steps?|(\d+(?:\.\d+)?) epochs?")
 """How the time between two scores is written."""
@@ -62,6 +65,8 @@ class FinetuneSettings:
     """Precision of matrix products in training; auto is bf16 where the processor has it. Scores are always fp32."""
     device: str = "auto"
     """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    deduplicate: bool = False
+    """Leave out the training rows whose text stands in the development rows, too."""
     log_every: int = 10
     """Steps between two lines of metrics.jsonl and of progress."""
     checkpoint_every: int = 500

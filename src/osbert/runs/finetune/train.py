@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from osbert.runs.finetune.report import finetuning_report
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
 from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.tuning import describe as learning
+from osbert.runs.finetune.warnings import REMARKS
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
 from osbert.terminal import one_line
@@ -39,9 +40,6 @@ from osbert.training.progress import Progress
 from osbert.training.run_folder import RECIPE, RunFolder
 from osbert.training.tracker_queue import TrackerQueue
 from osbert.training.tracking import Metrics
-
-REMARKS = "remarks.txt"
-"""The list of what was mended or is amiss in the data, in a run's folder."""
 
 
 def start(plan: FinetunePlan) -> StartingModel:
@@ -93,7 +91,7 @@ def train(
     )
     with disk_needed(out), locked(out):
         folder = opened(plan, rows, out)
-        write_remarks(rows.remarks, out, watch)
+        write_remarks(rows.remarks, out)
         if not folder.finished:
             try:
                 complete(run, plan, folder, watch, wish)
@@ -119,13 +117,10 @@ def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
     return folder
 
 
-def write_remarks(remarked: Iterable[str], out: Path, watch: Watch = ignore) -> None:
-    """Write what was mended or is amiss in the data into the run folder, one record a line, and report how many."""
-    remarks = list(remarked)
+def write_remarks(remarks: Sequence[str], out: Path) -> None:
+    """Write what was mended or is amiss in the data into the run folder, one record a line."""
     if remarks:
         write_text(out / REMARKS, "\n".join(remarks) + "\n")
-        count = f"{len(remarks):,} records were mended or cannot be used; they are listed in {out / REMARKS}"
-        watch(Notice(count, warning=True))
 
 
 def complete(

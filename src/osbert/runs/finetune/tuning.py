@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from osbert.errors import UserError
 from osbert.interop.huggingface import names
 from osbert.models.adapting.adapters import adapted
 from osbert.models.adapting.freezing import freeze_lowest, learn_only
 from osbert.models.adapting.lora import Factors, add_low_rank, merge
 from osbert.models.contract import Backbone
-
-Kind = Literal["full", "adapters", "lora"]
-
-RANKS = {"full": 0, "adapters": 64, "lora": 8}
-"""The width of a bottleneck, and the rank of a change, where none is given."""
+from osbert.runs.finetune.settings import Kind
 
 
 def prepare(backbone: Backbone, kind: Kind, *, rank: int, frozen: int) -> None:

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus
@@ -18,14 +18,15 @@ from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.contract import DEFAULT_FAMILY, find_family
+from osbert.models.settings import settings_of
 from osbert.objectives import Objective
-from osbert.runs.pretrain.start import Origin
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.processor import choose
+from osbert.training.settings import TrainingSettings
 from osbert.training.tracker_queue import require_trackers
-from osbert.training.trainer import TrainingSettings
+
+if TYPE_CHECKING:
+    from osbert.runs.pretrain.start import Origin
 
 PUBLISHED = ("mlm", "nsp")
 """The objectives of original BERT."""
@@ -91,7 +92,7 @@ def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool 
     Raises UserError when there is no such objective or family, and at code outside osbert without `trust`.
     """
     parts: list[Any] = [
-        ("model", find_family(family or DEFAULT_FAMILY).settings),
+        ("model", settings_of(family)),
         ("data", DataSettings),
         *((table_of(name), components.find("objectives", name, base=Objective, trust=trust)) for name in objectives),
         ("optimizer", OptimizerSettings),
@@ -180,6 +181,8 @@ def read_plan(
 
     Raises UserError that lists all that is wrong with them.
     """
+    from osbert.runs.pretrain.start import Origin  # loads torch, which the settings do not need
+
     before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:
         raise UserError("Name a recipe, such as cpu, or go on from a run with --from.", code="missing-recipe")
@@ -252,9 +255,7 @@ def read_settings(
     >>> read_settings("cpu", {"layers": 7}).model.layers
     7
     """
-    table = recipe.read(name)
-    if model is not None:
-        table = {**table, **model}
+    table = {**recipe.read(name), **(model or {})}
     given = given or {}
     kind = recipe_schema(name, table, given, opening)
     # Tables of packaged objectives that the user has deselected are no mistake.
@@ -292,6 +293,8 @@ def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
 
 def _check(plan: PretrainPlan, problems: Problems) -> None:
     """Report what stands against a run, in words that say what to do."""
+    from osbert.training.processor import choose
+
     settings, corpus = plan.settings, plan.corpus
     if plan.tokenizer.fingerprint != corpus.fingerprint:
         problems.add(
@@ -307,10 +310,8 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
         for objection in objective.objections(settings.model):
             problems.add(objection, code="invalid-setting")
         if not objective.weight > 0:
-            problems.add(
-                f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out.",
-                code="invalid-setting",
-            )
+            told = f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out."
+            problems.add(told, code="invalid-setting")
     _check_form(plan, problems)
     try:
         choose(settings.training.device, settings.training.precision)
@@ -338,10 +339,8 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
             problems.add(told, code="invalid-setting")
         try:
             plan.loader(length=length)
-        except UserError as error:
-            problems.add(str(error), code=error.code)
-        except ValueError as error:
-            problems.add(str(error), code="invalid-setting")
+        except (UserError, ValueError) as error:
+            problems.add(str(error), code=getattr(error, "code", "invalid-setting"))
 
 
 def _check_form(plan: PretrainPlan, problems: Problems) -> None:

@@ -68,7 +68,7 @@ def cross_validate(
 
     with disk_needed(out), locked(out):
         folder = finetune_train.opened(plan, laid_out, out)
-        finetune_train.write_remarks(laid_out.remarks, out, watch)
+        finetune_train.write_remarks(laid_out.remarks, out)
         if not folder.finished:
             study = TrialWork(plan=plan, rows=rows_of, watch=watch, wish=wish).study()
             results = study.run([trial_of(part, plan.training.seed, out / TRIALS) for part in parts])

@@ -27,6 +27,7 @@ from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows
 from osbert.runs.finetune.run import tidy
+from osbert.runs.finetune.warnings import REMARKS
 from osbert.runs.study.report import remark, trials_report
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, TrialResult
 from osbert.runs.study.search import Candidates, Comparison, SettingsScore, TrialSettings, candidates
@@ -40,7 +41,7 @@ TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""
 CONFIG = "config.json"
 """The file without which a folder holds no model."""
-OWN = (FACTS, RECIPE, TRACKERS, "report.html", finetune_train.REMARKS)
+OWN = (FACTS, RECIPE, TRACKERS, "report.html", REMARKS)
 """Files that the folder of a comparison has of its own; the others are the best run's."""
 
 
@@ -65,7 +66,7 @@ def compare(
     del model  # one encoder is in memory at a time
     with disk_needed(out), locked(out):
         folder = finetune_train.opened(plan, rows, out)
-        finetune_train.write_remarks(rows.remarks, out, watch)
+        finetune_train.write_remarks(rows.remarks, out)
         if not folder.finished or folder.facts["finished"]["comparison"] != asked:
             shared = dataclasses.replace(rows, remarks=(), kept=out / TRIALS)
             work = TrialWork(plan=plan, rows=lambda trial: shared, watch=watch, wish=wish)

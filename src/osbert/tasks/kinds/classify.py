@@ -53,8 +53,12 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     """Gamma of the focal loss (Lin et al. 2017), such as 2: rows count the less, the surer the model is of their label,
     by the factor (1 - p) ** gamma. 0 for the cross-entropy."""
 
+    ordered: tuple[str, ...] = ()
+    """The labels in their order, such as bad,fair,good: the loss gives a label's neighbours a part of its probability
+    (Díaz and Marathe 2019), and the best epoch has the highest quadratic kappa (Cohen 1968)."""
+
     def __post_init__(self) -> None:
-        """Refuse a smoothing that leaves nothing of the label, and a gamma that is none."""
+        """Refuse a smoothing that leaves nothing of the label, a gamma that is none, and two orders of the labels."""
         super().__post_init__()
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing:g}")
@@ -62,12 +66,20 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
             raise ValueError(f"focal must be 0 or more, not {self.focal:g}")
         if self.focal and self.label_smoothing:
             raise ValueError("focal and label_smoothing change the same loss: give one of the two")
+        if self.ordered and (self.focal or self.label_smoothing):
+            raise ValueError("ordered labels have a loss of their own: leave focal and label_smoothing out")
+        if len({*self.ordered}) < len(self.ordered):
+            raise ValueError(f"ordered = {', '.join(self.ordered)} names a label twice")
+        if self.ordered and self.labels not in ((), self.ordered):
+            raise ValueError(f"labels = {', '.join(self.labels)} are others than ordered: leave labels out")
 
     @property
     def criterion(self) -> str:
         """Return the data set's score: accuracy, or F1; macro F1 when rare classes are to count as much."""
         if self.positive:
             return "f1"
+        if self.ordered:
+            return "kappa"
         return "macro_f1" if self.class_weights == "balanced" else "accuracy"
 
     @property
@@ -75,7 +87,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         """Return the labels."""
         return self.labels
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return which labels look like several in one cell."""
         joined = joined_labels(self.labels)
         if not joined:
@@ -102,7 +114,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
                 "rows of another, or name the right column with --label.",
                 code="nothing-to-learn",
             )
-        labels = self.labels or tuple(sorted(counts))
+        labels = self.labels or self.ordered or tuple(sorted(counts))
         balanced = [len(records) / (len(labels) * max(counts[label], 1)) for label in labels]
         weights = self.label_weights(labels, balanced)
         return dataclasses.replace(self, labels=labels, weights=weights)
@@ -128,12 +140,14 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to K scores."""
-        from osbert.models.heads.predictions import SequenceHead, classification_loss
+        from osbert.models.heads.predictions import OrdersHead, classification_loss, ordinal_loss
 
         share = backbone.architecture.dropout
         orders = 1 + self.both_orders
-        head = SequenceHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
+        head = OrdersHead(backbone, target=self.name, labels=len(self.labels), dropout=share, orders=orders)
         head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
+        if self.ordered:
+            head.loss = ordinal_loss
         return head
 
     def decode(
@@ -153,6 +167,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
         A class that is neither among the records' labels nor among the predictions has no F1, and the macro F1 is the
         mean over the others, as in scikit-learn. "f1", the first of all, is that of the positive class; 0 without it.
+        Of ordered labels there are the quadratic kappa, and the mean distance of a prediction from the label.
         """
         table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
         hits = np.diag(table)
@@ -162,6 +177,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         }
         return {
             **({"f1": classes.get(f"f1/{self.positive}", 0.0)} if self.positive else {}),
+            **({"kappa": kappa(table), "distance": distance(table)} if self.ordered else {}),
             "accuracy": float(hits.sum() / table.sum()),
             "macro_f1": float(np.mean(list(classes.values()))),
             "matthews": matthews(table),
@@ -206,6 +222,28 @@ def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[st
         if row in numbers and column in numbers:  # others are not counted, as in scikit-learn
             table[numbers[row], numbers[column]] = count
     return table
+
+
+def distance(table: NDArray[np.int64]) -> float:
+    """Return how many places labels (row) and predictions (column) are apart in the mean, by a table (K, K)."""
+    return float((table * np.sqrt(_squares(len(table)))).sum() / table.sum())
+
+
+def kappa(table: NDArray[np.int64]) -> float:
+    """Return the quadratic kappa of a confusion table (K, K) (Cohen 1968); 0 where all rows and predictions are one.
+
+    >>> kappa(np.array([[2, 0, 0], [0, 2, 0], [0, 0, 2]])), kappa(np.array([[0, 0, 2], [0, 2, 0], [2, 0, 0]]))
+    (1.0, -1.0)
+    """
+    chance = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
+    expected = float((_squares(len(table)) * chance).sum())
+    return 1 - float((_squares(len(table)) * table).sum()) / expected if expected else 0.0
+
+
+def _squares(labels: int) -> NDArray[np.int64]:
+    """Return the squared distances of labels by their places (K, K)."""
+    places = np.arange(labels, dtype=np.int64)
+    return np.square(places[:, None] - places)
 
 
 def matthews(table: NDArray[np.int64]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -157,7 +157,7 @@ class Multilabel(WeightedTask):
         number = self._number()
         return self.thresholds or (USUAL if number is None else number,) * len(self.labels)
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return which labels look like several that another separator would part."""
         if not (found := joined_labels(self.labels)):
             return []
@@ -166,6 +166,10 @@ class Multilabel(WeightedTask):
             f"{len(found):,} of {len(self.labels):,} labels look like several in one ({shown}): say with --separator "
             "what separates them."
         ]
+
+    def classes_of(self, record: Record) -> Iterable[str]:
+        """Return the labels of a record."""
+        return dict.fromkeys(record.label or ())
 
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many rows a split has, how often each label, how many rows have none, and which labels no row."""

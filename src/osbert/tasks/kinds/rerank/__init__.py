@@ -65,7 +65,7 @@ class CandidateSource(TableSource):
         there = {*columns}
         names = [name for name in ("query", "document", "label", "positive") if name not in given]
         lost: dict[str, Any] = {name: "" for name in names if getattr(task, name) not in there}
-        if "negative" not in given and not {*task.negative} <= there:
+        if "negative" not in given and ("positive" in lost or not {*task.negative} <= there):
             lost["negative"] = ()
         if "label" not in given and "document" in lost and not documents_of(Header(columns, ""), but=(task.label,)):
             lost["label"] = ""

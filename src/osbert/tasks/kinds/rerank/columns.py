@@ -74,6 +74,10 @@ def choose(columns: Sequence[str], *, asked: CandidateColumns, path: str, labell
     if not query:
         raise header.missing("query", ": give --query NAME (for a run that is trained, --columns.query NAME).")
     document, positive = _forms(header, asked, query)
+    if asked.negative and not positive:
+        raise header.missing(
+            "positive", f": '{asked.negative[0]}' (--negative) needs a column with relevant documents: --positive NAME."
+        )
     if positive:
         numbered = tuple(name for name in columns if _NUMBERED.fullmatch(name.strip()))
         single = header.first(_NEGATIVES, but=(query, positive))

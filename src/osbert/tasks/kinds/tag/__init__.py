@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -198,6 +198,10 @@ class Tag(Task):
     def spell(self, cell: str) -> str:
         """Return the word that a cell of a column file holds."""
         return cell
+
+    def classes_of(self, record: Record) -> Iterable[str]:
+        """Return the types of a record's entities."""
+        return dict.fromkeys(span.type for span in record.label or ())
 
     def describe(self, records: Sequence[Record]) -> str:
         """Return how many sentences and entities a split has."""

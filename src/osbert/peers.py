@@ -1,0 +1,215 @@
+"""What others call our settings: transformers' TrainingArguments, fairseq, sentence-transformers, spaCy and their like.
+
+A name of the very thing is understood, on a command line and in Python alike. Where the thing is counted in another
+unit, or is no setting here, an error says what to give in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
+
+from osbert.errors import UserError, nearest
+
+Settings = Mapping[str, Any]
+Advice = Callable[[str, Settings, Container[str]], str]
+"""The value that was given, all settings that were given, and the settings that there are -> what to give instead."""
+
+SAME: Mapping[tuple[str, ...], str] = {
+    ("learning_rate",): "lr peak_lr learn_rate",
+    ("batch",): "batch_size train_batch_size per_device_train_batch_size per_gpu_train_batch_size max_sentences bsz",
+    ("epochs",): "num_epochs num_train_epochs n_epochs max_epochs max_epoch n_iter",
+    ("steps",): "max_steps num_steps train_steps num_train_steps max_update total_num_update",
+    ("data.length", "length"): "max_length max_len max_seq_length max_seq_len seq_length seq_len sequence_length "
+    "max_sequence_length model_max_length tokens_per_sample block_size",
+    ("model.length",): "max_position_embeddings max_positions n_positions n_ctx",
+    ("width",): "hidden_size hidden_dim d_model n_embd embed_dim encoder_embed_dim",
+    ("layers",): "num_hidden_layers num_layers n_layers n_layer encoder_layers depth",
+    ("heads",): "num_attention_heads num_heads n_heads n_head encoder_attention_heads",
+    ("feedforward",): "intermediate_size ffn_dim d_ff encoder_ffn_embed_dim",
+    ("model.vocabulary",): "vocab_size",
+    ("segments",): "type_vocab_size",
+    ("deviation",): "initializer_range",
+    ("dropout",): "hidden_dropout_prob hidden_dropout dropout_rate",
+    ("attention_dropout",): "attention_probs_dropout_prob",
+    ("activation",): "hidden_act activation_fn",
+    ("mlm.rate",): "mlm_probability mask_prob masked_lm_prob mask_ratio",
+    ("warmup",): "warmup_ratio warmup_proportion warmup_fraction",
+    ("beta1",): "adam_beta1",
+    ("beta2",): "adam_beta2",
+    ("optimizer.epsilon",): "adam_epsilon adam_eps",
+    ("clip",): "max_grad_norm clip_norm grad_clip gradient_clip_val",
+    ("method",): "optim",
+    ("patience",): "early_stopping_patience early_stop_patience",
+    ("track",): "report_to",
+    ("schedule",): "lr_scheduler lr_scheduler_type lr_schedule",
+    ("log_every",): "logging_steps log_steps log_interval log_every_n_steps",
+    ("checkpoint_every",): "save_steps save_every checkpointing_steps save_interval_updates",
+    ("training.evaluate_every",): "eval_steps evaluation_steps eval_every eval_frequency validate_interval_updates",
+    ("training.keep",): "save_total_limit",
+    ("workers",): "num_workers dataloader_num_workers n_workers",
+    ("micro_tokens",): "max_tokens",
+    ("seed",): "random_state random_seed manual_seed",
+    ("held_out",): "test_size val_size dev_size validation_split validation_fraction",
+    ("frozen",): "freeze_layers num_frozen_layers",
+    ("rank",): "lora_r lora_rank",
+    ("label_smoothing",): "label_smoothing_factor",
+    ("class_weights",): "class_weight",
+    ("pooling",): "pooling_mode",
+    ("text",): "text_column text_column_name text_col",
+    ("label",): "label_column label_column_name label_col",
+    ("--out",): "output output_dir output_path out_dir save_dir",
+    ("--model",): "model_name model_name_or_path pretrained_model base_model",
+    ("--data",): "train_file train_data dataset dataset_name data_dir",
+}
+"""Our names, the first that a verb has, and what others call the very thing. With hyphens: an option of a verb itself,
+whose other names are answered, not understood."""
+
+FLAGS: Mapping[str, tuple[str, str, str]] = {
+    "bf16": ("precision", "bf16", "fp32"),
+    "no_cuda": ("device", "cpu", "auto"),
+    "use_cpu": ("device", "cpu", "auto"),
+    "use_lora": ("tuning", "lora", "full"),
+}
+"""What others switch on: our setting, its value where it is on, and where it is off."""
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(str(value).replace("_", ""))
+    except ValueError:
+        return None
+
+
+def _given(settings: Settings, ours: str) -> float | None:
+    """Return the number that a setting of ours was given, under any of its names."""
+    names = {name: (name.rpartition(".")[2], *_MEANT.get(_key(name), ())) for name in settings}
+    return next((_number(settings[name]) for name, meant in names.items() if ours in meant), None)
+
+
+def _accumulation(value: str, settings: Settings, known: Container[str]) -> str:
+    passes, batch = _number(value), _given(settings, "batch")
+    said = "--batch counts the examples of a whole step, and --micro-tokens how much is in memory at once: "
+    if passes and batch:
+        return f"{said}give --batch {passes * batch:.0f}."
+    return f"{said}give a --batch that is {f'{passes:g}' if passes else 'that many'} times as large."
+
+
+def _warmup_steps(value: str, settings: Settings, known: Container[str]) -> str:
+    climb, steps = _number(value), _given(settings, "steps")
+    said = "--warmup is a fraction of the steps, not their number"
+    if climb is None:
+        return f"{said}."
+    return f"{said}: of {steps or 10_000:,.0f} steps, {climb:,.0f} are --warmup {climb / (steps or 10_000):.4g}."
+
+
+def _half(value: str, settings: Settings, known: Container[str]) -> str:
+    off = value.lower() in ("no", "false", "off", "32", "fp32")
+    return f"Give --precision {'fp32' if off else 'bf16, which has the range of fp32: there is no fp16'}."
+
+
+def _gpu(value: str, settings: Settings, known: Container[str]) -> str:
+    return f"Give --device {'cpu' if value.startswith('-') else f'cuda:{value or 0}'}."
+
+
+def _passes(value: str, settings: Settings, known: Container[str]) -> str:
+    return "" if "epochs" not in known else "Fine-tuning counts passes over the training rows: give --epochs."
+
+
+def _steps(value: str, settings: Settings, known: Container[str]) -> str:
+    return "" if "steps" not in known else "Pretraining counts steps: give --steps, or --minutes."
+
+
+def _said(text: str) -> Advice:
+    return lambda value, settings, known: text
+
+
+_LEFT_OUT = "Leave it out: every epoch is scored on the development rows, and the best one's weights are kept."
+OTHER: Mapping[str, Advice] = {
+    "gradient_accumulation gradient_accumulation_steps grad_accum accumulate_grad_batches update_freq": _accumulation,
+    "warmup_steps num_warmup_steps warmup_updates": _warmup_steps,
+    "fp16 half amp mixed_precision": _half,
+    "gpu_id gpu": _gpu,
+    "steps max_steps num_steps train_steps num_train_steps max_update total_num_update": _passes,
+    "epochs num_epochs num_train_epochs max_epochs": _steps,
+    "eval_strategy evaluation_strategy save_strategy load_best_model_at_end metric_for_best_model": _said(_LEFT_OUT),
+    "gradient_checkpointing": _said("A lower --micro-tokens takes less memory and gives the same gradient."),
+    "resume resume_from_checkpoint": _said("Leave it out: the same command goes on from its last checkpoint."),
+    "overwrite_output_dir": _said("Leave it out and name another --out, or remove the folder: nothing is overwritten."),
+    "do_train do_eval do_predict": _said("These are verbs: osbert finetune, osbert evaluate, osbert predict."),
+    "num_labels": _said("Leave it out: labels are learnt from the training rows."),
+}
+"""Names that stand for another unit, or for what is no setting here, and what to give in their place."""
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _key(name: str) -> str:
+    """Return what spellings of a name have in common: "--Batch-Size" and "training.batch_size" are "batchsize"."""
+    return name.rpartition(".")[2].replace("_", "").replace("-", "").casefold()
+
+
+_MEANT = {_key(name): ours for ours, names in SAME.items() for name in names.split()}
+_FLAGS = {_key(name): meaning for name, meaning in FLAGS.items()}
+_OTHER = {_key(name): advice for names, advice in OTHER.items() for name in names.split()}
+
+
+def understood(name: str, value: Any, known: Container[str]) -> tuple[str, Any] | None:
+    """Return our name and value for a setting that is given by another's name, None where it is no such name.
+
+    `known`: the settings that there are, by their whole and their short names.
+
+    >>> understood("lr", 1e-4, {"learning_rate"}), understood("bf16", True, {"precision"})
+    (('learning_rate', 0.0001), ('precision', 'bf16'))
+    """
+    if name in known:
+        return None
+    if ours := next((ours for ours in _MEANT.get(_key(name), ()) if ours in known), ""):
+        return ours, value
+    setting, on, off = _FLAGS.get(_key(name), ("", "", ""))
+    if setting and setting in known:
+        return setting, off if str(value).lower() in ("false", "0", "no") else on
+    return None
+
+
+def refuse_other(name: str, value: Any, settings: Settings, known: Container[str]) -> None:
+    """Raise UserError, saying what to give instead, at a name of others' that is no setting in this unit.
+
+    >>> try:
+    ...     refuse_other("update_freq", 4, {"batch": 8}, {"batch"})
+    ... except UserError as error:
+    ...     print(str(error).rpartition(": ")[2])
+    give --batch 32.
+    """
+    if name in known:
+        return
+    advice = _OTHER.get(_key(name), _said(""))(str(value), settings, known)
+    if not advice and (meant := _MEANT.get(_key(name))):
+        ours, is_option = meant[0], meant[0].startswith("--")
+        advice = (
+            f"Give {ours}." if is_option else f"Here it is called {_option(ours)}, which this command does not have."
+        )
+    if advice:
+        raise UserError(f"Unknown setting {_option(name)}. {advice}", code="unknown-setting")
+
+
+def option_meant(given: Iterable[str], option: str) -> str:
+    """Return which of the words that were given is another's name for an option of a verb, "" for none.
+
+    >>> option_meant(["--output_dir", "run"], "--out")
+    '--output_dir'
+    """
+    return next((word for word in given if word[:2] == "--" and _MEANT.get(_key(word)) == (option,)), "")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the setting that a name stands for elsewhere, or that is spelt much like it.
+
+    >>> suggestion("hidden_size", ["width", "heads"]), suggestion("patience", ["pair"])
+    (" Did you mean 'width'?", '')
+    """
+    names = [*known]
+    found = understood(name, "", names)
+    return f" Did you mean '{found[0]}'?" if found else nearest(name, names)

@@ -1,0 +1,181 @@
+"""What may be wrong with the data of a fine-tuning although it can be learnt from: all of it found before the work."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from osbert.errors import UserError, differ_in_one_letter
+from osbert.tasks import Record, Task
+from osbert.terminal import counted, one_line
+
+REMARKS = "remarks.txt"
+"""The list of what was mended or is amiss in the data, in a run's folder."""
+FEW = 16
+"""Training rows below which there is a warning: so many few-shot learning starts from."""
+RARE = 20
+"""How many times as many rows a label must have as another of nearly its spelling, for that one to be a slip."""
+SHORTEST = 5
+"""Letters of a label from which one letter of difference may be a slip: NNP and NNPS are two tags."""
+TELLING = 0.02
+"""The fraction of the development rows, and of their characters, from which repeated texts are a warning."""
+SHOWN = 3
+"""Most examples in a warning."""
+_BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
+
+Splits = Mapping[str, Sequence[Record]]
+
+
+def data_warnings(task: Task, records: Splits) -> Iterator[str]:
+    """Yield what may be wrong with the training ("train") and development ("dev") records of a fitted task."""
+    training = [record for record in records["train"] if not task.lacks(record)]
+    yield from task.warnings()
+    yield from _few(task, training)
+    repeated, fraction = overlap(records)
+    if fraction >= TELLING:
+        yield repeated
+    classes = _classes(task, training)
+    yield from _alike({name: len(places) for name, places in classes.items()}, classes)
+    yield from _single(classes)
+    if count := sum(1 for _ in record_remarks(task, records)):
+        yield f"{counted(count, 'record')} {'was' if count == 1 else 'were'} mended or cannot be used: see {REMARKS}"
+
+
+def record_remarks(task: Task, records: Splits) -> Iterator[str]:
+    """Yield what was mended or is amiss, a line a record; that nothing is learnt from one is amiss."""
+    for split, found in records.items():
+        for record in found:
+            if record.remark:
+                yield f"{record.place}: {record.remark}"
+            elif split == "train" and task.lacks(record):
+                yield f"{record.place}: its label is not known: it is not learnt from"
+
+
+def deduplicated(records: Splits) -> dict[str, list[Record]]:
+    """Return the records without the training records whose texts are those of a development record.
+
+    Raises UserError if no training record is left.
+    """
+    development = {_text(record) for record in records["dev"]}
+    training = [record for record in records["train"] if _text(record) not in development]
+    if not training:
+        raise UserError(
+            "The text of every training row stands in the development rows, too: --deduplicate leaves none. Give other "
+            "development rows.",
+            code="no-data",
+        )
+    return {"train": training, "dev": [*records["dev"]]}
+
+
+def _few(task: Task, training: Sequence[Record]) -> Iterator[str]:
+    if 0 < len(training) < task.per_step(FEW, training):  # a document counts as its sentences
+        yield (
+            f"there are only {counted(len(training), 'training row')}: what is learnt from so few holds for little "
+            f"else. Give {FEW} or more, some of every label."
+        )
+
+
+def overlap(records: Splits) -> tuple[str, float]:
+    """Return in words how many development records have the texts of a training record, and how much of them that is.
+
+    That is their fraction of the records or of all characters, whichever is less: "Thanks !" may stand anywhere.
+    """
+    development: Sequence[Record] = records["dev"]
+    training: dict[tuple[str, ...], Record] = {}
+    for record in records["train"]:
+        training.setdefault(_text(record), record)
+    pairs = [(record, training[text]) for record in development if (text := _text(record)) in training]
+    if not pairs:
+        return "", 0.0
+    shown = [f"'{one_line(' | '.join(one.texts)):.60}' ({one.place}; {other.place})" for one, other in pairs[:SHOWN]]
+    other_label = sum(repr(one.label) != repr(other.label) for one, other in pairs)
+    differ = f", {other_label:,} of them with another label" if other_label else ""
+    said = (
+        f"{len(pairs):,} of {len(development):,} development rows have the text of a training row{differ}, which "
+        f"flatters the scores: {', '.join(shown)}. --deduplicate leaves those training rows out."
+    )
+    size = sum(map(_size, development))
+    return said, min(len(pairs) / len(development), sum(_size(record) for record, _ in pairs) / max(size, 1))
+
+
+def _size(record: Record) -> int:
+    return sum(map(len, record.texts))
+
+
+def _text(record: Record) -> tuple[str, ...]:
+    """Return what two records share that have the same texts, but for spaces."""
+    return tuple(" ".join(text.split()) for text in record.texts)
+
+
+def _classes(task: Task, training: Sequence[Record]) -> dict[str, list[str]]:
+    """Return the places of the training records that have each class."""
+    found = defaultdict(list)
+    for record in training:
+        for name in task.classes_of(record):
+            found[name].append(record.place)
+    return found
+
+
+def _alike(counts: Mapping[str, int], places: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield which classes look like one, spelt in two ways: the rarer one is named with its first row."""
+    shown = [
+        f"'{one_line(rare)}' ({counted(counts[rare], 'row')}, first: {places[rare][0]}) and '{one_line(usual)}' "
+        f"({counts[usual]:,})"
+        for rare, usual in slips(counts)
+    ]
+    if shown:
+        more = f" and {len(shown) - SHOWN:,} more pairs" if len(shown) > SHOWN else ""
+        yield f"these labels may be one, spelt in two ways: {', '.join(shown[:SHOWN])}{more}. Mend the rows if so."
+
+
+def _single(classes: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    single = [f"'{one_line(name)}' ({places[0]})" for name, places in classes.items() if len(places) == 1]
+    if single:
+        more = f" and {len(single) - SHOWN:,} more" if len(single) > SHOWN else ""
+        what = "one label has" if len(single) == 1 else f"{len(single):,} of {len(classes):,} labels have"
+        yield (
+            f"{what} a single training row: {', '.join(single[:SHOWN])}{more}. It cannot be learnt from one: add rows, "
+            "or leave the label out."
+        )
+
+
+def slips(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return the pairs of classes (rare, usual) that may be one, of how often each occurs.
+
+    They differ in nothing but case, spaces and hyphens between letters; or in one letter behind the first, if the usual
+    one is `RARE` times as frequent and has `SHORTEST` letters or more. Of single letters, case may tell them apart.
+
+    >>> slips({"positive": 512, "postive": 1, "Not spam": 30, "not_spam": 31, "pos": 500, "poc": 1})
+    [('postive', 'positive'), ('Not spam', 'not_spam')]
+    """
+    groups = defaultdict(list)
+    for name in counts:
+        groups[_plain(name)[:1]].append(name)
+    found = []
+    for names in groups.values():
+        for pair in combinations(names, 2):
+            rare, usual = sorted(pair, key=lambda name: counts[name])
+            if _same(rare, usual) or (
+                counts[usual] >= RARE * counts[rare] and _one_letter(_plain(rare), _plain(usual))
+            ):
+                found.append((rare, usual))
+    return found
+
+
+def _plain(name: str) -> str:
+    """Return a name without case, forms of its letters, and spaces, hyphens or underscores between letters."""
+    return _BETWEEN_LETTERS.sub("", unicodedata.normalize("NFKC", name).casefold().strip())
+
+
+def _same(first: str, second: str) -> bool:
+    return _plain(first) == _plain(second) and len(_plain(first)) > 1
+
+
+def _one_letter(first: str, second: str) -> bool:
+    """Return whether two plain names differ in one letter; one of a digit is no slip, as in "type 1" and "type 2"."""
+    digits = [[letter for letter in name if letter.isdigit()] for name in (first, second)]
+    longest = max(len(first), len(second))
+    return longest >= SHORTEST and digits[0] == digits[1] and differ_in_one_letter(first, second)

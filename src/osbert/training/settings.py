@@ -1,0 +1,51 @@
+"""The settings of a training, and the choices among them. It loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Precision = Literal["auto", "fp32", "bf16"]
+Compile = Literal["auto", "yes", "no"]
+Spread = Literal["ddp", "fsdp"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How long to train, on what, and how often to look at it."""
+
+    steps: int = 1_000_000
+    """Optimiser steps from the first to the last."""
+    precision: Precision = "auto"
+    """Precision of matrix products; auto is bf16 where the processor has it."""
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    compile: Compile = "auto"
+    """Whether layers are compiled by torch.compile, which takes a minute at the start; auto is yes on a GPU."""
+    seed: int = 0
+    """Decides the first weights and the dropout."""
+    log_every: int = 100
+    """Steps between two lines of metrics.jsonl and of progress."""
+    checkpoint_every: int = 1000
+    """Steps between two checkpoints; 0 for none."""
+    evaluate_every: int = 1000
+    """Steps between two looks at the held-out batches; 0 for the end only."""
+    keep: int = 2
+    """Checkpoints that are kept, the newest ones."""
+    models_every: int = 0
+    """Steps between two models that a pretraining keeps in models/step-N/, each as usable as its last; 0 for none."""
+    track: tuple[str, ...] = ()
+    """Programs that get the figures of metrics.jsonl, with commas between: tensorboard, mlflow, wandb."""
+    parallel: Spread = "ddp"
+    """With several processes (torchrun), whether each has all weights (ddp) or a share of each (fsdp)."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no run."""
+        for name, least in (("steps", 1), ("seed", 0), ("log_every", 1), ("keep", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if self.seed >= 2**63:  # torch's own limit is 2**64, and parts of a model are drawn from the seeds after it
+            raise ValueError(f"seed must be below {2**63}, not {self.seed}")
+        for name in ("checkpoint_every", "evaluate_every", "models_every"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")

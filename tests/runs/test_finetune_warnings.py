@@ -1,0 +1,153 @@
+"""What may be wrong with the data of a fine-tuning: what is reported, when, and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osbert.runs.contract import Notice
+from osbert.runs.finetune.records import Splits, read_tasks
+from osbert.runs.finetune.warnings import slips
+from osbert.tasks import Record, Task
+from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.tag import Tag
+from refusals import refusal
+
+Rows = list[tuple[Any, ...]]
+
+
+def rows(*labels: str, first: int = 0, each: int = 20) -> Rows:
+    """Return rows of different texts, so many of each label."""
+    return [(f"{label} text {number}", label) for number in range(first, first + each) for label in labels]
+
+
+def read(task: str | Task, data: Any, **settings: Any) -> tuple[list[str], Splits]:
+    """Return the warnings about a task's data, which come after all other notices, and the records."""
+    events: list[Notice] = []
+    _, (records,) = read_tasks([task], settings, model=Path("none"), data=data, watch=events.append)
+    levels = [event.warning for event in events]
+    assert levels == sorted(levels)
+    return [event.text for event in events if event.warning], records
+
+
+def test_data_without_faults_have_no_warning() -> None:
+    assert read("classify", {"train": rows("neg", "pos"), "dev": rows("neg", "pos", first=20)})[0] == []
+    assert read("classify", rows("neg", "pos"))[0] == []
+    scored = [(text, str(number)) for number, (text, _) in enumerate(rows("a", "b"))]
+    assert read("regress", {"train": scored, "dev": [("another", "3")]})[0] == []
+
+
+def test_texts_of_both_splits_are_counted_and_can_be_left_out() -> None:
+    train = rows("neg", "pos")
+    dev = [*rows("neg", "pos", first=20, each=2), ("neg  text 3 ", "neg"), ("neg text 4", "pos")]
+    (said,), _ = read("classify", {"train": train, "dev": dev})
+    assert "2 of 6" in said and "'neg  text 3 '" in said and "dev, row 5; train, row 7" in said
+    assert "1 of them with another label" in said and "--deduplicate" in said
+    warnings, records = read("classify", {"train": train, "dev": dev}, deduplicate=True)
+    assert warnings == [] and (len(records["train"]), len(records["dev"])) == (38, 6)
+    with refusal("no-data", "--deduplicate"):
+        read("classify", {"train": rows("neg", "pos"), "dev": rows("neg", "pos")}, deduplicate=True)
+
+
+def test_few_texts_of_both_splits_are_reported_without_a_warning() -> None:
+    events: list[Notice] = []
+    data = {"train": rows("neg", "pos"), "dev": [*rows("neg", "pos", first=20, each=26), ("neg text 4", "neg")]}
+    read_tasks(["classify"], {}, model=Path("none"), data=data, watch=events.append)
+    assert not any(event.warning for event in events)
+    assert "1 of 53" in events[-1].text and "'neg text 4'" in events[-1].text
+
+
+def test_pairs_are_the_same_where_both_texts_are() -> None:
+    train = [("a", f"b {number}", label) for number in range(20) for label in "xy"]
+    assert read("classify", {"train": train, "dev": [("a", "c", "x")]})[0] == []
+    (said,), _ = read("classify", {"train": train, "dev": [("a", "b 3", "x")]})
+    assert "1 of 1" in said and "'a | b 3'" in said
+
+
+def test_labels_that_may_be_one_and_labels_of_one_row() -> None:
+    train = [*rows("positive", "negative"), ("a slip", "postive"), ("another", "Positive"), ("a third", "Positive")]
+    warnings, _ = read("classify", {"train": train, "dev": rows("negative", first=20)})
+    alike, single = warnings
+    assert "'postive' (1 row, first: train, row 41) and 'positive' (20)" in alike
+    assert "'Positive' (2 rows, first: train, row 42) and 'positive' (20)" in alike
+    assert "one label" in single and "'postive' (train, row 41)" in single
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"neg": 900, "pos": 1},
+        {"B": 900, "C": 1},
+        {"spam": 900, "ham": 2},
+        {"NNP": 900, "NNPS": 2, "WP": 900, "WP$": 1, "PRP": 300, "PRP$": 2},
+        {"nsubj": 9000, "csubj": 30, "typical": 900, "atypical": 3},
+        {"type 1": 900, "type 2": 2, "class10": 900, "class11": 1},
+        {"country": 500, "county": 30},
+        {"C": 900, "C++": 3, "C#": 2, "c": 1},
+        {"1": 500, "-1": 3, "1-2": 2, "12": 1},
+    ],
+)
+def test_labels_that_are_two(counts: dict[str, int]) -> None:
+    assert slips(counts) == []
+
+
+@pytest.mark.parametrize(
+    ("rare", "usual"),
+    [
+        ("Positive", "positive"), ("not spam", "not_spam"), ("not  spam", "not spam"), ("notspam", "not-spam"),
+        ("postive", "positive"), ("positiive", "positive"), ("psoitive", "positive"), ("positvie", "positive"),
+        ("ＰＯＳ", "pos"), ("ORG", "org"),
+    ],
+)  # fmt: skip
+def test_labels_that_may_be_one(rare: str, usual: str) -> None:
+    assert slips({usual: 60, "other": 60, rare: 3}) == [(rare, usual)]
+
+
+def test_several_labels_and_entities_are_labels_too() -> None:
+    train = [{"text": f"text {number}", "labels": ["art", "war"][: 1 + number % 2]} for number in range(40)]
+    train.append({"text": "one", "labels": ["Art", "peace"]})
+    warnings, _ = read("multilabel", {"train": train, "dev": [{"text": "new", "labels": ["war"]}]})
+    assert "'Art'" in warnings[0] and "'art' (40)" in warnings[0] and "'peace'" in warnings[1]
+    marked = [(["Ann", "saw", f"{number}"], ["B-PERSON", "O", "O"]) for number in range(40)]
+    marked += [(["Bob", "left"], ["B-PERSN", "O"])]
+    warnings, _ = read("ner", {"train": marked, "dev": [(["Eve", "came"], ["B-PERSON", "O"])]})
+    assert "'PERSN' (1 row" in warnings[0] and "'PERSON' (40)" in warnings[0]
+
+
+def test_few_rows_count_as_what_they_hold() -> None:
+    warnings, _ = read("classify", {"train": rows("neg", "pos", each=2)[:3], "dev": rows("neg", first=9, each=2)})
+    assert "3 training rows" in warnings[0] and "16" in warnings[0]
+    sentences = [(["Ann", f"{number}"], ["B-PER", "O"]) for number in range(3)]
+    data = {"train": sentences, "dev": [(["Eve"], ["B-PER"])]}
+    assert "3 training rows" in read(Tag(context="document"), data)[0][0]
+
+
+def test_warnings_of_several_tasks_come_together_with_their_names(tmp_path: Path) -> None:
+    from tiny_runs import write_run
+
+    encoder = write_run(tmp_path / "encoder", None)
+    events: list[Notice] = []
+    slip = [*rows("film", "Film"), *rows("other")]
+    data = {"classify": {"train": slip, "dev": rows("other", first=20)}, "ner": tagged()}
+    plan, _ = read_tasks([Classify(), "ner"], {}, model=encoder, data=data, watch=events.append)
+    assert plan.paths == ("classify", "tag")
+    said = [event.text for event in events if event.warning]
+    assert [text.partition(":")[0] for text in said] == ["classify", "tag"]
+    assert events[-2:] == [event for event in events if event.warning]
+
+
+def tagged() -> dict[str, Rows]:
+    """Return tagged texts, one of which is in both splits."""
+    train = [(["Ann", "saw", f"{number}"], ["B-PER", "O", "O"]) for number in range(20)]
+    return {"train": train, "dev": train[:1]}
+
+
+def test_what_is_learnt_from_no_row_is_counted(tmp_path: Path) -> None:
+    record = Record(number=0, texts=("a",), label="x", remark="mended", line=3, path="a.csv")
+    from osbert.runs.finetune.warnings import data_warnings, record_remarks
+
+    records = {"train": [record], "dev": []}
+    assert [*record_remarks(Classify(), records)] == ["a.csv, line 3: mended"]
+    assert "1 record was mended" in [*data_warnings(Classify(labels=("x", "y")), records)][-1]

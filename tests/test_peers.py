@@ -1,0 +1,125 @@
+"""Others' names of settings: which are understood, and what is said of the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import pytest
+
+from osbert import peers, recipe
+from osbert.options import given
+from osbert.runs.finetune.plan import call_schema, name_of
+from osbert.runs.pretrain.settings import schema
+from refusals import refusal
+
+
+@cache
+def schemas(verb: str) -> list[type]:
+    if verb == "pretrain":
+        return [schema(["mlm", "nsp"])]
+    return [call_schema(task) for task in ("classify", "contrastive")]
+
+
+def read(verb: str, *words: str) -> dict[str, object]:
+    """Return settings by their dotted names, as a command line and as keywords in Python give them."""
+    (kind, *_) = schemas(verb)
+    table = recipe.override({}, given(words, kind), schema=kind)
+    pairs = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2]))
+    named = {name.replace("-", "_"): recipe.Word(value) for name, value in pairs.items()}
+    if len(words) % 2 == 0:
+        assert recipe.override({}, named, schema=kind) == table
+    return {f"{part}.{name}": value for part, own in table.items() for name, value in own.items()}
+
+
+@pytest.mark.parametrize(
+    ("words", "setting", "value"),
+    [
+        (("--lr", "1e-4"), "optimizer.learning_rate", 1e-4),
+        (("--batch-size", "8"), "training.batch", 8),
+        (("--per-device-train-batch-size", "8"), "training.batch", 8),
+        (("--num-train-epochs", "4"), "training.epochs", 4),
+        (("--max-length", "64"), "classify.length", 64),
+        (("--weight-decay", "0.1"), "optimizer.weight_decay", 0.1),
+        (("--warmup-ratio", "0.2"), "optimizer.warmup", 0.2),
+        (("--max-grad-norm", "5"), "optimizer.clip", 5.0),
+        (("--label-smoothing-factor", "0.1"), "classify.label_smoothing", 0.1),
+        (("--bf16", "true"), "training.precision", "bf16"),
+        (("--bf16",), "training.precision", "bf16"),
+        (("--bf16=False",), "training.precision", "fp32"),
+        (("--no-cuda",), "training.device", "cpu"),
+    ],
+)
+def test_names_of_the_same_thing_are_understood(words: tuple[str, ...], setting: str, value: object) -> None:
+    assert read("finetune", *words) == {setting: value}
+
+
+@pytest.mark.parametrize(
+    ("word", "setting"),
+    [("hidden-size", "model.width"), ("num-hidden-layers", "model.layers"), ("max-length", "data.length"),
+     ("max-position-embeddings", "model.length"), ("mlm-probability", "mlm.rate"), ("max-steps", "training.steps"),
+     ("batch-size", "data.batch")],
+)  # fmt: skip
+def test_in_pretraining_too(word: str, setting: str) -> None:
+    assert [*read("pretrain", f"--{word}", "7")] == [setting]
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "said"),
+    [
+        ("finetune", ("--warmup-steps", "500"), ("--warmup 0.05",)),
+        ("pretrain", ("--warmup-steps", "500", "--max-steps", "2000"), ("--warmup 0.25", "2,000")),
+        ("finetune", ("--gradient-accumulation", "4"), ("--batch", "4 times")),
+        ("finetune", ("--gradient-accumulation-steps", "4", "--batch-size", "8"), ("--batch 32",)),
+        ("finetune", ("--fp16",), ("--precision bf16",)),
+        ("finetune", ("--mixed-precision", "no"), ("--precision fp32",)),
+        ("finetune", ("--gpu-id", "1"), ("--device cuda:1",)),
+        ("finetune", ("--max-steps", "100"), ("--epochs",)),
+        ("pretrain", ("--num-train-epochs", "3"), ("--steps", "--minutes")),
+        ("finetune", ("--hidden-size", "256"), ("--width",)),
+        ("finetune", ("--output-dir", "run"), ("--out",)),
+        ("finetune", ("--evaluation-strategy", "epoch"), ("every epoch",)),
+    ],
+)
+def test_others_are_answered(verb: str, words: tuple[str, ...], said: tuple[str, ...]) -> None:
+    with refusal("unknown-setting", words[0], *said):
+        given(words, *schemas(verb))
+    pairs = [*words, "true"][: len(words) + len(words) % 2]
+    with refusal("unknown-setting", *said):
+        named = {name.strip("-").replace("-", "_"): value for name, value in zip(pairs[::2], pairs[1::2])}
+        recipe.given(named, schema=schemas(verb)[0])
+
+
+def test_every_entry_names_a_setting_and_no_name_has_two_meanings() -> None:
+    kinds = [kind for verb in ("finetune", "pretrain") for kind in schemas(verb)]
+    ours = {name for kind in kinds for path, *_ in recipe.fields(kind) for name in (path, *recipe.short_names(path))}
+    for candidates in [*peers.SAME, *((setting,) for setting, *_ in peers.FLAGS.values())]:
+        assert [name for name in candidates if name in ours or name.startswith("--")] == [*candidates], candidates
+    names = [name for several in peers.SAME.values() for name in several.split()] + [*peers.FLAGS]
+    assert len({name.replace("_", "") for name in names}) == len(names)
+    assert not ours & {*names}, "a setting's own name comes first: the entry is dead"
+
+
+def test_one_setting_under_two_names_is_refused() -> None:
+    with refusal("duplicate-name", "lr", "learning_rate"):
+        recipe.override({}, {"lr": 1e-3, "learning_rate": 1e-3}, schema=schemas("finetune")[0])
+
+
+def test_a_recipe_that_says_it_in_others_words_gets_ours() -> None:
+    with refusal("unknown-setting", "'training.batch_size'", "'batch'"):
+        recipe.build(schemas("finetune")[0], {"training": {"batch_size": 3}}, where="a.toml")
+
+
+def test_wrong_neighbours_are_not_suggested() -> None:
+    for word in ("--quality", "--sharpness"):
+        with refusal("unknown-setting", word) as raised:
+            given([word, "3"], *schemas("finetune"))
+        assert "Did you mean" not in str(raised.value)
+
+
+def test_others_names_of_kinds() -> None:
+    from osbert.tasks import COMPONENTS, SYNONYMS
+
+    assert COMPONENTS and name_of("ner") == "tag" and name_of("text-classification") == "classify"
+    assert {field.name for field in dataclasses.fields(call_schema("ner"))} >= {"tag", "training"}
+    assert {name_of(kind) for kind in SYNONYMS.values()} == {*SYNONYMS.values()}
