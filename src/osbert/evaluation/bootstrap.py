@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.evaluation.compare import CONFIDENCE
 
-RESAMPLES = 1000
-"""Samples that are drawn."""
-LEAST, READ = 200, 500_000
-"""Fewest samples, and about the most rows in all of them, for a statistic that is computed anew for each."""
+RESAMPLES, LEAST = 1000, 200
+"""Samples that are drawn, and fewer ones for a quick look at figures that are computed anew for each."""
 BLOCK = 2**20
 """Most row numbers that are drawn at a time."""
 
@@ -28,9 +28,8 @@ def samples(rows: int, *, count: int = RESAMPLES, seed: int = 0) -> Iterator[NDA
         yield rng.integers(rows, size=(min(size, count - first), rows))
 
 
-def bootstrap(statistic: Statistic, rows: int, *, seed: int = 0) -> NDArray[np.float64]:
-    """Return the figures (R, K) of a statistic on samples of `rows` rows; R is smaller where the rows are many."""
-    count = max(LEAST, min(RESAMPLES, READ // rows))
+def bootstrap(statistic: Statistic, rows: int, *, count: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
+    """Return the figures (R, K) of a statistic on R = `count` samples of `rows` rows."""
     drawn = (sample for block in samples(rows, count=count, seed=seed) for sample in block)
     return np.array([statistic(sample) for sample in drawn], np.float64)
 
@@ -58,4 +57,21 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
     """
     numbers = np.array(values, np.float64)
     numbers = numbers[~np.isnan(numbers)]
-    return percentiles(bootstrap_means(numbers, seed=seed)) if len(numbers) > 1 else (np.nan, np.nan)
+    return percentiles(bootstrap_means(numbers, seed=seed)) if len(numbers) > 1 else (math.nan, math.nan)
+
+
+def wilson_interval(hits: int, count: int) -> tuple[float, float]:
+    """Return the 95% interval of a rate of which `hits` of `count` were seen (Wilson 1927); NaN for a count of 0.
+
+    Unlike the bootstrap's it is not of width 0 where all or none are hits.
+
+    >>> [round(one, 3) for one in wilson_interval(10, 10)]
+    [0.722, 1.0]
+    """
+    if not count:
+        return math.nan, math.nan
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    rate, weight = hits / count, z * z / count
+    middle = (rate + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * math.sqrt(rate * (1 - rate) / count + weight / (4 * count))
+    return max(0.0, middle - half), min(1.0, middle + half)
