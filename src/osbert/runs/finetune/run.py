@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
+from osbert.evaluation.score import Score
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
@@ -23,10 +24,14 @@ from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.finetune.tuning import RANKS, changes, prepare
+from osbert.tasks import Prediction
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
+
+SHORT = 200
+"""Most steps of a run of which every step's loss is kept for the report: metrics.jsonl may have few lines of it."""
 
 
 class FinetuneTrainer:
@@ -67,7 +72,9 @@ class FinetuneTrainer:
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
-        self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}, "before": {}, "weights": ""}
+        self.scored: Score | None = None
+        """How the best epoch did; None where a resumed run was stopped after it."""
+        self.trainer.memory |= {"epochs": [], "losses": [], "course": [], "learnt": {}, "before": {}, "weights": ""}
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -104,6 +111,8 @@ class FinetuneTrainer:
         for progress in self.trainer.run():
             if not progress.skipped:
                 memory["losses"].append(progress.loss)
+                if progress.steps <= SHORT:
+                    memory.setdefault("course", []).append((progress.step, progress.loss))
             yield progress
             if self.ends_epoch(progress):
                 epoch = self._evaluate(progress)
@@ -126,6 +135,7 @@ class FinetuneTrainer:
                 f"{path} is damaged: it is not what was written after the best epoch. {again}.", code="damaged-file"
             )
         self.learner.load_state_dict(weights)
+        self.scored = self.scored or self.rows.score(self.learner)
         self.learner.to("cpu")
         backbone = self.learner.backbone
         low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
@@ -141,6 +151,16 @@ class FinetuneTrainer:
             if self.settings.tuning != "full" and not self.settings.merge:
                 keep_tuned(folder, self.start, low_rank)
 
+    @property
+    def course(self) -> list[tuple[float, float]]:
+        """Return the steps of a short run with their losses, none of a longer one."""
+        return [(step, loss) for step, loss in self.trainer.memory.get("course", ())]
+
+    @property
+    def predictions(self) -> Sequence[Prediction]:
+        """Return the predictions of the best epoch for the development rows, once the run is finished."""
+        return self.scored.predictions if self.scored else ()
+
     def tidy(self) -> None:
         """Remove what only training needs, checkpoints included, once the run is noted as finished."""
         tidy(self.folder)
@@ -154,6 +174,7 @@ class FinetuneTrainer:
         number = progress.step // self.loader.steps_per_epoch
         best = not before or self._merit(metrics, collapsed) >= self._merit(before[-1].metrics, before[-1].collapsed)
         if best:
+            self.scored = result
             self.trainer.memory["learnt"] = self.rows.learnt(result.predictions)
             weights = {name: weight.detach().cpu() for name, weight in self.learner.state_dict().items()}
             write_tensors(weights, self._weights(number))
