@@ -16,6 +16,7 @@ from osbert.runs.finetune.result import FinetuneRun
 NAMES = """
 osbert.__version__
 osbert.build_corpus
+osbert.compare
 osbert.evaluate
 osbert.export
 osbert.extend_tokenizer

@@ -11,6 +11,7 @@ from osbert.runs.contract import Watch, ignore
 if TYPE_CHECKING:
     from osbert.corpus.shards import Corpus
     from osbert.inference.engine import Engine
+    from osbert.runs.compare import RunComparison
     from osbert.runs.finetune.result import FinetuneRun
     from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.tasks import Task
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "build_corpus",
+    "compare",
     "evaluate",
     "export",
     "extend_tokenizer",
@@ -260,10 +262,11 @@ def evaluate(
     *,
     data: Any,
     split: str = "dev",
+    out: str | Path | None = None,
     watch: Watch = ignore,
     **options: Any,
 ) -> dict[str, float]:
-    """Return the scores of a fine-tuned run on data with labels, by name.
+    """Return the scores of a fine-tuned run on data with labels, by name; write a page to the file `out`, if given.
 
     `data`: a file, or rows in memory as `finetune` takes them, all of which count; or a folder, or rows by the names of
     their splits, of which `split` counts: "train", "dev" or "test". `options`: those of `osbert evaluate`, such as text
@@ -279,6 +282,7 @@ def evaluate(
     from osbert.interop.hub import locate
     from osbert.runs import evaluate as runs  # lazily, as all else here: importing osbert is quick
 
+    page = runs.require_page(out, data)
     chosen = recipe.settings(runs.EvaluationOptions, options)
     evaluation = runs.evaluate(
         locate(run, watch=watch).path,
@@ -288,7 +292,40 @@ def evaluate(
         opening=chosen.opening,
         watch=watch,
     )
+    if page is not None:
+        runs.evaluation_report(page, evaluation, name=Path(run).name)
     return evaluation.metrics
+
+
+def compare(
+    runs: Sequence[str | Path],
+    *,
+    data: Any,
+    split: str = "dev",
+    out: str | Path | None = None,
+    watch: Watch = ignore,
+    **options: Any,
+) -> RunComparison:
+    """Compare fine-tuned runs on the same data with labels; write a page to the file `out`, if given.
+
+    Each pair is tested by the paired bootstrap of their score, and by McNemar's exact test where a row is right or
+    wrong; the p-values of several pairs are corrected by Holm's method. The rest is as for `evaluate`. The result has
+    `runs` with their metrics and intervals, `tests` and `differing`, the rows that they answer differently. Raises
+    osbert.errors.UserError, too, where the runs do not read the same texts and labels in the data.
+
+    >>> found = osbert.compare(["run", "run"], data="more.csv", out="compared.html")
+    >>> found.tests[0].score.difference, found.tests[0].right.p_value, found.differing
+    (0.0, 1.0, [])
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.compare import compare as run_compare
+    from osbert.runs.evaluate import EvaluationOptions
+
+    folders = [locate(run, watch=watch).path for run in runs]
+    chosen = recipe.settings(EvaluationOptions, options)
+    page = None if out is None else Path(out)
+    return run_compare(folders, data=data, split=split, out=page, options=chosen, watch=watch)
 
 
 def export(

@@ -23,6 +23,7 @@ def evaluate(
     *,
     data: Path,
     split: Literal["train", "dev", "test"] = "dev",
+    out: Path | None = None,
     file: Annotated[LabelledOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> None:
@@ -39,9 +40,13 @@ def evaluate(
         A CSV, TSV or JSON-lines file, all rows of which are used; or a folder.
     split
         Which file of a folder.
+    out
+        A page to write, an .html file: scores with intervals, by label and by length, and what is wrong.
     """
     from osbert.runs.evaluate import evaluate as score
+    from osbert.runs.evaluate import evaluation_report, require_page
 
+    page = require_page(out, data)
     evaluation = score(run, data=data, split=split, options=file, opening=opening, watch=print_notices())
     print_scores(evaluation)
     if cut := sum(prediction.truncated > 0 for prediction in evaluation.predictions):
@@ -50,6 +55,9 @@ def evaluate(
             f"{cut:,} {are} longer than the run reads ({evaluation.limit}); pieces {evaluation.task.unread} were not "
             "read."
         )
+    if page:
+        evaluation_report(page, evaluation, name=run.name)
+        print(f"page: {page}")
 
 
 def print_scores(evaluation: Evaluation) -> None:

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
+from osbert.files import require_file
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.memory import Data, tables
 from osbert.reading.splits import USUAL
+from osbert.reports.outcomes import TaskResult, metric_intervals, result_sections, scores_table, text_lengths
+from osbert.reports.page import Section, write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import LabelledOptions
 from osbert.tasks import Prediction, Record, Task, load
@@ -19,7 +23,7 @@ from osbert.tasks import Prediction, Record, Task, load
 class Evaluation:
     """The scores of a run on other data, by name, with the rows and what was predicted for each of them.
 
-    `limit`: in words, what the run reads of a text.
+    `limit`: in words, what the run reads of a text. `packer`: what it reads texts with.
     """
 
     task: Task
@@ -27,6 +31,7 @@ class Evaluation:
     predictions: Sequence[Prediction]
     metrics: dict[str, float]
     limit: str = ""
+    packer: Packer | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +84,29 @@ def evaluate(
         predictions=score.predictions,
         metrics=score.metrics,
         limit=task.limit(engine.packer),
+        packer=engine.packer,
     )
+
+
+def require_page(out: str | Path | None, data: Data) -> Path | None:
+    """Return the path of a page to write, None for none; raises UserError for a folder, and where it is the data."""
+    if out is None:
+        return None
+    require_file(Path(out), [Path(data)] if isinstance(data, str | Path) else [])
+    return Path(out)
+
+
+def evaluation_report(path: Path, evaluation: Evaluation, *, name: str) -> Path:
+    """Write the page of an evaluation of the run `name`: scores, by label and by length, examples. Returns its path."""
+    result = TaskResult(
+        task=evaluation.task,
+        records=evaluation.records,
+        predictions=evaluation.predictions,
+        lengths=text_lengths(evaluation.records, evaluation.packer) if evaluation.packer else (),
+    )
+    scores = scores_table(evaluation.metrics, metric_intervals(result))
+    sections = [Section(heading="Scores", parts=[scores]), *result_sections(result)]
+    return write_report(path, f"{name} on {len(evaluation.records):,} rows", sections)
 
 
 def origin(data: Path, records: Sequence[Record], *, shared: bool) -> str:
