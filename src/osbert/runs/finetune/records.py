@@ -74,9 +74,9 @@ def _read_several(
     for name, task in names.items():
         try:
             plan, records = _read(task, own_settings(settings, name, names), model=model, data=folders[name])
-            if plan.comparison.wanted:
+            if plan.comparison.wanted or plan.learning_curve:
                 raise UserError(
-                    "several runs (--seeds, --search) are of one task: compare each by itself.",
+                    "several runs (--seeds, --search, --learning-curve) are of one task: compare each by itself.",
                     code="options-exclude-each-other",
                 )
             reader.check(plan.task, records)
