@@ -11,6 +11,10 @@ from osbert.tasks.record import Prediction, Record
 UNPAIRED = ""
 """Stands for the label that one of truth and prediction does not have."""
 
+Side = Literal["truth", "prediction"]
+SIDES: tuple[Side, Side] = ("truth", "prediction")
+"""Who labels: the data and the model."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextMark:
@@ -19,7 +23,7 @@ class TextMark:
     start: int
     end: int
     name: str = ""
-    of: Literal["truth", "prediction"] = "truth"
+    of: Side = "truth"
     text: int = 0
 
 

@@ -24,7 +24,7 @@ from osbert.tasks.kinds.rerank.columns import FORMS, HEADINGS, CandidateColumns,
 from osbert.tasks.kinds.rerank.inputs import inputs_by_query
 from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
 from osbert.tasks.kinds.rerank.records import CandidateScore, QueryCandidates, Ranking, by_query, ranking
-from osbert.tasks.outcome import RecordOutcome, TextMark
+from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.tables import TableSource, default_of
 from osbert.tasks.tables.cut import CutTask
 
@@ -284,7 +284,7 @@ class Rerank(CutTask):
             confidence=first.probability,
             marks=tuple(
                 TextMark(start=0, end=len(one.document), of=of, text=1 + one.index)
-                for of, found in (("truth", prediction.ranked), ("prediction", [first]))
+                for of, found in zip(SIDES, (prediction.ranked, (first,)))
                 for one in found
                 if of == "prediction" or record.label[one.index] > 0
             ),

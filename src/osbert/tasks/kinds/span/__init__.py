@@ -27,7 +27,7 @@ from osbert.tasks.kinds.span.questions import NOTHING, AnswerPrediction, Gold, Q
 from osbert.tasks.kinds.span.scores import Scores
 from osbert.tasks.kinds.span.scoring import Way, is_chinese
 from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, covering, encoding
-from osbert.tasks.outcome import RecordOutcome, TextMark
+from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.tables import TableSource, TableTask
 from osbert.terminal import counted
 
@@ -309,7 +309,7 @@ class Span(TableTask):
         found = Scores([prediction], [record], way=self._way).means()
         gold = record.label[0] if record.label else Gold(NOTHING, -1)
         one = prediction.chosen
-        places = (("truth", gold.start, gold.start + len(gold.text)), ("prediction", one.start, one.end))
+        places = ((gold.start, gold.start + len(gold.text)), (one.start, one.end))
         names = self.names(record)
         return RecordOutcome(
             truth=gold.text,
@@ -320,7 +320,9 @@ class Span(TableTask):
             confidence=one.probability,
             pairs=((names[0], HAS[one.start >= 0]),) if names else (),
             beliefs=((one.probability, found["exact"] == 1),),
-            marks=tuple(TextMark(start=start, end=end, of=of, text=1) for of, start, end in places if start >= 0),
+            marks=tuple(
+                TextMark(start=start, end=end, of=of, text=1) for of, (start, end) in zip(SIDES, places) if start >= 0
+            ),
         )
 
     def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:

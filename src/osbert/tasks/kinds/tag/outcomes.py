@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks.kinds.tag.decoding import found_entity
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
-from osbert.tasks.outcome import UNPAIRED, RecordOutcome, TextMark
+from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark
 
 
 def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: float) -> RecordOutcome:
@@ -18,8 +18,7 @@ def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: fl
     """
     true = {(span.start, span.end): span for span in record.label}
     found = {(span.start, span.end): span for span in prediction.value}
-    marks = [_mark(record, span, of="truth") for span in true.values()]
-    marks += [_mark(record, span, of="prediction") for span in found.values()]
+    marks = [_mark(record, span, side) for side, spans in zip(SIDES, (true, found)) for span in spans.values()]
     shares = [float(one["probability"]) for one in prediction.found]
     right = {*prediction.value} == {*record.label}
     return RecordOutcome(
@@ -35,9 +34,9 @@ def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: fl
     )
 
 
-def _mark(record: TaggedText, span: EntitySpan, *, of: str) -> TextMark:
+def _mark(record: TaggedText, span: EntitySpan, side: Side) -> TextMark:
     start, end = record.words[span.start][0], record.words[span.end - 1][1]
-    return TextMark(start=start, end=end, name=span.type, of="truth" if of == "truth" else "prediction")
+    return TextMark(start=start, end=end, name=span.type, of=side)
 
 
 def _type(span: EntitySpan | None) -> str:
