@@ -83,8 +83,8 @@ def interval_plot(
         parts.append(field.name(row.name, y))
         said = f"{row.name}: {row.value:.4f}"
         if math.isfinite(low) and math.isfinite(high):
-            ends = f'x1="{field.across(low):.1f}" x2="{field.across(high):.1f}"'
-            parts.append(f'<line class="whisker c0" {ends} y1="{y:.1f}" y2="{y:.1f}"/>')
+            across = f'x1="{field.across(low):.1f}" x2="{field.across(high):.1f}"'
+            parts.append(f'<line class="whisker c0" {across} y1="{y:.1f}" y2="{y:.1f}"/>')
             said += f", 95% interval {low:.4f} to {high:.4f}"
         parts.append(
             f'<circle class="dot c0" cx="{field.across(row.value):.1f}" cy="{y:.1f}" r="4">'
