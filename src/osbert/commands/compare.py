@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
 from osbert.commands.printing import print_notices
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import LabelledOptions
@@ -21,7 +22,7 @@ def compare(
     split: Literal["train", "dev", "test"] = "dev",
     file: Annotated[LabelledOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Compare fine-tuned runs on the same rows with labels: scores with intervals, and a test of each pair.
 
     Two runs are tested by McNemar's exact test, where a row is right or wrong, and by the paired bootstrap of their
@@ -51,3 +52,4 @@ def compare(
     print(f"The runs answer {len(found.differing):,} of {len(found.records):,} rows differently.")
     if out:
         print(f"page: {out}")
+    return found

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.evaluation.bootstrap import bootstrap, bootstrap_means, percentiles
 from osbert.evaluation.paired import McNemar, ScoreDifference, holm, mcnemar, score_difference
-from osbert.interop.opening import CAREFUL
+from osbert.files import require_file
 from osbert.lock import claim
 from osbert.reading.memory import Data
 from osbert.reports.bars import IntervalRow, interval_plot
@@ -24,8 +25,7 @@ from osbert.reports.examples import Answer, cards
 from osbert.reports.outcomes import outcomes
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.evaluate import Evaluation, EvaluationOptions, evaluate, require_page
-from osbert.runs.file_options import LabelledOptions
+from osbert.runs.evaluate import Evaluation, EvaluationOptions, evaluate
 from osbert.tasks import Record
 from osbert.tasks.outcome import RecordOutcome, mean_score
 
@@ -37,6 +37,8 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
     """A run of a comparison: its scores by name, and the 95% interval of the criterion; how each row was answered."""
+
+    reported: ClassVar[tuple[str, ...]] = ("name", "metrics", "interval")
 
     name: str
     metrics: dict[str, float]
@@ -69,10 +71,17 @@ class RunComparison:
     ('accuracy', 1.0, 0)
     """
 
+    reported: ClassVar[tuple[str, ...]] = ("rows", "criterion", "runs", "tests", "differing")
+
     criterion: str
     runs: Sequence[ComparedRun]
     tests: Sequence[PairTest]
     records: Sequence[Record] = dataclasses.field(repr=False)
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows the runs were scored on."""
+        return len(self.records)
 
     @property
     def differing(self) -> list[int]:
@@ -141,13 +150,10 @@ def compare(
     """
     if len(runs) < 2:
         raise UserError("Give two runs or more to compare: osbert compare RUN RUN --data FILE.", code="missing-value")
-    page = require_page(out, data)
-    chosen = options or EvaluationOptions(file=LabelledOptions(), opening=CAREFUL)
-    with nullcontext(None) if page is None else claim(page) as claimed:
-        found = [
-            evaluate(run, data=data, split=split, options=chosen.file, opening=chosen.opening, watch=watch)
-            for run in runs
-        ]
+    if out is not None:
+        require_file(out, [Path(data)] if isinstance(data, str | Path) else [])
+    with nullcontext(None) if out is None else claim(out) as claimed:
+        found = [evaluate(run, data=data, split=split, options=options, watch=watch) for run in runs]
         comparison = compare_evaluations(run_names(runs), found)
         if claimed is not None:
             comparison_report(claimed, comparison)
