@@ -91,7 +91,7 @@ def test_the_best_epoch_is_kept(
     states: list[dict[str, torch.Tensor]] = []
 
     def metrics(self: Classify, predictions: object, records: object) -> dict[str, float]:
-        return {"accuracy": next(scores)}
+        return {"accuracy": next(scores, 0.9)}  # the report's come after those of the epochs
 
     def watch(event: object) -> None:
         if isinstance(event, Epoch):
