@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,7 +74,7 @@ def simple_outcome(prediction: Prediction, record: Record, error: float) -> Reco
     )
 
 
-def mean_score(outcomes: list[RecordOutcome]) -> float:
+def mean_score(outcomes: Iterable[RecordOutcome]) -> float:
     """Return the mean of the scores that count, NaN where none does."""
     scores = [one.score for one in outcomes if not math.isnan(one.score)]
     return sum(scores) / len(scores) if scores else math.nan
