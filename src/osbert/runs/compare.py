@@ -28,6 +28,7 @@ from osbert.runs.contract import Watch, ignore
 from osbert.runs.evaluate import Evaluation, EvaluationOptions, evaluate
 from osbert.tasks import Record
 from osbert.tasks.outcome import RecordOutcome, mean_score
+from osbert.terminal import in_columns
 
 SHOWN = 100
 """Most rows on which the runs differ that the page shows."""
@@ -121,6 +122,11 @@ class RunComparison:
                 cells += [f"{test.right.only_first:,}", f"{test.right.only_second:,}", f"{test.p_values[1]:.4f}"]
             rows.append(cells)
         return [head, *rows]
+
+    def lines(self) -> list[str]:
+        """Return both tables and what is said of them, as lines of text."""
+        said = f"The runs answer {len(self.differing):,} of {self.rows:,} rows differently."
+        return [*in_columns(self.scores()), "", *in_columns(self.pairs()), "", self.method(), said]
 
     def method(self) -> str:
         """Return in words how the tests were made."""
