@@ -17,6 +17,7 @@ NAMES = """
 osbert.__version__
 osbert.adapt
 osbert.build_corpus
+osbert.compare
 osbert.embed
 osbert.evaluate
 osbert.export

@@ -11,6 +11,7 @@ from osbert.runs.contract import Watch, ignore
 if TYPE_CHECKING:
     from osbert.corpus.shards import Corpus
     from osbert.inference.engine import Engine
+    from osbert.runs.compare import RunComparison
     from osbert.runs.embed.run import FileVectors
     from osbert.runs.finetune.result import FinetuneRun
     from osbert.runs.predict.run import PredictionTally
@@ -24,6 +25,7 @@ __all__ = [
     "__version__",
     "adapt",
     "build_corpus",
+    "compare",
     "embed",
     "evaluate",
     "export",
@@ -319,10 +321,10 @@ def evaluate(
 
     `data`: a file, or rows in memory as `finetune` takes them, all of which count; or a folder, or rows by the names of
     their splits, of which `split` counts: "train", "dev" or "test". `out`: a file for the scores as well, as one JSON
-    object (docs/output.md). `options`: those of `osbert evaluate`, such as text
-    and label, the columns; trust and verify are as for `load`. `watch` is called with each event, such as a Notice of
-    the rows that are left out. Raises osbert.errors.UserError, before anything is computed, with every label that the
-    run does not know.
+    object (docs/output.md), or an .html page with what is wrong, too. `options`: those of `osbert evaluate`, such as
+    text and label, the columns; trust and verify are as for `load`. `watch` is called with each event, such as a Notice
+    of the rows that are left out. Raises osbert.errors.UserError, before anything is computed, with every label that
+    the run does not know.
 
     >>> scores = osbert.evaluate("run", data="more.csv")
     >>> scores["accuracy"]
@@ -341,6 +343,37 @@ def evaluate(
         watch=watch,
     )
     return evaluation.metrics
+
+
+def compare(
+    runs: Sequence[str | Path],
+    *,
+    data: Any,
+    split: str = "dev",
+    out: str | Path | None = None,
+    watch: Watch = ignore,
+    **options: Any,
+) -> RunComparison:
+    """Compare fine-tuned runs on the same data with labels; write a page to the file `out`, if given.
+
+    Each pair is tested by the paired bootstrap of their score, and by McNemar's exact test where a row is right or
+    wrong; the p-values of several pairs are corrected by Holm's method. The rest is as for `evaluate`. The result has
+    `runs` with their metrics and intervals, `tests` and `differing`, the rows that they answer differently. Raises
+    osbert.errors.UserError, too, where the runs do not read the same texts and labels in the data.
+
+    >>> found = osbert.compare(["run", "run"], data="more.csv", out="compared.html")
+    >>> found.tests[0].score.difference, found.tests[0].right.p_value, found.differing
+    (0.0, 1.0, [])
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.compare import compare as run_compare
+    from osbert.runs.evaluate import EvaluationOptions
+
+    folders = [locate(run, watch=watch).path for run in runs]
+    chosen = recipe.settings(EvaluationOptions, options)
+    page = None if out is None else Path(out)
+    return run_compare(folders, data=data, split=split, out=page, options=chosen, watch=watch)
 
 
 def predict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.kinds.tag import Tag
+from osbert.tasks.outcome import UNPAIRED
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", "."]
@@ -207,6 +209,18 @@ def test_predictions_are_told_and_written(name: str) -> None:
         assert list(task.cells(prediction)) == list(task.cells(None)) and "" not in task.cells(prediction).values()
     assert set(task.cells(None).values()) == {""}
     assert task.describe(records) and len({len(row) for row in task.details(predictions, records)}) < 2
+
+
+def test_outcomes_are_what_predictions_and_labels_say(name: str) -> None:
+    task, records = fitted(name)
+    for prediction, record in zip(predict(learner(task), task, records, PACKER), records):
+        found = task.outcome(prediction, record)
+        assert found.error == pytest.approx(task.error(prediction, record)) and found.truth and found.guess
+        assert found.right is None or found.right is (found.error < 1e-9) or "rank" in found.truth
+        assert all(0 <= share <= 1 for share, _ in found.beliefs) and 0 <= (found.confidence or 0) <= 1
+        assert all(0 <= mark.start < mark.end <= len(record.texts[mark.text]) for mark in found.marks)
+        true = [label for label, _ in found.pairs if label != UNPAIRED]
+        assert Counter(true) == Counter(task.names(record)) if found.pairs else not true
 
 
 def test_a_tuned_task_is_one_of_its_kind_and_scores_no_worse(name: str) -> None:

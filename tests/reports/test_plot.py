@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.reports.plot import HEIGHT, WIDTH, Mark, Series, line_plot, short, smooth, ticks
+from osbert.reports.plot import HEIGHT, RIGHT, WIDTH, Mark, Series, line_plot, short, smooth, ticks
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -67,7 +67,7 @@ def test_long_curves_are_thinned_to_their_end() -> None:
     (line,) = svg.iter("polyline")
     pairs = line.attrib["points"].split()
     assert len(pairs) <= 602
-    assert pairs[-1].split(",")[0] == f"{WIDTH - 16:.1f}"
+    assert pairs[-1].split(",")[0] == f"{WIDTH - RIGHT:.1f}"
 
 
 @given(low=NUMBERS, size=st.floats(1e-3, 1e6))

@@ -18,7 +18,7 @@ VALUES = st.lists(st.floats(-1e3, 1e3, allow_nan=False) | st.just(math.nan), max
 @given(rows=st.lists(VALUES, max_size=5), name=st.text("ab <&", max_size=80))
 def test_everything_lies_inside_the_picture(rows: list[list[float]], name: str) -> None:
     strips = [Strip(name=name, dots=[Dot(value=value, label="run & <seed>") for value in row]) for row in rows]
-    svg = ElementTree.fromstring(strip_plot(strips, title="<t>"))
+    (svg,) = ElementTree.fromstring(strip_plot(strips, title="<t>")).iter("svg")
     _, _, width, height = map(float, svg.attrib["viewBox"].split())
     for element in svg.iter():
         for keys, most in ((("x1", "x2", "cx"), width), (("y1", "y2", "cy"), height)):

@@ -40,7 +40,7 @@ def evaluate(
     data
         A CSV, TSV or JSON-lines file, all rows of which are used; or a folder.
     out
-        A file for the scores as well, as one JSON object.
+        A file for the scores as well: .html, a page with intervals and the wrong rows; else one JSON object.
     split
         Which file of a folder.
     """

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +21,42 @@ from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import BEFORE, GENERAL, HELD_OUT, NAME, duration, read_lines
 
 STYLE = """
-:root { color-scheme: light dark; --page: #fff; --ink: #1d2433; --soft: #667085; --grid: #e6e9ef; --mark: #b54708;
+:root { color-scheme: light dark; --page: #fff; --ink: #1d2433; --soft: #5f6b7f; --grid: #e6e9ef; --mark: #b54708;
   --c0: #2563eb; --c1: #c2410c; --c2: #047857; --c3: #7c3aed; --c4: #b91c6c; --c5: #57606a; }
 @media (prefers-color-scheme: dark) { :root { --page: #12161d; --ink: #e4e8ef; --soft: #98a2b3; --grid: #2a313c;
   --mark: #f5a35c; --c0: #7aa7ff; --c1: #ff9b6a; --c2: #4fd1a1; --c3: #b79cff; --c4: #ff8ac2; --c5: #a9b4c0; } }
-body { background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 800px;
-  margin: 2.5rem auto; padding: 0 1.2rem; }
-h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+* { box-sizing: border-box; }
+body { background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 880px;
+  margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 a { color: var(--c0); } .lead { font-size: 1.05rem; } .soft { color: var(--soft); }
-table { border-collapse: collapse; width: 100%; font-size: .92rem; } td, th { padding: .3rem .8rem .3rem 0;
-  border-bottom: 1px solid var(--grid); text-align: left; vertical-align: top; } td + td { font-variant-numeric:
-  tabular-nums; } pre { overflow-x: auto; font-size: .85rem; padding: .8rem; border: 1px solid var(--grid); }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; overflow-wrap: normal; } td, th { padding: .3rem
+  .8rem .3rem 0; border-bottom: 1px solid var(--grid); text-align: left; vertical-align: top; } td + td {
+  font-variant-numeric: tabular-nums; } pre { overflow-x: auto; font-size: .85rem; padding: .8rem; border: 1px solid
+  var(--grid); overflow-wrap: normal; }
 .wide { overflow-x: auto; margin: 1rem 0; } td:first-child { min-width: 5.5rem; } th { vertical-align: bottom; }
-@media (max-width: 640px) { svg.plot { min-width: 44rem; } }
-svg.plot { width: 100%; height: auto; display: block; } svg text { fill: var(--ink);
-  font: 12px system-ui, sans-serif; } svg .title { font-weight: 600; font-size: 13px; } svg .tick, svg .note {
-  fill: var(--soft); } svg .note { text-anchor: middle; } svg .end { text-anchor: end; } svg .middle { text-anchor:
-  middle; } svg .grid { stroke: var(--grid); } svg .mark { stroke: var(--mark); stroke-dasharray: 5 4; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); gap: .4rem 1.6rem; }
+figure.plot { margin: .5rem 0; max-width: 480px; } figure.plot svg { width: 100%; height: auto; display: block; }
+figcaption { font-size: .88rem; line-height: 1.35; margin-bottom: .3rem; }
+.key { color: var(--soft); margin-left: .7em; white-space: nowrap; } .key::before { content: ""; display: inline-block;
+  width: .8em; height: .8em; margin-right: .35em; border-radius: 2px; vertical-align: -.08em; }
+svg text { fill: var(--ink); font: 12px system-ui, sans-serif; } svg .tick, svg .note { fill: var(--soft); }
+svg .note { text-anchor: middle; } svg .end { text-anchor: end; } svg .middle { text-anchor: middle; }
+svg .grid { stroke: var(--grid); } svg .mark { stroke: var(--mark); stroke-dasharray: 5 4; }
 svg .words { fill: var(--mark); } svg .line, svg .dots, svg .faint { fill: none; stroke-width: 2; }
-svg .median { stroke: var(--ink); stroke-width: 1.5; }
+svg .median { stroke: var(--ink); stroke-width: 1.5; } svg .whisker { stroke-width: 2; }
 svg .hollow { fill: none; stroke-width: 1.5; } svg .faint { stroke-width: 1; opacity: .35; }
 svg .aim { fill: transparent; } svg .aim:hover { fill: var(--soft); fill-opacity: .35; }
-""" + "".join(f"svg .c{n} {{ stroke: var(--c{n}); }} svg .dot.c{n} {{ fill: var(--c{n}); }}\n" for n in range(6))
+svg .number { font-size: 11px; }
+""" + "".join(
+    f"svg .c{n} {{ stroke: var(--c{n}); }} .k{n}::before {{ background: var(--c{n}); }} svg .dot.c{n}, svg .bar.c{n}, "
+    f"svg .cell.c{n} {{ fill: var(--c{n}); stroke: none; }} svg .cell.c{n} {{ stroke: var(--grid); }}\n"
+    for n in range(6)
+)
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+"""What a browser lets a page do: show itself, and run the one script whose hash `write_report` adds."""
+END = "\n</body>\n</html>\n"
+"""How every page ends."""
 
 
 RATIOS = (".share", ".precision", ".recall")
@@ -51,31 +69,63 @@ COLLAPSED = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading and what stands under it, as HTML (`paragraph`, `table`, `code`, line_plot)."""
+    """A heading and what stands under it, as HTML (`paragraph`, `table`, `code`, a plot).
+
+    `style` and `script` are those of its parts; a page has each once.
+    """
 
     heading: str
     parts: Sequence[str]
+    style: str = ""
+    script: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the page refers to it."""
+        return "-".join(re.findall(r"\w+", self.heading.lower()))
+
+    def html(self) -> str:
+        """Return it as HTML: pictures side by side where there is room, tables in a frame that scrolls."""
+        parts = []
+        for pictures, group in groupby(self.parts, key=lambda part: part.startswith("<figure")):
+            found = list(group)
+            if pictures:
+                parts.append('<div class="plots">' + "\n".join(found) + "</div>")
+            else:
+                parts += [f'<div class="wide">{part}</div>' if part.startswith("<table") else part for part in found]
+        heading = f"<h2>{escape(self.heading)}</h2>"
+        return f'<section id="{escape(self.name)}">' + "\n".join([heading, *parts]) + "</section>"
 
 
 def write_report(path: Path, title: str, sections: Iterable[Section], *, lead: str = "") -> Path:
     """Write a report as one HTML file, whole or not at all; `lead` is its plain-words summary. Returns the path."""
+    sections = list(sections)
     body = [f"<h1>{escape(title)}</h1>"]
     if lead:
         body.append(f'<p class="lead">{escape(lead)}</p>')
-    for section in sections:
-        body += [f"<h2>{escape(section.heading)}</h2>", *map(_framed, section.parts)]
+    body += [section.html() for section in sections]
+    script = "".join(dict.fromkeys(section.script for section in sections))
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"{POLICY}; script-src 'sha256-{allowed}'" if script else POLICY
+    body += [f"<script>{script}</script>"] if script else []
+    style = STYLE + "".join(dict.fromkeys(section.style for section in sections))
     head = (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<link rel="icon" href="data:,">\n<style>{STYLE}</style>\n</head>\n<body>\n'
+        f'<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n<body>\n'
     )
-    write_text(path, head + "\n".join(body) + "\n</body>\n</html>\n")
+    write_text(path, head + "\n".join(body) + END)
     return path
 
 
-def _framed(part: str) -> str:
-    """Return a table or a picture in a frame that scrolls where the page is narrower, other parts as they are."""
-    return f'<div class="wide">{part}</div>' if part.startswith(("<table", "<svg")) else part
+def add_section(path: Path, section: Section) -> None:
+    """Add a section to the end of a report, or put it in place of the one of its heading; it has no script."""
+    text = path.read_text(encoding="utf-8")
+    begin = text.find(f'<section id="{escape(section.name)}">')
+    end = text.rindex(END) if begin < 0 else text.index("</section>", begin) + len("</section>")
+    before = text[: end if begin < 0 else begin].rstrip("\n")
+    write_text(path, f"{before}\n{section.html()}{text[end:]}")
 
 
 def paragraph(text: str) -> str:

@@ -1,4 +1,8 @@
-"""Line plots as plain SVG text: no library, no script, colours from the page so that light and dark both work."""
+"""Line plots as plain SVG text: no library, no script, colours from the page so that light and dark both work.
+
+A picture is as wide as a phone; a wider page shows two side by side. Its title and its legend are text of the page,
+which wraps.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-WIDTH, HEIGHT = 760, 320
-LEFT, RIGHT, TOP, BOTTOM = 58, 16, 34, 40
+WIDTH, HEIGHT = 400, 230
+LEFT, RIGHT, TOP, BOTTOM = 50, 14, 10, 38
+LETTER = 7.0
+"""About the width of a letter."""
 MOST_POINTS = 600
 """Longer curves are thinned to about so many points."""
 MOST_NOTES = 120
@@ -58,31 +64,42 @@ def line_plot(
     marks: Sequence[Mark] = (),
     title: str,
     percent: bool = False,
+    across: str = "step",
 ) -> str:
-    """Return an <svg> of the curves, with horizontal lines at the marks; `percent` shows y as a percentage.
+    """Return a <figure> of the curves, with horizontal lines at the marks; `percent` shows y as a percentage.
 
-    Points that are not finite are left out. Without any points the picture says so.
+    `across`: what x counts. Points that are not finite are left out. Without any points the picture says so.
     """
     series = [_clean(curve) for curve in series]
     points = [point for curve in series for point in curve.points]
     if not points:
-        return picture([], title=title, left=LEFT, height=HEIGHT)
+        return picture([], title=title)
     frame = _frame(points, marks)
-    parts = _axes(frame, percent=percent) + _marks(frame, marks)
+    parts = _axes(frame, percent=percent, across=across) + _marks(frame, marks)
     for curve in sorted(series, key=lambda curve: curve.look != "faint"):
         parts += _curve(frame, curve, percent=percent)
-    parts += _legend([curve for curve in series if curve.points and curve.name and curve.look != "faint"])
-    return picture(parts, title=title, left=LEFT, height=HEIGHT)
+    shown = [curve for curve in series if curve.points and curve.name and curve.look != "faint"]
+    return picture(parts, title=title, keys=[(curve.name, curve.color) for curve in shown])
 
 
-def picture(parts: Sequence[str], *, title: str, left: float, height: float) -> str:
-    """Return an <svg> of the parts under its title, which begins at `left`; without any part it says so."""
-    nothing = f'<text class="note" x="{WIDTH / 2}" y="{height / 2}">nothing was measured</text>'
+def picture(parts: Sequence[str], *, title: str, keys: Sequence[tuple[str, int]] = (), height: float = HEIGHT) -> str:
+    """Return a <figure>: the title, the legend (`keys`: names with their colours) and an <svg> of the parts.
+
+    Without any part it says so.
+    """
+    nothing = f'<text class="note" x="{WIDTH / 2}" y="{height / 2:g}">nothing was measured</text>'
+    legend = "".join(f' <span class="key k{color}">{escape(name)}</span>' for name, color in keys)
     head = [
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">',
-        f'<text class="title" x="{left}" y="16">{escape(title)}</text>',
+        f'<figure class="plot"><figcaption><b>{escape(title)}</b>{legend}</figcaption>',
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">',
     ]
-    return "\n".join([*head, *(parts or [nothing]), "</svg>"])
+    return "\n".join([*head, *(parts or [nothing]), "</svg></figure>"])
+
+
+def fitted(text: str, room: float) -> str:
+    """Return text that is about as wide as `room` at most, with an ellipsis for what does not fit."""
+    most = max(1, int(room / LETTER))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def smooth(points: Sequence[Point], *, window: int) -> list[Point]:
@@ -139,17 +156,17 @@ def _frame(points: Sequence[Point], marks: Sequence[Mark]) -> _Frame:
     return _Frame(x=(left, right if right > left else left + 1.0), y=(bottom, high + margin))
 
 
-def _axes(frame: _Frame, *, percent: bool) -> list[str]:
+def _axes(frame: _Frame, *, percent: bool, across: str) -> list[str]:
     parts = []
     for value in ticks(*frame.y):
         y = frame.up(value)
         shown = f"{value:.0%}" if percent else short(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick end" x="{LEFT - 8}" y="{y + 4:.1f}">{shown}</text>')
-    for value in ticks(*frame.x, count=7):
+    for value in ticks(*frame.x):
         x = frame.across(value)
         parts.append(f'<text class="tick middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}">{short(value)}</text>')
-    parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}">step</text>')
+    parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 5}">{escape(across)}</text>')
     return parts
 
 
@@ -163,7 +180,8 @@ def _marks(frame: _Frame, marks: Sequence[Mark]) -> list[str]:
             words = y + 14
         taken.append(words)
         parts.append(f'<line class="mark" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="words end" x="{WIDTH - RIGHT - 4}" y="{words:.1f}">{escape(mark.label)}</text>')
+        label = escape(fitted(mark.label, WIDTH - LEFT - RIGHT))
+        parts.append(f'<text class="words end" x="{WIDTH - RIGHT - 4}" y="{words:.1f}">{label}</text>')
     return parts
 
 
@@ -185,16 +203,4 @@ def _curve(frame: _Frame, curve: Series, *, percent: bool) -> list[str]:
         parts.append(
             f'<circle class="aim" cx="{across:.1f}" cy="{up:.1f}" r="7"><title>{escape(note)}</title></circle>'
         )
-    return parts
-
-
-def _legend(series: Sequence[Series]) -> list[str]:
-    """Name the curves at the top right, from right to left."""
-    parts = []
-    widths = [30 + 7.2 * len(curve.name) for curve in series]
-    place = WIDTH - RIGHT - sum(widths)
-    starts = [place + sum(widths[:number]) for number in range(len(widths))]
-    for curve, x in zip(series, starts, strict=True):
-        parts.append(f'<line class="c{curve.color} line" x1="{x:.0f}" x2="{x + 14:.0f}" y1="12" y2="12"/>')
-        parts.append(f'<text class="tick" x="{x + 18:.0f}" y="16">{escape(curve.name)}</text>')
     return parts

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from osbert.reports.plot import BOTTOM, RIGHT, TOP, WIDTH, short, ticks
+from osbert.reports.plot import BOTTOM, RIGHT, TOP, WIDTH, fitted, picture, short, ticks
 
+NAME = 18
+"""Height of a row's name, which stands above its dots."""
 ROW = 26
 """Height of a row whose dots lie apart."""
-LETTER = 7.0
-"""About the width of a letter of a row's name."""
-WIDEST = 300
-"""The most room for names."""
+LEFT = 16
+"""Where the scale begins."""
 NEAR = 8.0
 """Dots nearer to each other than this lie at different heights, so far apart."""
 LEVELS = 11
@@ -41,46 +41,44 @@ class Strip:
 
 
 def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
-    """Return an <svg> of the strips, one below the other on one scale; values that are not finite are left out."""
+    """Return a <figure> of the strips, one below the other on one scale; values that are not finite are left out."""
     strips = [Strip(name=one.name, dots=[dot for dot in one.dots if math.isfinite(dot.value)]) for one in strips]
     values = [dot.value for strip in strips for dot in strip.dots]
-    scale = _scale(strips, values) if values else None
-    rows = [_levels([scale.across(dot.value) for dot in strip.dots]) if scale else [] for strip in strips]
-    room = [max(ROW, ROW - NEAR + NEAR * max(levels, default=0)) for levels in rows]
-    height = TOP + BOTTOM + (sum(room) or ROW)
-    parts = [
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">',
-        f'<text class="title" x="4" y="16">{escape(title)}</text>',
-    ]
-    if not scale:
-        parts.append(f'<text class="note" x="{WIDTH / 2}" y="{height / 2}">nothing was measured</text></svg>')
-        return "\n".join(parts)
+    if not values:
+        return picture([], title=title, height=TOP + BOTTOM + ROW)
+    scale = _Scale.of(values)
+    rows = [_levels([scale.across(dot.value) for dot in strip.dots]) for strip in strips]
+    room = [NAME + max(ROW, ROW - NEAR + NEAR * max(levels, default=0)) for levels in rows]
+    height = TOP + BOTTOM + sum(room)
+    parts = []
     for value in ticks(*scale.ends):
         x = scale.across(value)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
         parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{short(value)}</text>')
     for place, (strip, levels) in enumerate(zip(strips, rows)):
-        parts += _row(strip, scale, levels, TOP + sum(room[:place]) + room[place] / 2)
-    return "\n".join([*parts, "</svg>"])
+        top = TOP + sum(room[:place])
+        parts.append(
+            f'<text class="tick" x="4" y="{top + NAME - 5:.1f}">{escape(fitted(strip.name, WIDTH - 8))}</text>'
+        )
+        parts += _row(strip, scale, levels, top + (room[place] + NAME) / 2)
+    return picture(parts, title=title, height=height)
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where values lie across the picture, right of the names."""
+    """Where values lie across the picture."""
 
     ends: tuple[float, float]
-    left: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> _Scale:
+        low, high = min(values), max(values)
+        margin = (high - low) * 0.06 or abs(high) * 0.02 or 0.01
+        return cls((low - margin, high + margin))
 
     def across(self, value: float) -> float:
         low, high = self.ends
-        return self.left + (value - low) / (high - low) * (WIDTH - RIGHT - self.left)
-
-
-def _scale(strips: Sequence[Strip], values: Sequence[float]) -> _Scale:
-    low, high = min(values), max(values)
-    margin = (high - low) * 0.06 or abs(high) * 0.02 or 0.01
-    room = min(WIDEST, max(len(strip.name) for strip in strips) * LETTER)
-    return _Scale((low - margin, high + margin), 16 + room)
+        return LEFT + (value - low) / (high - low) * (WIDTH - RIGHT - LEFT)
 
 
 def _levels(places: Sequence[float]) -> list[int]:
@@ -96,9 +94,7 @@ def _levels(places: Sequence[float]) -> list[int]:
 
 
 def _row(strip: Strip, scale: _Scale, levels: Sequence[int], y: float) -> list[str]:
-    most = int(WIDEST / LETTER)
-    name = strip.name if len(strip.name) <= most else f"{strip.name[: most - 1]}…"
-    parts = [f'<text class="tick end" x="{scale.left - 12:.1f}" y="{y + 4:.1f}">{escape(name)}</text>']
+    parts = []
     counted = [dot.value for dot in strip.dots if dot.look != "hollow"]
     if counted:
         x = scale.across(statistics.median(counted))

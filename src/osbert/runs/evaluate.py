@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
 from osbert.files import as_json, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.memory import Data, tables
 from osbert.reading.splits import USUAL
+from osbert.reports.outcomes import TaskResult, metric_intervals, result_sections, scores_table, text_lengths
+from osbert.reports.page import Section, write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import LabelledOptions
 from osbert.runs.json_lines import plain
@@ -24,7 +27,7 @@ from osbert.tasks.calibration import columns, expected_error
 class Evaluation:
     """The scores of a run on other data, by name, with the rows and what was predicted for each of them.
 
-    `limit`: in words, what the run reads of a text.
+    `limit`: in words, what the run reads of a text. `packer`: what it reads texts with.
     """
 
     reported: ClassVar[tuple[str, ...]] = ("rows", "metrics", "calibration_error", "truncated", "limit")
@@ -34,6 +37,7 @@ class Evaluation:
     predictions: Sequence[Prediction]
     metrics: dict[str, float]
     limit: str = ""
+    packer: Packer | None = None
 
     @property
     def rows(self) -> int:
@@ -71,7 +75,7 @@ def evaluate(
 ) -> Evaluation:
     """Score the fine-tuned run in the folder `run` on all rows of a file, or on a split of a folder, or rows in memory.
 
-    `out`: the file for the scores, one JSON object, which is written when all is done.
+    `out`: the file for the scores, an .html page or one JSON object, which is written when all is done.
     Raises UserError before any computation at a split that there is not, and at labels that the run does not know, with
     the file, line and nearest one.
     """
@@ -106,11 +110,34 @@ def evaluate(
         predictions=score.predictions,
         metrics=score.metrics,
         limit=task.limit(engine.packer),
+        packer=engine.packer,
     )
     if out is not None:
-        with claim(out) as claimed, writing_output(claimed) as aside:
-            aside.write_text(as_json(plain(evaluation)), encoding="utf-8", errors="backslashreplace")
+        with claim(out) as claimed:
+            write_evaluation(claimed, evaluation, name=run.name)
     return evaluation
+
+
+def write_evaluation(path: Path, evaluation: Evaluation, *, name: str) -> None:
+    """Write the scores of the run `name`: as a page into an .html file, else as one JSON object."""
+    if path.suffix.lower() == ".html":
+        evaluation_report(path, evaluation, name=name)
+        return
+    with writing_output(path) as aside:
+        aside.write_text(as_json(plain(evaluation)), encoding="utf-8", errors="backslashreplace")
+
+
+def evaluation_report(path: Path, evaluation: Evaluation, *, name: str) -> Path:
+    """Write the page of an evaluation of the run `name`: scores, by label and by length, examples. Returns its path."""
+    result = TaskResult(
+        task=evaluation.task,
+        records=evaluation.records,
+        predictions=evaluation.predictions,
+        lengths=text_lengths(evaluation.records, evaluation.packer) if evaluation.packer else (),
+    )
+    scores = scores_table(evaluation.metrics, metric_intervals(result))
+    sections = [Section(heading="Scores", parts=[scores]), *result_sections(result)]
+    return write_report(path, f"{name} on {len(evaluation.records):,} rows", sections)
 
 
 def origin(data: Path, records: Sequence[Record], *, shared: bool) -> str:

@@ -26,6 +26,7 @@ from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, named_splits
 from osbert.reading.table import Origin
 from osbert.tasks.edges import Edges
+from osbert.tasks.outcome import RecordOutcome, simple_outcome
 from osbert.tasks.record import Inputs, Prediction, Record
 
 if TYPE_CHECKING:
@@ -201,6 +202,8 @@ class Task(Edges, Objective):
     """Whether sequences are made when a step needs them, anew each epoch: where making all first would take long."""
     sample: ClassVar[str] = '"a text of yours"'
     """What to write behind `osbert predict RUN` to try a run."""
+    row_score: ClassVar[str] = "accuracy"
+    """What the mean of the rows' own scores (`RecordOutcome.score`) is called."""
 
     weight: ClassVar[float] = 1.0  # type: ignore[misc]  # no setting: a task is trained on alone, or all count alike
 
@@ -349,6 +352,17 @@ class Task(Edges, Objective):
         return [*predictions]
 
     # The results: what commands show and write.
+
+    def names(self, record: Record) -> tuple[str, ...]:
+        """Return the names of the labels that a record has, for reports; none where its label is no name."""
+        return (record.label,) if isinstance(record.label, str) else ()
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return how the prediction for a record compares with its label, for reports and comparisons of runs.
+
+        By default the label is one of several, or a number.
+        """
+        return simple_outcome(prediction, record, self.error(prediction, record))
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
         """Return a table to show beside the scores, its heading first; empty for none."""

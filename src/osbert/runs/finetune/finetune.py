@@ -11,6 +11,7 @@ from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.defaults import fill_defaults
+from osbert.runs.finetune.learning_curve import learning_curve
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits, read_tasks
 from osbert.runs.finetune.result import FinetuneRun
@@ -60,6 +61,7 @@ def finetune_plan(
     wish: Interruption | None = None,
 ) -> FinetuneRun:
     """Fine-tune to the end, once or as often as a comparison wants, on the records of each task of the plan."""
+    given = plan
     plan = fill_defaults(plan, [splits["train"] for splits in records], out, watch)
     if plan.comparison.folds:
         cross_validate(plan, records, out, watch, wish)
@@ -69,5 +71,7 @@ def finetune_plan(
         model = steps.start(plan)
         steps.introduce(plan, model, watch)
         steps.train(plan, steps.lay_out(plan, records, model, watch), model, out, watch, wish)
+        if plan.learning_curve:
+            learning_curve(given, records[0], out, watch, wish)
     steps.conclude(plan, out, watch)
     return FinetuneRun(folder=out, development={task.name: own["dev"] for task, own in zip(plan.tasks, records)})

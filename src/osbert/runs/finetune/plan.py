@@ -27,7 +27,7 @@ class FinetunePlan:
     """All settings of a run of one task or of several that share the encoder.
 
     `tasks` go into the recipe under their own names, `paths` are the names that they were given by; `opening`, of the
-    encoder, does not go there.
+    encoder, and `learning_curve` do not go there.
     """
 
     tasks: tuple[Task, ...]
@@ -41,6 +41,7 @@ class FinetunePlan:
     open: frozenset[str] = frozenset()
     """The settings that were left to osbert, by their dotted names: some of `LEFT_OPEN`."""
     opening: Opening = CAREFUL
+    learning_curve: bool = False
 
     @classmethod
     def joined(cls, plans: Sequence[FinetunePlan]) -> FinetunePlan:
@@ -127,6 +128,11 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     # Where the records of a step are each other's negatives, fewer of them are another task.
     fixed = built.defaults.settings == "paper" or chosen.batching == "step"
     open_ = frozenset() if fixed else frozenset(LEFT_OPEN) - given - frozenset(built.comparison.varied)
+    if built.report.learning_curve and built.comparison.wanted:
+        raise UserError(
+            "--learning-curve is of one run: leave it out, or leave out --seeds and --search.",
+            code="options-exclude-each-other",
+        )
     if tuning != "full":
         check_few(built)
         if "optimizer.learning_rate" not in given:
@@ -143,6 +149,7 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         comparison=built.comparison,
         open=open_,
         opening=built.opening,
+        learning_curve=built.report.learning_curve,
     )
 
 
@@ -198,7 +205,13 @@ def name_of(task: str | Task) -> str:
 
 def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its own name; UserError at an unknown task."""
-    from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneSettings, ScoreSettings
+    from osbert.runs.finetune.settings import (
+        Defaults,
+        FinetuneOptimizer,
+        FinetuneSettings,
+        ReportSettings,
+        ScoreSettings,
+    )
 
     task = name_of(task)
     kind = components.find("tasks", task, base=Task, trust=True)  # the user has typed the name
@@ -208,6 +221,7 @@ def schema(task: str) -> type:
         ("scores", ScoreSettings),
         ("comparison", Comparison),
         ("defaults", Defaults),
+        ("report", ReportSettings),
         (task.rpartition(".")[2], kind),
     ]
     return dataclasses.make_dataclass("Recipe", parts, frozen=True, kw_only=True)

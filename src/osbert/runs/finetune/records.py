@@ -94,9 +94,9 @@ def _read_several(
             plan, records = _read(
                 task, own_settings(settings, name, names), model=model, data=folders[name], watch=watch
             )
-            if plan.comparison.wanted:
+            if plan.comparison.wanted or plan.learning_curve:
                 raise UserError(
-                    "several runs (--seeds, --search) are of one task: compare each by itself.",
+                    "several runs (--seeds, --search, --learning-curve) are of one task: compare each by itself.",
                     code="options-exclude-each-other",
                 )
             reader.check(plan.task, records)

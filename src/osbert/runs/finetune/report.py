@@ -1,4 +1,4 @@
-"""The report of a fine-tuning run: curves, every epoch's scores, the best epoch's scores of each class, settings."""
+"""The report of a fine-tuning run: scores, data, curves, what was right and wrong by label and length, settings."""
 
 from __future__ import annotations
 
@@ -7,53 +7,74 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
-from osbert.evaluation.score import class_scores
 from osbert.objectives.left_to_right import LeftToRight
+from osbert.reports.outcomes import TaskResult, metric_intervals, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, code, curve, paragraph, table, write_report
-from osbert.reports.plot import Series, line_plot, smooth
-from osbert.runs.finetune.events import Epoch
-from osbert.runs.finetune.rows import TaskOutcome
-from osbert.tasks.calibration import Calibration
+from osbert.reports.plot import Point, Series, line_plot, smooth
+from osbert.runs.finetune.data_summary import data_parts
+from osbert.runs.finetune.rows import TaskOutcome, TaskRows
+from osbert.runs.finetune.run import FinetuneTrainer
+from osbert.tasks import Prediction
+from osbert.tasks.calibration import Calibration, tempered
 from osbert.training.tracking import NAME, duration, read_lines
 
 
-def finetuning_report(folder: Path, *, name: str, best: Mapping[str, Any], outcomes: Sequence[TaskOutcome]) -> Path:
-    """Write report.html into the folder of a fine-tuning of the task `name`, `best` being its best epoch's facts.
-
-    `outcomes`: the tasks with what they have learnt from the development rows. Returns the report's path.
-    """
+def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
+    """Write report.html into the folder of a finished fine-tuning of the task `name`. Returns the report's path."""
+    folder, best = run.folder, run.best
     lines = read_lines(folder / NAME)
     settings = recipe.read(folder / "recipe.toml")
     kept = settings.get("scores", {}).get("keep", "best")
     epochs = [line for line in lines if "epoch" in line]
     names = [key for key in epochs[0] if key.startswith("dev.")]
     shown = [key for key in names if "/" not in key]
-    scores = ", ".join(f"{key.removeprefix('dev.')} {best['metrics'][key.removeprefix('dev.')]:.4f}" for key in shown)
-    classes = {one.task.name: class_scores(one.task, one.scores(best)["metrics"]) for one in outcomes}
-    calibrations = {one.task.name: one.calibration for one in outcomes if one.calibration}
+    scores = ", ".join(f"{key.removeprefix('dev.')} {best.metrics[key.removeprefix('dev.')]:.4f}" for key in shown)
+    tasks = [
+        _task_sections(own, *found) for own, found in zip(run.outcomes, run.rows.own(run.predictions), strict=True)
+    ]
     sections = [
-        Section(heading="Curves", parts=_curves(lines, epochs, shown)),
-        Section(heading="Epochs", parts=[_epochs(epochs, shown, best["epoch"])]),
-        *(
-            Section(heading=f"F1 of each class, best epoch: {task}", parts=[table(list(found.items()))])
-            for task, found in classes.items()
-            if found
-        ),
-        *(Section(heading=f"Probabilities: {task}", parts=_calibration(one)) for task, one in calibrations.items()),
+        *(scores for scores, *_ in tasks),
+        Section(heading="Curves", parts=_curves(lines, epochs, shown, run.course)),
+        Section(heading="Epochs", parts=[_epochs(epochs, shown, best.epoch)]),
+        *(section for _, *others in tasks for section in others),
         Section(heading="Settings", parts=[code(recipe.dump(settings))]),
     ]
     lead = (
-        f"The model is the one after epoch {Epoch(**best).place}, the {kept} of {len(epochs)} that were scored on the "
+        f"The model is the one after epoch {best.place}, the {kept} of {len(epochs)} that were scored on the "
         f"development rows: {scores}. "
-        f"Training took {duration(best['seconds'] if best['step'] == epochs[-1]['step'] else _seconds(lines))}."
+        f"Training took {duration(best.seconds if best.step == epochs[-1]['step'] else _seconds(lines))}."
     )
     return write_report(folder / "report.html", f"Fine-tuning: {name}", sections, lead=lead)
 
 
-def _curves(lines: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> list[str]:
-    losses = curve(lines, "loss")
+def _task_sections(own: TaskOutcome, rows: TaskRows, predictions: Sequence[Prediction]) -> list[Section]:
+    """Return the sections of one task, its scores first; the predictions are those before it got its temperature."""
+    task, calibration = own.task, own.calibration
+    fitted = calibration is not None and calibration.temperature != 1
+    result = TaskResult(
+        task=task,
+        records=rows.development,
+        predictions=tempered(predictions, calibration.temperature) if calibration and fitted else predictions,
+        raw=predictions if fitted else (),
+        lengths=text_lengths(rows.development, rows.packer),
+        name=own.folder,
+    )
+    chosen = f"On {len(rows.development):,} development rows, by which the epoch was chosen as well."
+    parts = [scores_table(task.metrics(predictions, rows.development), metric_intervals(result)), paragraph(chosen)]
+    return [
+        Section(heading=result.heading("Scores of the best epoch"), parts=parts),
+        Section(heading=result.heading("Data"), parts=[*data_parts(rows)]),
+        *result_sections(result, _calibration(calibration) if calibration else ()),
+    ]
+
+
+def _curves(
+    lines: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], course: list[Point]
+) -> list[str]:
+    losses = course or curve(lines, "loss")
     smoothed = Series(name="training", points=smooth(losses, window=max(1, len(losses) // 25)))
-    parts = [line_plot([smoothed, Series(name="training", points=losses, look="faint")], title="Loss")]
+    by_epoch = Series(name="mean of an epoch", points=curve(epochs, "train.loss"), look="dots", color=1)
+    parts = [line_plot([smoothed, Series(name="training", points=losses, look="faint"), by_epoch], title="Loss")]
     auxiliary = f"{LeftToRight().name}.loss"
     if any(auxiliary in line for line in lines):
         names = dict.fromkeys(key for line in lines for key in line if key.endswith(".loss") and key != "train.loss")
@@ -72,7 +93,7 @@ def _curves(lines: Sequence[Mapping[str, Any]], epochs: Sequence[Mapping[str, An
     return parts
 
 
-def _epochs(epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], best: int) -> str:
+def _epochs(epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], best: float) -> str:
     head = ("epoch", "step", "training loss", *(key.removeprefix("dev.") for key in shown), "")
     rows = [
         (

@@ -269,12 +269,12 @@ class FinetuneRows:
 
     def collapsed(self, predictions: Sequence[Prediction]) -> str:
         """Return the one answer that all development records of a task get, "" for none; of several, whose."""
-        found = [(rows.task.name, answer) for rows, own in self._own(predictions) if (answer := rows.collapsed(own))]
+        found = [(rows.task.name, answer) for rows, own in self.own(predictions) if (answer := rows.collapsed(own))]
         return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in found)
 
     def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return what tasks learn from the predictions for the development records, as plain values."""
-        found = {rows.task.name: rows.learnt(own) for rows, own in self._own(predictions)}
+        found = {rows.task.name: rows.learnt(own) for rows, own in self.own(predictions)}
         return next(iter(found.values())) if self.single else found
 
     def outcomes(self, learnt: Mapping[str, Any]) -> list[TaskOutcome]:
@@ -283,14 +283,15 @@ class FinetuneRows:
             return [self.tasks[0].outcome(learnt)]
         return [rows.outcome(learnt[rows.task.name], rows.task.name) for rows in self.tasks]
 
-    def _labelled(self, rows: TaskRows, text: str, mark: str) -> str:
-        return text if self.single else f"{rows.task.name}{mark}{text}"
-
-    def _own(self, predictions: Sequence[Prediction]) -> Iterator[tuple[TaskRows, Sequence[Prediction]]]:
+    def own(self, predictions: Sequence[Prediction]) -> Iterator[tuple[TaskRows, Sequence[Prediction]]]:
+        """Yield the rows of each task with its own of all predictions for the development records."""
         first = 0
         for rows in self.tasks:
             yield rows, predictions[first : first + len(rows.development)]
             first += len(rows.development)
+
+    def _labelled(self, rows: TaskRows, text: str, mark: str) -> str:
+        return text if self.single else f"{rows.task.name}{mark}{text}"
 
 
 def _merit(score: Score, rows: TaskRows) -> float:

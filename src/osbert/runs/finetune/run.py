@@ -9,6 +9,7 @@ from pathlib import Path
 
 from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
+from osbert.evaluation.score import Score
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
@@ -30,6 +31,8 @@ from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
 
 AFTER_EPOCHS = ScoreSettings()
+SHORT = 200
+"""Most steps of a run of which every step's loss is kept for the report: metrics.jsonl may have few lines of it."""
 
 
 class FinetuneTrainer:
@@ -73,7 +76,9 @@ class FinetuneTrainer:
         training = settings.training(self.loader.steps_per_epoch)
         self.period = scores.period(self.loader.steps_per_epoch)
         self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
-        self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}, "before": {}, "weights": ""}
+        self.scored: Score | None = None
+        """How the best epoch did; None where a resumed run was stopped after it."""
+        self.trainer.memory |= {"epochs": [], "losses": [], "course": [], "learnt": {}, "before": {}, "weights": ""}
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -118,6 +123,8 @@ class FinetuneTrainer:
         for progress in () if self.ended_early else self.trainer.run():
             if not progress.skipped:
                 memory["losses"].append(progress.loss)
+                if progress.steps <= SHORT:
+                    memory.setdefault("course", []).append((progress.step, progress.loss))
             yield progress
             if self.is_scored(progress):
                 yield self._ended()
@@ -142,6 +149,7 @@ class FinetuneTrainer:
                 code="damaged-file",
             )
         self.learner.load_state_dict(weights)
+        self.scored = self.scored or self.rows.score(self.learner)
         self.learner.to("cpu")
         backbone = self.learner.backbone
         low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
@@ -156,6 +164,16 @@ class FinetuneTrainer:
                 write_sentence_model(folder, model, width=sizes.width)
             if self.settings.tuning != "full" and not self.settings.merge:
                 keep_tuned(folder, self.start, low_rank)
+
+    @property
+    def course(self) -> list[tuple[float, float]]:
+        """Return the steps of a short run with their losses, none of a longer one."""
+        return [(step, loss) for step, loss in self.trainer.memory.get("course", ())]
+
+    @property
+    def predictions(self) -> Sequence[Prediction]:
+        """Return the predictions of the best epoch for the development rows, once the run is finished."""
+        return self.scored.predictions if self.scored else ()
 
     def tidy(self) -> None:
         """Remove what only training needs, checkpoints included, once the run is noted as finished."""
@@ -186,6 +204,7 @@ class FinetuneTrainer:
         best = not before or self._merit(epoch) >= self._merit(before[-1])
         last = self.trainer.finished or self._exhausted([*self.epochs, epoch])
         if last if self.scores.keep == "last" else best:
+            self.scored = result
             self._keep(epoch, result.predictions, before)
         return replace(epoch, best=best)
 

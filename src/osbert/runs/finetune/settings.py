@@ -31,6 +31,15 @@ class Defaults:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReportSettings:
+    """What the run's report shows besides; it changes nothing of the run."""
+
+    learning_curve: bool = False
+    """Fine-tune on 1/8, 1/4 and 1/2 of the training rows afterwards, and show the scores by the number of rows. A
+    finished run gets the curve when the same command is given again with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FinetuneSettings:
     """How long and how fine-tuning goes. The defaults are of the grid that works everywhere (appendix A.3)."""
 

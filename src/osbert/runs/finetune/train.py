@@ -142,7 +142,7 @@ def complete(
     run.finish()
     ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
     ended |= {"before": before} if before else {}
-    finetuning_report(run.folder, name=plan.name, best=ended["best"], outcomes=run.outcomes)
+    finetuning_report(run, name=plan.name)
     for one in run.outcomes:
         close(one, folders.get(one.folder, folder), plan, ended)
     if folders:

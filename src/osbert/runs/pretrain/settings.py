@@ -339,8 +339,10 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
             problems.add(told, code="invalid-setting")
         try:
             plan.loader(length=length)
-        except (UserError, ValueError) as error:
-            problems.add(str(error), code=getattr(error, "code", "invalid-setting"))
+        except UserError as error:
+            problems.add(str(error), code=error.code)
+        except ValueError as error:
+            problems.add(str(error), code="invalid-setting")
 
 
 def _check_form(plan: PretrainPlan, problems: Problems) -> None:

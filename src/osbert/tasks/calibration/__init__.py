@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from osbert.tasks.record import Prediction, Record
 
 BINS = 15
 """Equal widths of confidence over which the calibration error is taken (Guo et al., section 2)."""
+SHOWN_BINS = 10
+"""Bins of a reliability diagram."""
 BOUNDS = (0.01, 100.0)
 """The temperatures that are looked at."""
 LEAST = 40
@@ -145,9 +147,58 @@ def expected_error(shares: Shares, labels: Labels, *, bins: int = BINS) -> float
     shares = np.nan_to_num(shares, nan=0.0)
     sure = shares.max(axis=1).astype(np.float64)
     right = (shares.argmax(axis=1) == labels).astype(np.float64)
-    places = np.clip(np.ceil(sure * bins).astype(np.int64) - 1, 0, bins - 1)  # a bin has its upper edge
-    gaps = np.bincount(places, weights=right - sure, minlength=bins)
+    gaps = np.bincount(_bins(sure, bins), weights=right - sure, minlength=bins)
     return float(np.abs(gaps).sum() / len(labels))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliabilityBin:
+    """Predictions of about one probability: how many, their mean `probability`, and the `rate` at which they came true.
+
+    `low` is the lower edge of the bin, which is not in it but where it is 0, and `high` the upper one, which is.
+    """
+
+    low: float
+    high: float
+    count: int
+    probability: float
+    rate: float
+
+
+def reliability(beliefs: Sequence[tuple[float, bool]], *, bins: int = SHOWN_BINS) -> list[ReliabilityBin]:
+    """Return bins of equal width of probabilities, each given with whether it came true; empty bins are left out.
+
+    >>> [(one.high, one.count, one.probability, one.rate) for one in reliability([(0.6, True), (0.7, False)], bins=2)]
+    [(1.0, 2, 0.65, 0.5)]
+    """
+    sure, true = np.array([p for p, _ in beliefs], np.float64), np.array([one for _, one in beliefs], np.float64)
+    places = _bins(sure, bins)
+    counts, sums, hits = (np.bincount(places, weights=one, minlength=bins) for one in (None, sure, true))
+    return [
+        ReliabilityBin(
+            low=place / bins,
+            high=(place + 1) / bins,
+            count=int(counts[place]),
+            probability=float(sums[place] / counts[place]),
+            rate=float(hits[place] / counts[place]),
+        )
+        for place in np.flatnonzero(counts).tolist()
+    ]
+
+
+def tempered(predictions: Sequence[Prediction], temperature: float) -> list[Prediction]:
+    """Return predictions as they are with scores divided by another temperature than 1; the values stay."""
+
+    def one(prediction: Prediction) -> Prediction:
+        names, shares = [*prediction.probabilities], np.array([[*prediction.probabilities.values()]])
+        return replace(prediction, probabilities=dict(zip(names, cooled(shares, temperature)[0].tolist())))
+
+    return [one(prediction) if prediction.probabilities else prediction for prediction in predictions]
+
+
+def _bins(sure: Shares, bins: int) -> NDArray[np.int64]:
+    """Return the bin (n,) of each of n probabilities; a bin has its upper edge."""
+    return np.clip(np.ceil(sure * bins).astype(np.int64) - 1, 0, bins - 1)
 
 
 def _logarithms(shares: Shares) -> NDArray[np.float64]:

@@ -161,6 +161,7 @@ class Contrastive(TextTask):
     reader: ClassVar[type[Source]] = ContrastiveSource
     batching: ClassVar[Literal["sequences", "records", "step"]] = "step"
     sample: ClassVar[str] = '"a text of yours" "and another one"'
+    row_score: ClassVar[str] = "minus the mean distance from the score"
 
     length: int = 128
     """Most tokens in a text, [CLS] and [SEP] included; never more than the model can read."""

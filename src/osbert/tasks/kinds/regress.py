@@ -40,6 +40,8 @@ class Regress(OrdersTask):
     scale: float = 1.0
     """Deviation of the training numbers, found there."""
 
+    row_score: ClassVar[str] = "minus the mean absolute error"
+
     @property
     def criterion(self) -> str:
         """Return the share of the variance that is explained: a correlation would be content with a wrong scale."""

@@ -22,6 +22,7 @@ from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.choose.columns import HEADINGS, ChoiceColumns, choose, record_of, texts_of
 from osbert.tasks.kinds.choose.labels import ChoiceLabel, counting_of
 from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, Counting, names
+from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
 from osbert.tasks.tables import TableSource
 from osbert.tasks.tables.cut import CutTask
@@ -211,6 +212,13 @@ class Choose(TemperedTask, CutTask):
         """Return accuracy."""
         hits = [prediction.value == record.label for prediction, record in zip(predictions, records, strict=True)]
         return {"accuracy": float(np.mean(hits))}
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return the outcome by the choices' names, with the right and the chosen text marked."""
+        found, called = super().outcome(prediction, record), _names(record, self.first)
+        texts = [1 + called.index(name) for name in (record.label, prediction.value)]
+        marks = [TextMark(start=0, end=len(record.texts[text]), of=of, text=text) for of, text in zip(SIDES, texts)]
+        return replace(found, marks=tuple(marks))
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the choice by name and text, its probability, and how much was not read."""

@@ -23,9 +23,10 @@ from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.multilabel.cells import cell_labels, flag_labels, joined, nested_labels
 from osbert.tasks.kinds.multilabel.columns import LabelColumns, LabelSearch
-from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction
+from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction, labels_outcome
 from osbert.tasks.kinds.multilabel.scores import label_scores, matrix
 from osbert.tasks.kinds.multilabel.thresholds import USUAL, best_threshold, label_thresholds
+from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.record import OF_LABEL, Probability
 from osbert.tasks.tables import UnlabelledRow
 from osbert.tasks.tables.joined import joined_labels
@@ -104,6 +105,7 @@ class Multilabel(WeightedTask):
     values = "labels"
     reader: ClassVar[type[Source]] = MultilabelSource
     edge = Edge(kind="multilabel", call="predict")
+    row_score: ClassVar[str] = "subset accuracy"
     published_outputs = 0
 
     labels: tuple[str, ...] = ()
@@ -279,6 +281,14 @@ class Multilabel(WeightedTask):
             for label, threshold, line in zip(self.labels, self.decisive, counts)
         ]
         return [["label", "threshold", "true", "predicted", "both"], *rows]
+
+    def names(self, record: Record) -> tuple[str, ...]:
+        """Return the record's labels."""
+        return tuple(record.label or ())
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return which labels are given rightly, wrongly and not, and the probability of each label as a belief."""
+        return labels_outcome(prediction, record, self.error(prediction, record))
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the labels, as they may be read back, the probability of every label, and how much was not read."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from osbert.tasks.kinds.multilabel.cells import canonical
-from osbert.tasks.record import Prediction
+from osbert.tasks.outcome import UNPAIRED, RecordOutcome
+from osbert.tasks.record import Prediction, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,3 +38,26 @@ class LabelsPrediction(Prediction):
         """Return the labels in a line, then each probability, with a * on those that are given."""
         rows = [f"{'*' if name in self.value else ' '} {share:7.2%}  {name}" for name, share in self.likeliest]
         return [", ".join(self.value) or "(no label)", *rows]
+
+
+def labels_outcome(prediction: Prediction, record: Record, error: float) -> RecordOutcome:
+    """Return the outcome of a record: right if its labels are given and no others.
+
+    Its confidence is the least probability with which a label was given, or none: the probability of the decision that
+    is most in doubt.
+    """
+    given, true = {*prediction.value}, {*record.label}
+    beliefs = tuple((share, name in true) for name, share in prediction.probabilities.items())
+    sure = [share if name in given else 1 - share for name, share in prediction.probabilities.items()]
+    return RecordOutcome(
+        truth=", ".join(record.label) or "(no label)",
+        guess=", ".join(prediction.value) or "(no label)",
+        score=float(given == true),
+        right=given == true,
+        error=error,
+        confidence=min(sure, default=None),
+        pairs=tuple(
+            (name if name in true else UNPAIRED, name if name in given else UNPAIRED) for name in sorted(given | true)
+        ),
+        beliefs=beliefs,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,11 +24,15 @@ from osbert.tasks.kinds.rerank.columns import FORMS, HEADINGS, CandidateColumns,
 from osbert.tasks.kinds.rerank.inputs import inputs_by_query
 from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
 from osbert.tasks.kinds.rerank.records import CandidateScore, QueryCandidates, Ranking, by_query, ranking
+from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.tables import TableSource, default_of
 from osbert.tasks.tables.cut import CutTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
+
+RANKS = 5
+"""Most ranks of relevant candidates that a report lists."""
 
 
 class CandidateSource(TableSource):
@@ -116,6 +121,7 @@ class Rerank(CutTask):
         cuts=True,
     )
     published_outputs = 1
+    row_score: ClassVar[str] = "nDCG"
     numbers: ClassVar[bool] = True
     counted: ClassVar[str] = "queries"
     reader: ClassVar[type[Source]] = CandidateSource
@@ -262,6 +268,27 @@ class Rerank(CutTask):
         """Return what a ranking lacks of an nDCG of 1; 0 where there is no relevant candidate."""
         relevance = np.array(record.label, np.float64)
         return 1 - ndcg(np.array(prediction.value, np.float64), relevance, self.cutoff) if relevance.max() > 0 else 0.0
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return the nDCG of a ranking, NaN where no candidate is relevant; right if the first one is relevant."""
+        assert isinstance(prediction, Ranking)
+        error, first = self.error(prediction, record), prediction.ranked[0]
+        relevant = [one.rank for one in prediction.ranked if record.label[one.index] > 0]
+        counts = f"{len(relevant)} of {len(prediction.candidates)} are relevant"
+        return RecordOutcome(
+            truth=f"{counts}, at rank {', '.join(map(str, relevant[:RANKS]))}" if relevant else counts,
+            guess=f"first: {first.document:.80}",
+            score=1 - error if relevant else math.nan,
+            right=relevant[0] == 1 if relevant else None,
+            error=error,
+            confidence=first.probability,
+            marks=tuple(
+                TextMark(start=0, end=len(one.document), of=of, text=1 + one.index)
+                for of, found in zip(SIDES, (prediction.ranked, (first,)))
+                for one in found
+                if of == "prediction" or record.label[one.index] > 0
+            ),
+        )
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
         """Return how many queries the scores are means over, how many are left out, and of how many only nDCG tells."""

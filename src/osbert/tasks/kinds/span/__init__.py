@@ -23,10 +23,11 @@ from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.span.columns import QuestionColumns, choose, question_of
 from osbert.tasks.kinds.span.decoding import Decoder
 from osbert.tasks.kinds.span.files import questions, read_json
-from osbert.tasks.kinds.span.questions import AnswerPrediction, Question
+from osbert.tasks.kinds.span.questions import NOTHING, AnswerPrediction, Gold, Question
 from osbert.tasks.kinds.span.scores import Scores
 from osbert.tasks.kinds.span.scoring import Way, is_chinese
 from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, covering, encoding
+from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
 from osbert.tasks.tables import TableSource, TableTask
 from osbert.terminal import counted
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from osbert.tasks.calibration import Calibration
 
 SHOWN = ("text", "start", "end", "probability")
+HAS = {True: "has an answer", False: "has no answer"}
 """The fields of a candidate that a client gets."""
 
 
@@ -139,6 +141,7 @@ class Span(TableTask):
     published_outputs = 2
     reader: ClassVar[type[Source]] = SpanSource
     lazy: ClassVar[bool] = True
+    row_score: ClassVar[str] = "F1"
     sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
 
     length: int = 384
@@ -296,6 +299,32 @@ class Span(TableTask):
     def error(self, prediction: Prediction, record: Record) -> float:
         """Return 1 minus the F1 of the answer."""
         return 1 - Scores([prediction], [record], way=self._way).means()["f1"]
+
+    def names(self, record: Record) -> tuple[str, ...]:
+        """Return whether a question has an answer, of questions that may have none."""
+        return () if self.unanswerable != "yes" or record.label is None else (HAS[bool(record.label)],)
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return the F1 of an answer, with the true and the given answer marked; right if it matches exactly."""
+        assert isinstance(prediction, AnswerPrediction)
+        found = Scores([prediction], [record], way=self._way).means()
+        gold = record.label[0] if record.label else Gold(NOTHING, -1)
+        one = prediction.chosen
+        places = ((gold.start, gold.start + len(gold.text)), (one.start, one.end))
+        names = self.names(record)
+        return RecordOutcome(
+            truth=gold.text,
+            guess=one.text or NOTHING,
+            score=found["f1"],
+            right=found["exact"] == 1,
+            error=1 - found["f1"],
+            confidence=one.probability,
+            pairs=((names[0], HAS[one.start >= 0]),) if names else (),
+            beliefs=((one.probability, found["exact"] == 1),),
+            marks=tuple(
+                TextMark(start=start, end=end, of=of, text=1) for of, (start, end) in zip(SIDES, places) if start >= 0
+            ),
+        )
 
     def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the answers at the threshold that gives these questions the highest F1."""

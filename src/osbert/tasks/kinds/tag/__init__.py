@@ -30,7 +30,9 @@ from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.tag.decoding import found_entity, uncut, word_scores
 from osbert.tasks.kinds.tag.inputs import plain_inputs
+from osbert.tasks.kinds.tag.outcomes import entities_outcome
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, passages
+from osbert.tasks.outcome import RecordOutcome
 from osbert.text.split import Split, ranges
 
 if TYPE_CHECKING:
@@ -139,6 +141,7 @@ class Tag(Task):
     edge = Edge(kind="tag", call="tag")
     published_outputs = 0
     reader: ClassVar[type[Source]] = TagSource
+    row_score: ClassVar[str] = "texts with all entities right"
 
     types: tuple[str, ...] = ()
     """The types of entities, learnt from the training rows when left open."""
@@ -297,6 +300,15 @@ class Tag(Task):
         words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
         illegal = sum(one.illegal for one in predictions if isinstance(one, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
+
+    def names(self, record: Record) -> tuple[str, ...]:
+        """Return the types of a text's entities, each as often as it occurs."""
+        return tuple(span.type for span in record.label or ())
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return which entities are found, with the true and the found ones marked."""
+        assert isinstance(prediction, EntityPrediction) and isinstance(record, TaggedText)
+        return entities_outcome(prediction, record, self.error(prediction, record))
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the entities as JSON."""

@@ -1,0 +1,43 @@
+"""osbert compare: fine-tuned runs on the same rows, tested against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
+from osbert.commands.printing import print_notices
+from osbert.interop.opening import CAREFUL
+from osbert.runs.file_options import LabelledOptions
+from osbert.terminal import one_line
+
+
+def compare(
+    *runs: ModelFolder,
+    data: Path,
+    out: Path | None = None,
+    split: Literal["train", "dev", "test"] = "dev",
+    file: Annotated[LabelledOptions | None, Parameter(name="*")] = None,
+    opening: OpeningOptions = CAREFUL,
+) -> Result:
+    """Compare fine-tuned runs on the same rows: scores with intervals, McNemar's test and the bootstrap of each pair.
+
+    Parameters
+    ----------
+    runs
+        The folders of two fine-tuned runs or more, or their names on the hub.
+    data
+        A CSV, TSV or JSON-lines file, all rows of which are used; or a folder, of which --split is used.
+    out
+        The page to write, an .html file: also the rows on which the runs differ, side by side.
+    """
+    from osbert.runs.compare import compare as run
+    from osbert.runs.evaluate import EvaluationOptions
+
+    options = EvaluationOptions(file=file or LabelledOptions(), opening=opening)
+    found = run(runs, data=data, split=split, out=out, options=options, watch=print_notices())
+    print(*map(one_line, found.lines()), sep="\n")
+    return found

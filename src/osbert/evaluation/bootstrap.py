@@ -1,0 +1,77 @@
+"""The bootstrap: how far a score would move on other rows of the same kind (Efron and Tibshirani 1993, chapter 13)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.evaluation.compare import CONFIDENCE
+
+RESAMPLES, LEAST = 1000, 200
+"""Samples that are drawn, and fewer ones for a quick look at figures that are computed anew for each."""
+BLOCK = 2**20
+"""Most row numbers that are drawn at a time."""
+
+Statistic = Callable[[NDArray[np.intp]], Sequence[float]]
+"""Some figures of a sample, which is given by the numbers of its rows (n,)."""
+
+
+def samples(rows: int, *, count: int = RESAMPLES, seed: int = 0) -> Iterator[NDArray[np.intp]]:
+    """Yield blocks (b, rows) of `count` samples of row numbers, drawn with replacement."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    size = max(1, BLOCK // rows)
+    for first in range(0, count, size):
+        yield rng.integers(rows, size=(min(size, count - first), rows))
+
+
+def bootstrap(statistic: Statistic, rows: int, *, count: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
+    """Return the figures (R, K) of a statistic on R = `count` samples of `rows` rows."""
+    drawn = (sample for block in samples(rows, count=count, seed=seed) for sample in block)
+    return np.array([statistic(sample) for sample in drawn], np.float64)
+
+
+def bootstrap_means(values: NDArray[np.float64], *, seed: int = 0) -> NDArray[np.float64]:
+    """Return the means (R, ...) of values (n, ...) over samples of their rows."""
+    return np.concatenate([values[block].mean(axis=1) for block in samples(len(values), seed=seed)])
+
+
+def percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the percentile interval of a figure's values on samples (R,).
+
+    >>> percentiles(np.arange(1001.0))
+    (25.0, 975.0)
+    """
+    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
+    """Return the 95% interval of the mean of rows' scores (n,), of which NaN do not count; NaN for fewer than two.
+
+    >>> bootstrap_interval([0.0, 1.0] * 50)
+    (0.4, 0.6)
+    """
+    numbers = np.array(values, np.float64)
+    numbers = numbers[~np.isnan(numbers)]
+    return percentiles(bootstrap_means(numbers, seed=seed)) if len(numbers) > 1 else (math.nan, math.nan)
+
+
+def wilson_interval(hits: int, count: int) -> tuple[float, float]:
+    """Return the 95% interval of a rate of which `hits` of `count` were seen (Wilson 1927); NaN for a count of 0.
+
+    Unlike the bootstrap's it is not of width 0 where all or none are hits.
+
+    >>> [round(one, 3) for one in wilson_interval(10, 10)]
+    [0.722, 1.0]
+    """
+    if not count:
+        return math.nan, math.nan
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    rate, weight = hits / count, z * z / count
+    middle = (rate + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * math.sqrt(rate * (1 - rate) / count + weight / (4 * count))
+    return max(0.0, middle - half), min(1.0, middle + half)

@@ -1,0 +1,79 @@
+"""Two models on the same rows: McNemar's test for right and wrong, the paired bootstrap for any score, Holm's for many.
+
+A test on pairs asks only where the two differ; how hard the rows are for both does not blur it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.evaluation.bootstrap import percentiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class McNemar:
+    """McNemar's exact test (1947): how many rows only one of two models has right; `p_value`, two-sided."""
+
+    only_first: int
+    only_second: int
+    p_value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreDifference:
+    """The first model's score minus the second's, its 95% interval and two-sided `p_value`, by the paired bootstrap."""
+
+    difference: float
+    interval: tuple[float, float]
+    p_value: float
+
+
+def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
+    """Return the exact test of whether two models are right equally often; what each has right, (n,).
+
+    Of the rows that only one has right, each is as likely to be either's if the models are equally good: a binomial
+    with probability 1/2.
+
+    >>> mcnemar([True] * 6 + [False], [False] * 5 + [True] * 2)
+    McNemar(only_first=5, only_second=1, p_value=0.21875)
+    """
+    from scipy.stats import binom
+
+    pairs = list(zip(first, second, strict=True))
+    ours, theirs = (sum(one and not other for one, other in pairs), sum(other and not one for one, other in pairs))
+    p_value = min(1.0, 2 * float(binom.cdf(min(ours, theirs), ours + theirs, 0.5)))
+    return McNemar(only_first=ours, only_second=theirs, p_value=p_value)
+
+
+def score_difference(
+    scores: tuple[float, float], first: NDArray[np.float64], second: NDArray[np.float64]
+) -> ScoreDifference:
+    """Return the difference of two models' scores, from their scores on the same R samples of rows, (R,) each.
+
+    The p-value is twice the smaller share of samples on either side of 0, ties counted to both (Koehn 2004).
+    """
+    differences = first - second
+    rare = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    return ScoreDifference(
+        difference=scores[0] - scores[1],
+        interval=percentiles(differences),
+        p_value=min(1.0, 2 * (rare + 1) / (len(differences) + 1)),
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values of several tests as Holm (1979) corrects them, so that any false finding is rare.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = highest
+    return corrected

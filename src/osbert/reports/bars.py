@@ -1,0 +1,129 @@
+"""Rows with a name on one scale, as plain SVG text: values with their intervals, or bars beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from osbert.reports.plot import BOTTOM, LETTER, RIGHT, TOP, WIDTH, fitted, picture, short, ticks
+
+WIDEST = 130
+"""Most room for names."""
+ROW, THICK = 24, 9
+"""Height of a row with a value, and of a bar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalRow:
+    """A value with its interval (NaN for none), and a note that stands behind it, such as how many rows it is of."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] = (math.nan, math.nan)
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarRow:
+    """The values of a row, one a series; None for one that has none."""
+
+    name: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class _Field:
+    """Where values lie between the names and the notes."""
+
+    left: float
+    right: float
+    ends: tuple[float, float]
+
+    def across(self, value: float) -> float:
+        low, high = self.ends
+        return self.left + (min(max(value, low), high) - low) / (high - low) * (self.right - self.left)
+
+    def name(self, text: str, y: float) -> str:
+        shown = escape(fitted(text, self.left - 10))
+        title = f"<title>{escape(text)}</title>"
+        return f'<text class="tick end" x="{self.left - 8:.1f}" y="{y + 4:.1f}">{shown}{title}</text>'
+
+    def grid(self, height: float, *, percent: bool) -> list[str]:
+        parts = []
+        for value in ticks(*self.ends, count=4):
+            x, shown = self.across(value), f"{value:.0%}" if percent else short(value)
+            parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
+            parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{shown}</text>')
+        return parts
+
+
+def interval_plot(
+    rows: Sequence[IntervalRow], *, title: str, mark: float = math.nan, ends: tuple[float, float] | None = None
+) -> str:
+    """Return a <figure> with a dot and a whisker for each row, and a vertical line at `mark`, the value of all.
+
+    `ends`: those of the scale, by default as far as the values reach.
+    """
+    found = [row for row in rows if math.isfinite(row.value)]
+    if not found:
+        return picture([], title=title, height=TOP + BOTTOM + ROW)
+    values = [value for row in found for value in (row.value, *row.interval, mark) if math.isfinite(value)]
+    notes = max(len(row.note) for row in found) * LETTER
+    field = _field([row.name for row in found], WIDTH - RIGHT - (notes + 10 if notes else 0), ends or _ends(values))
+    height = TOP + BOTTOM + ROW * len(found)
+    parts = field.grid(height, percent=False)
+    if math.isfinite(mark):
+        x = field.across(mark)
+        parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
+    for place, row in enumerate(found):
+        y = TOP + ROW * (place + 0.5)
+        low, high = row.interval
+        parts.append(field.name(row.name, y))
+        said = f"{row.name}: {row.value:.4f}"
+        if math.isfinite(low) and math.isfinite(high):
+            across = f'x1="{field.across(low):.1f}" x2="{field.across(high):.1f}"'
+            parts.append(f'<line class="whisker c0" {across} y1="{y:.1f}" y2="{y:.1f}"/>')
+            said += f", 95% interval {low:.4f} to {high:.4f}"
+        parts.append(
+            f'<circle class="dot c0" cx="{field.across(row.value):.1f}" cy="{y:.1f}" r="4">'
+            f"<title>{escape(said)}</title></circle>"
+        )
+        parts.append(f'<text class="tick" x="{field.right + 10:.1f}" y="{y + 4:.1f}">{escape(row.note)}</text>')
+    return picture(parts, title=title, height=height)
+
+
+def bar_plot(rows: Sequence[BarRow], series: Sequence[str], *, title: str, percent: bool = True) -> str:
+    """Return a <figure> with a bar for each value of each row, those of one of the `series` in its colour."""
+    most = max((value for row in rows for value in row.values if value is not None), default=0.0)
+    if not most > 0:
+        return picture([], title=title, height=TOP + BOTTOM + ROW)
+    field = _field([row.name for row in rows], WIDTH - RIGHT - 4, (0.0, most))
+    room = THICK * len(series) + 7
+    height = TOP + BOTTOM + room * len(rows)
+    parts = field.grid(height, percent=percent)
+    for place, row in enumerate(rows):
+        top = TOP + room * place + 3.5
+        parts.append(field.name(row.name, top + THICK * len(series) / 2))
+        for number, (name, value) in enumerate(zip(series, row.values)):
+            if value is None:
+                continue
+            shown = f"{value:.1%}" if percent else short(value)
+            said = f"{row.name}, {name}: {shown}" if name else f"{row.name}: {shown}"
+            parts.append(
+                f'<rect class="bar c{number}" x="{field.left:.1f}" y="{top + THICK * number:.1f}" height="{THICK - 1}" '
+                f'width="{max(field.across(value) - field.left, 0.5):.1f}"><title>{escape(said)}</title></rect>'
+            )
+    keys = [(name, number) for number, name in enumerate(series) if name]
+    return picture(parts, title=title, keys=keys if len(keys) > 1 else [], height=height)
+
+
+def _field(names: Sequence[str], right: float, ends: tuple[float, float]) -> _Field:
+    return _Field(left=min(WIDEST, max(len(name) for name in names) * LETTER) + 16, right=right, ends=ends)
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    margin = (high - low) * 0.06 or abs(high) * 0.05 or 0.05
+    return low - margin, high + margin

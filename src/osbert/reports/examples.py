@@ -1,0 +1,133 @@
+"""Rows of data as cards: texts with what is labelled in them marked, what was predicted, and a box to search them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+from osbert.reports.page import Section, paragraph
+from osbert.tasks import Record
+from osbert.tasks.outcome import RecordOutcome, TextMark
+
+LONGEST, BEFORE = 600, 150
+"""Most characters of a text that are shown; of a longer one, how many before its first mark."""
+MOST_TEXTS = 8
+"""Most texts of a row that are shown."""
+LONGEST_ANSWER = 200
+"""Most characters of a label or a prediction."""
+
+STYLE = """
+.find { font: inherit; width: 100%; max-width: 24rem; padding: .3rem .6rem; color: inherit; background: transparent;
+  border: 1px solid var(--soft); border-radius: 6px; }
+.card { border: 1px solid var(--grid); border-radius: 8px; padding: .55rem .8rem; margin: .6rem 0; }
+.card p { margin: .15rem 0; } .card .text { white-space: pre-wrap; unicode-bidi: isolate; }
+.card .text + .text { border-top: 1px dashed var(--grid); padding-top: .2rem; }
+.card b { font-weight: 600; } .true { color: var(--c2); } .wrong { color: var(--c1); }
+.card .soft { font-size: .85rem; }
+mark { color: inherit; background: transparent; border-radius: 3px; }
+mark.truth { border-bottom: 3px solid var(--c2); }
+mark.prediction { background: color-mix(in srgb, var(--c0) 28%, transparent); }
+mark small { white-space: nowrap; font-size: .7em;
+  margin-left: .25em; padding: 0 .25em; border-radius: 3px; border: 1px solid; }
+mark small.truth { color: var(--c2); } mark small.prediction { color: var(--c0); }
+"""
+SCRIPT = """
+for (const box of document.querySelectorAll("input.find")) {
+  const cards = [...box.closest("section").querySelectorAll(".card")], count = box.parentNode.querySelector(".count");
+  box.addEventListener("input", () => {
+    const words = box.value.toLowerCase();
+    let shown = 0;
+    for (const card of cards) {
+      card.hidden = !card.textContent.toLowerCase().includes(words);
+      shown += card.hidden ? 0 : 1;
+    }
+    count.textContent = words ? `${shown} of ${cards.length}` : "";
+  });
+}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a model said of a row, and how that was; `model`: its name where there are several."""
+
+    outcome: RecordOutcome
+    model: str = ""
+
+
+def cards(
+    heading: str, rows: Sequence[tuple[Record, Sequence[Answer]]], *, said: str, total: int | None = None
+) -> Section:
+    """Return a section with a searchable card for each row; `said` explains which they are.
+
+    `total`: how many there were, where only so many rows are shown.
+    """
+    left = (total or len(rows)) - len(rows)
+    parts = [paragraph(said + (f" {left:,} more are left out." if left else ""))]
+    if rows and any(answer.outcome.marks for _, answers in rows for answer in answers):
+        legend = '<mark class="truth">labelled</mark>, <mark class="prediction">predicted</mark>'
+        parts.append(f"<p>In the texts: {legend}, or both.</p>")
+    if len(rows) > 1:
+        box = '<input class="find" type="search" placeholder="Search" aria-label="Search the rows">'
+        parts.append(f'<p>{box} <span class="count soft"></span></p>')
+    parts += [card(record, answers) for record, answers in rows]
+    return Section(heading=heading, parts=parts, style=STYLE, script=SCRIPT)
+
+
+def card(record: Record, answers: Sequence[Answer]) -> str:
+    """Return a row as HTML: its label, each model's answer, where it stands, and its texts."""
+    truth = answers[0].outcome.truth
+    lines = [f'<p>label <b class="true">{escape(_cut(truth, LONGEST_ANSWER))}</b></p>']
+    for answer in answers:
+        one = answer.outcome
+        sure = "" if one.confidence is None else f' <span class="soft">{one.confidence:.1%}</span>'
+        look = "" if one.right is None else ' class="true"' if one.right else ' class="wrong"'
+        who = f"{escape(answer.model)}: " if answer.model else ""
+        lines.append(f"<p>{who}predicted <b{look}>{escape(_cut(one.guess, LONGEST_ANSWER))}</b>{sure}</p>")
+    for number, text in enumerate(record.texts[:MOST_TEXTS]):
+        # With several models only what is true is marked: their answers would lie on each other.
+        marks = [mark for mark in answers[0].outcome.marks if mark.text == number]
+        kept = marks if len(answers) == 1 else [mark for mark in marks if mark.of == "truth"]
+        lines.append(f'<p class="text" dir="auto">{marked(text, kept)}</p>')
+    if len(record.texts) > MOST_TEXTS:
+        lines.append(f'<p class="soft">and {len(record.texts) - MOST_TEXTS:,} more texts</p>')
+    lines.append(f'<p class="soft">{escape(record.place)}</p>')
+    return f'<article class="card">{"".join(lines)}</article>'
+
+
+def marked(text: str, marks: Sequence[TextMark]) -> str:
+    """Return a text as HTML with its marks, which may overlap; a long one around its first mark alone.
+
+    >>> marked("in <Rome>", [TextMark(start=4, end=8, name="LOC")])
+    'in &lt;<mark class="truth">Rome<small class="truth">LOC</small></mark>&gt;'
+    """
+    start, end = 0, len(text)
+    if end > LONGEST:
+        first = min((mark.start for mark in marks), default=0)
+        start = max(0, min(first - BEFORE, end - LONGEST))
+        end = start + LONGEST
+    inside = [mark for mark in marks if mark.start < end and mark.end > start and mark.end > mark.start]
+    edges = {start, end} | {edge for mark in inside for edge in (mark.start, mark.end) if start < edge < end}
+    borders = sorted(edges)
+    parts = ["… "] if start else []
+    for left, right in pairwise(borders):
+        over = [mark for mark in inside if mark.start <= left and right <= mark.end]
+        found = escape(text[left:right])
+        if over:
+            looks = " ".join(dict.fromkeys(mark.of for mark in over))
+            names = "".join(
+                f'<small class="{mark.of}">{escape(mark.name)}</small>'
+                for mark in over
+                if mark.name and right == min(mark.end, end)
+            )
+            found = f'<mark class="{looks}">{found}{names}</mark>'
+        parts.append(found)
+    if end < len(text):
+        parts.append(f' … <span class="soft">({len(text) - end + start:,} more characters)</span>')
+    return "".join(parts)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

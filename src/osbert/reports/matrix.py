@@ -1,0 +1,64 @@
+"""The confusion matrix as a picture: a row a true label, a column a predicted one, the darker the more often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+
+from osbert.reports.plot import LETTER, RIGHT, WIDTH, fitted, picture, short
+
+MOST_LABELS = 20
+"""Most labels of a picture: the most frequent ones, the others together."""
+OTHERS = "(others)"
+NONE = "(none)"
+WIDEST, CELL = 110, 44
+"""Most room for names, and the largest cell."""
+NUMBERED = 22
+"""The smallest cell that has room for its number."""
+DARKEST = 0.55
+"""The opacity of a full cell; ink is still read on it."""
+
+
+def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:
+    """Return a <figure> of how often each true label was predicted as each; "" stands for no label."""
+    counts, labels = _counts(pairs)
+    if not labels:
+        return picture([], title=title, height=80)
+    room = min(WIDEST, max(map(len, labels)) * LETTER) + 12
+    cell = min(CELL, (WIDTH - room - RIGHT) / len(labels))
+    top = room + 16
+    parts = [
+        f'<text class="tick" x="{room:.1f}" y="12">predicted →</text>',
+        f'<text class="tick" x="4" y="{top - 6:.1f}">true ↓</text>',
+    ]
+    for place, label in enumerate(labels):
+        x, y = room + cell * (place + 0.5) + 4, top + cell * (place + 0.5) + 4
+        shown = f"{escape(fitted(label, room - 12))}<title>{escape(label)}</title>"
+        parts.append(f'<text class="tick" transform="translate({x:.1f} {top - 6:.1f}) rotate(-90)">{shown}</text>')
+        parts.append(f'<text class="tick end" x="{room - 8:.1f}" y="{y:.1f}">{shown}</text>')
+    for row, true in enumerate(labels):
+        total = sum(counts[true, guess] for guess in labels)
+        for column, guess in enumerate(labels):
+            count = counts[true, guess]
+            share = count / total if total else 0.0
+            x, y = room + cell * column, top + cell * row
+            said = f"{true} predicted as {guess}: {count:,} of {total:,} ({share:.1%})"
+            parts.append(
+                f'<rect class="cell c{int(row != column)}" x="{x + 0.5:.1f}" y="{y + 0.5:.1f}" width="{cell - 1:.1f}" '
+                f'height="{cell - 1:.1f}" fill-opacity="{DARKEST * share:.3f}"><title>{escape(said)}</title></rect>'
+            )
+            if count and cell >= NUMBERED:
+                where = f'x="{x + cell / 2:.1f}" y="{y + cell / 2 + 4:.1f}"'
+                parts.append(f'<text class="number middle" {where}>{short(count)}</text>')
+    return picture(parts, title=title, height=top + cell * len(labels) + 6)
+
+
+def _counts(pairs: Sequence[tuple[str, str]]) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """Return how often each pair of labels occurs, and the labels in order: what is none or others comes last."""
+    frequent = Counter(label for pair in pairs for label in pair if label)
+    kept = sorted(label for label, _ in frequent.most_common(MOST_LABELS))
+    names = {**{label: label for label in kept}, "": NONE}
+    counts = Counter((names.get(true, OTHERS), names.get(guess, OTHERS)) for true, guess in pairs)
+    there = {label for pair in counts for label in pair}
+    return counts, [*kept, *(name for name in (OTHERS, NONE) if name in there)]

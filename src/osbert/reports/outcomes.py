@@ -1,0 +1,218 @@
+"""What a report shows of a task's predictions: by label, by length, by probability, and the rows that matter."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from osbert.data.pack import Packer
+from osbert.evaluation.bootstrap import LEAST, bootstrap, bootstrap_interval, percentiles, wilson_interval
+from osbert.reports.bars import BarRow, IntervalRow, bar_plot, interval_plot
+from osbert.reports.examples import Answer, cards
+from osbert.reports.matrix import matrix_plot
+from osbert.reports.page import Section, paragraph, table
+from osbert.reports.plot import Series, line_plot
+from osbert.tasks import Prediction, Record, Task
+from osbert.tasks.calibration import reliability
+from osbert.tasks.outcome import UNPAIRED, RecordOutcome, mean_score
+
+WRONG, UNSURE = 60, 30
+"""Most wrong rows that are shown, and most of those of which the model is least sure."""
+MOST_LABELS = 40
+"""Most labels of which the scores are shown: the most frequent ones."""
+SLOW = 0.05
+"""Seconds for the metrics of all rows from which they are not computed anew for samples of the rows."""
+GROUPS, FEWEST = 4, 10
+"""Groups of rows by their length, and the fewest rows of a group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult:
+    """The predictions of a task for labelled records.
+
+    `lengths`: the tokens of each record's texts. `raw`: the predictions before their temperature was fitted, if one
+    was. `name`: of several tasks, what headings call it.
+    """
+
+    task: Task
+    records: Sequence[Record]
+    predictions: Sequence[Prediction]
+    lengths: Sequence[int]
+    raw: Sequence[Prediction] = ()
+    name: str = ""
+
+    @cached_property
+    def outcomes(self) -> list[RecordOutcome]:
+        """Return the outcome of each record."""
+        return outcomes(self.task, self.predictions, self.records)
+
+    def heading(self, text: str) -> str:
+        """Return a heading, with the task's name where there are several."""
+        return f"{text}: {self.name}" if self.name else text
+
+
+def outcomes(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[RecordOutcome]:
+    """Return the outcome of each record."""
+    return [task.outcome(prediction, record) for prediction, record in zip(predictions, records, strict=True)]
+
+
+def text_lengths(records: Sequence[Record], packer: Packer) -> list[int]:
+    """Return how many tokens the texts of each record have, read or not."""
+    return [sum(len(packer.run(text).ids) for text in record.texts) for record in records]
+
+
+def metric_intervals(result: TaskResult) -> dict[str, tuple[float, float]]:
+    """Return the 95% interval of each metric but those of single classes, by the bootstrap over the records.
+
+    Where computing the metrics anew for each sample would take long, only of a criterion that is a mean over rows.
+    """
+    task, predictions, records = result.task, result.predictions, result.records
+    started = time.perf_counter()
+    metrics = task.metrics(predictions, records)
+    if time.perf_counter() - started > SLOW:
+        mean = mean_score(result.outcomes)
+        alike = math.isclose(mean, metrics[task.criterion], abs_tol=1e-9)
+        return {task.criterion: bootstrap_interval([one.score for one in result.outcomes])} if alike else {}
+    names = [name for name in metrics if "/" not in name]
+
+    def figures(rows: Sequence[int]) -> list[float]:
+        found = task.metrics([predictions[row] for row in rows], [records[row] for row in rows])
+        return [found.get(name, math.nan) for name in names]
+
+    values = bootstrap(lambda rows: figures(rows.tolist()), len(records), count=LEAST)
+    columns = {name: column[np.isfinite(column)] for name, column in zip(names, values.T)}
+    return {name: percentiles(column) for name, column in columns.items() if len(column)}
+
+
+def scores_table(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> str:
+    """Return the table of scores with their intervals."""
+    rows = [
+        (name, f"{value:.4f}", "{:.4f} to {:.4f}".format(*intervals[name]) if name in intervals else "")
+        for name, value in metrics.items()
+        if "/" not in name
+    ]
+    return table(rows, head=("score", "value", "95% interval"))
+
+
+def result_sections(result: TaskResult, calibration: Sequence[str] = ()) -> Iterator[Section]:
+    """Yield the sections on a task's predictions: by label, by length, by probability, and examples.
+
+    `calibration`: what is said of the temperature, as HTML.
+    """
+    pictures = [*_by_label(result), *_numbers(result)]
+    if pictures:
+        yield Section(heading=result.heading("By label"), parts=pictures)
+    if by_length := _by_length(result):
+        yield Section(heading=result.heading("By length"), parts=by_length)
+    if diagram := [*_reliability(result), *calibration]:
+        yield Section(heading=result.heading("Probabilities"), parts=diagram)
+    yield from _examples(result)
+
+
+def _by_label(result: TaskResult) -> Iterator[str]:
+    pairs = [pair for one in result.outcomes for pair in one.pairs]
+    if not pairs:
+        return
+    mixed = [pair for pair in pairs if pair[0] != pair[1]]
+    if not mixed or any(UNPAIRED not in pair for pair in mixed):  # else nothing is taken for another label
+        yield matrix_plot(pairs, title="Confusion matrix")
+    true, guessed = (Counter(pair[side] for pair in pairs if pair[side]) for side in (0, 1))
+    hits = Counter(label for label, guess in pairs if label == guess)
+    frequent = [label for label, _ in (true + guessed).most_common(MOST_LABELS)]
+    found = sorted(frequent)
+    for title, counts in (("Recall by label", true), ("Precision by label", guessed)):
+        rows = [
+            IntervalRow(
+                name=label,
+                value=hits[label] / counts[label],
+                interval=wilson_interval(hits[label], counts[label]),
+                note=f"{hits[label]:,}/{counts[label]:,}",
+            )
+            for label in found
+            if counts[label]
+        ]
+        yield interval_plot(rows, title=f"{title}, 95% intervals (Wilson)", ends=(0, 1))
+    cells = [
+        (label, f"{true[label]:,}", f"{guessed[label]:,}", f"{2 * hits[label] / (true[label] + guessed[label]):.4f}")
+        for label in found
+    ]
+    yield table(cells, head=("label", "true", "predicted", "F1"))
+    if left := len({*true, *guessed}) - len(found):
+        yield paragraph(f"{left:,} rarer labels are left out.")
+
+
+def _numbers(result: TaskResult) -> Iterator[str]:
+    found = sorted(one.numbers for one in result.outcomes if one.numbers)
+    if len({true for true, _ in found}) > 1:
+        ends = (found[0][0], found[-1][0])
+        series = [
+            Series(name="predicted", points=found, look="dots"),
+            Series(name="as labelled", points=[(end, end) for end in ends], color=5),
+        ]
+        yield line_plot(series, title="Predictions by label", across="label")
+
+
+def _by_length(result: TaskResult) -> list[str]:
+    lengths = np.array(result.lengths)
+    if len(lengths) < GROUPS * FEWEST or not np.ptp(lengths):
+        return []
+    scores = np.array([one.score for one in result.outcomes])
+    edges = np.unique(np.quantile(lengths, np.arange(1, GROUPS) / GROUPS, method="higher"))
+    groups = np.searchsorted(edges, lengths)
+    rows = []
+    for group in np.unique(groups):
+        own = scores[groups == group]
+        low, high = lengths[groups == group].min(), lengths[groups == group].max()
+        counted = own[~np.isnan(own)]
+        rows.append(
+            IntervalRow(
+                name=f"{low:,} to {high:,}" if high > low else f"{low:,}",
+                value=float(counted.mean()) if len(counted) else math.nan,
+                interval=bootstrap_interval(own.tolist()),
+                note=f"{len(own):,} rows",
+            )
+        )
+    score = result.task.row_score
+    title = f"{score[0].upper()}{score[1:]} by tokens of a row, 95% intervals (bootstrap)"
+    return [interval_plot(rows, title=title, mark=mean_score(result.outcomes))]
+
+
+def _reliability(result: TaskResult) -> list[str]:
+    beliefs = [belief for one in result.outcomes for belief in one.beliefs]
+    if not result.task.weighed or len(beliefs) < FEWEST:
+        return []
+    bins = reliability(beliefs)
+    series = [
+        Series(name="as sure as right", points=[(0, 0), (1, 1)], color=5),
+        Series(name="predictions", points=[(one.probability, one.rate) for one in bins], look="dots"),
+    ]
+    if result.raw:
+        raw = [belief for one in outcomes(result.task, result.raw, result.records) for belief in one.beliefs]
+        points = [(one.probability, one.rate) for one in reliability(raw)]
+        series.append(Series(name="before the temperature", points=points, look="dots", color=1))
+    rows = [BarRow(name=f"{one.low:.0%} to {one.high:.0%}", values=[one.count]) for one in bins]
+    return [
+        line_plot(series, title="Rate of right ones by probability", percent=True, across="probability"),
+        bar_plot(rows, [""], title="Predictions by probability", percent=False),
+    ]
+
+
+def _examples(result: TaskResult) -> Iterator[Section]:
+    rows = list(zip(result.records, result.outcomes))
+    wrong = [row for row in rows if (row[1].right is None and row[1].error > 0) or row[1].right is False]
+    wrong.sort(key=lambda row: (-row[1].error, -(row[1].confidence or 0)))
+    said = "The rows with the largest errors come first." if wrong else "No row is wrong."
+    shown = [(record, [Answer(outcome=one)]) for record, one in wrong[:WRONG]]
+    heading = "Wrong" if any(one.right is not None for one in result.outcomes) else "Farthest off"
+    yield cards(result.heading(heading), shown, said=said, total=len(wrong))
+    unsure = sorted((row for row in rows if row[1].confidence is not None), key=lambda row: row[1].confidence or 0)
+    if unsure and result.task.weighed:
+        said = "The rows of which the model is least sure, right or wrong."
+        shown = [(record, [Answer(outcome=one)]) for record, one in unsure[:UNSURE]]
+        yield cards(result.heading("Least sure"), shown, said=said)

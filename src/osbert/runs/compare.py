@@ -1,0 +1,282 @@
+"""Several fine-tuned runs on the same labelled rows: their scores, tests of each pair, and the rows they differ on."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.evaluation.bootstrap import bootstrap, bootstrap_means, percentiles
+from osbert.evaluation.paired import McNemar, ScoreDifference, holm, mcnemar, score_difference
+from osbert.files import require_file
+from osbert.lock import claim
+from osbert.reading.memory import Data
+from osbert.reports.bars import IntervalRow, interval_plot
+from osbert.reports.examples import Answer, cards
+from osbert.reports.outcomes import outcomes
+from osbert.reports.page import Section, paragraph, table, write_report
+from osbert.runs.contract import Watch, ignore
+from osbert.runs.evaluate import Evaluation, EvaluationOptions, evaluate
+from osbert.tasks import Record
+from osbert.tasks.outcome import RecordOutcome, mean_score
+from osbert.terminal import in_columns
+
+SHOWN = 100
+"""Most rows on which the runs differ that the page shows."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRun:
+    """A run of a comparison: its scores by name, and the 95% interval of the criterion; how each row was answered."""
+
+    reported: ClassVar[tuple[str, ...]] = ("name", "metrics", "interval")
+
+    name: str
+    metrics: dict[str, float]
+    interval: tuple[float, float]
+    outcomes: Sequence[RecordOutcome] = dataclasses.field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTest:
+    """Two runs tested against each other.
+
+    `score`: the difference of their criteria. `right`: McNemar's test, None where rows are not right or wrong.
+    `p_values`: those of the two tests as Holm corrects them for the number of pairs.
+    """
+
+    first: str
+    second: str
+    score: ScoreDifference
+    right: McNemar | None
+    p_values: tuple[float, float] = (math.nan, math.nan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComparison:
+    """What a comparison of runs found. `differing`: the rows that they answer differently, those farthest apart first.
+
+    >>> import osbert
+    >>> found = osbert.compare(["run", "run"], data="more.csv")
+    >>> found.criterion, found.tests[0].right.p_value, len(found.differing)
+    ('accuracy', 1.0, 0)
+    """
+
+    reported: ClassVar[tuple[str, ...]] = ("rows", "criterion", "runs", "tests", "differing")
+
+    criterion: str
+    runs: Sequence[ComparedRun]
+    tests: Sequence[PairTest]
+    records: Sequence[Record] = dataclasses.field(repr=False)
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows the runs were scored on."""
+        return len(self.records)
+
+    @property
+    def differing(self) -> list[int]:
+        """Return the numbers of the rows that the runs answer differently."""
+
+        def spread(row: int) -> float:
+            errors = [run.outcomes[row].error for run in self.runs]
+            return max(errors) - min(errors)
+
+        rows = [row for row in range(len(self.records)) if len({run.outcomes[row].guess for run in self.runs}) > 1]
+        return sorted(rows, key=lambda row: -spread(row))
+
+    def scores(self) -> list[list[str]]:
+        """Return the table of scores, its heading first: a row a run."""
+        names = [name for name in self.runs[0].metrics if "/" not in name]
+        rows = [
+            [
+                run.name,
+                "{:.4f} to {:.4f}".format(*run.interval),
+                *(f"{run.metrics[name]:.4f}" if name in run.metrics else "" for name in names),
+            ]
+            for run in self.runs
+        ]
+        return [["run", f"95% interval of {self.criterion}", *names], *rows]
+
+    def pairs(self) -> list[list[str]]:
+        """Return the table of tests, its heading first: a row a pair of runs; empty columns are left out."""
+        head = ["runs", f"difference of {self.criterion}", "95% interval", "p (bootstrap)"]
+        tested = any(test.right for test in self.tests)
+        head += ["only first right", "only second right", "p (McNemar)"] if tested else []
+        rows = []
+        for test in self.tests:
+            low, high = test.score.interval
+            cells = [f"{test.first} - {test.second}", f"{test.score.difference:+.4f}", f"{low:+.4f} to {high:+.4f}"]
+            cells.append(f"{test.p_values[0]:.4f}")
+            if test.right:
+                cells += [f"{test.right.only_first:,}", f"{test.right.only_second:,}", f"{test.p_values[1]:.4f}"]
+            rows.append(cells)
+        return [head, *rows]
+
+    def lines(self) -> list[str]:
+        """Return both tables and what is said of them, as lines of text."""
+        said = f"The runs answer {len(self.differing):,} of {self.rows:,} rows differently."
+        return [*in_columns(self.scores()), "", *in_columns(self.pairs()), "", self.method(), said]
+
+    def method(self) -> str:
+        """Return in words how the tests were made."""
+        right = " McNemar's test is the exact one, two-sided." if any(test.right for test in self.tests) else ""
+        several = (
+            f" The p-values are corrected for {len(self.tests)} pairs by Holm's method." if len(self.tests) > 1 else ""
+        )
+        return (
+            f"Intervals and differences: percentile bootstrap over {len(self.records):,} rows, the same samples for "
+            f"all runs.{right}{several} They say how far other rows could change the result, not another seed."
+        )
+
+
+def compare(
+    runs: Sequence[Path],
+    *,
+    data: Data,
+    split: str = "dev",
+    out: Path | None = None,
+    options: EvaluationOptions | None = None,
+    watch: Watch = ignore,
+) -> RunComparison:
+    """Score fine-tuned runs on the same labelled rows and test each pair of them; write a page to `out`, if given.
+
+    `data` and `split` are those of `evaluate`. Raises UserError for fewer than two runs, and where they do not read the
+    same texts and labels in the data or are scored by another criterion.
+    """
+    if len(runs) < 2:
+        raise UserError("Give two runs or more to compare: osbert compare RUN RUN --data FILE.", code="missing-value")
+    if out is not None:
+        require_file(out, [Path(data)] if isinstance(data, str | Path) else [])
+    with nullcontext(None) if out is None else claim(out) as claimed:
+        found = [evaluate(run, data=data, split=split, options=options, watch=watch) for run in runs]
+        comparison = compare_evaluations(run_names(runs), found)
+        if claimed is not None:
+            comparison_report(claimed, comparison)
+    return comparison
+
+
+def run_names(runs: Sequence[Path]) -> list[str]:
+    """Return short names for runs: those of their folders, or their paths where two folders have one name.
+
+    >>> run_names([Path("a/run"), Path("b/run")])
+    ['a/run', 'b/run']
+    """
+    names = [run.absolute().name for run in runs]
+    return names if len({*names}) == len(names) else [str(run) for run in runs]
+
+
+def compare_evaluations(names: Sequence[str], found: Sequence[Evaluation]) -> RunComparison:
+    """Return the comparison of runs that were scored on the same rows. Raises UserError where they were not."""
+    first = found[0]
+    for name, other in zip(names[1:], found[1:]):
+        _refuse_others(names[0], first, name, other)
+    told = [outcomes(one.task, one.predictions, one.records) for one in found]
+    samples = _samples(found, told)
+    criterion = first.task.criterion
+    runs = [
+        ComparedRun(name=name, metrics=one.metrics, interval=percentiles(sample), outcomes=own)
+        for name, one, sample, own in zip(names, found, samples, told)
+    ]
+    tests = [_test(runs[one], runs[two], criterion, (samples[one], samples[two])) for one, two in _pairs(len(runs))]
+    corrected = holm([test.score.p_value for test in tests])
+    right = holm([test.right.p_value for test in tests if test.right]) or [math.nan] * len(tests)
+    tests = [dataclasses.replace(test, p_values=both) for test, both in zip(tests, zip(corrected, right, strict=True))]
+    return RunComparison(criterion=criterion, runs=runs, tests=tests, records=first.records)
+
+
+def comparison_report(path: Path, found: RunComparison) -> Path:
+    """Write the page of a comparison; returns its path."""
+    dots = [
+        IntervalRow(
+            name=run.name,
+            value=run.metrics[found.criterion],
+            interval=run.interval,
+            note=f"{run.metrics[found.criterion]:.4f}",
+        )
+        for run in found.runs
+    ]
+    (head, *scores), (heading, *tests) = found.scores(), found.pairs()
+    rows = found.differing
+    shown = [
+        (found.records[row], [Answer(outcome=run.outcomes[row], model=run.name) for run in found.runs])
+        for row in rows[:SHOWN]
+    ]
+    said = f"The runs answer {len(rows):,} of {len(found.records):,} rows differently; those farthest apart come first."
+    sections = [
+        Section(
+            heading="Scores",
+            parts=[interval_plot(dots, title=f"{found.criterion}, 95% intervals"), table(scores, head=head)],
+        ),
+        Section(heading="Tests", parts=[table(tests, head=heading), paragraph(found.method())]),
+        cards("Rows on which they differ", shown, said=said, total=len(rows)),
+    ]
+    title = f"{len(found.runs)} runs compared on {len(found.records):,} rows"
+    return write_report(path, title, sections)
+
+
+def _pairs(count: int) -> Iterator[tuple[int, int]]:
+    return itertools.combinations(range(count), 2)
+
+
+def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluation) -> None:
+    """Raise UserError where two runs were not scored on the same texts and labels, or not by the same criterion."""
+    if first.task.criterion != other.task.criterion:
+        raise UserError(
+            f"{name} is scored by {first.task.criterion}, {other_name} by {other.task.criterion}: compare runs of one "
+            "task.",
+            code="invalid-value",
+        )
+    rows = itertools.zip_longest(first.records, other.records)
+    for number, (one, two) in enumerate(rows, 1):
+        if one is None or two is None or (one.texts, one.label) != (two.texts, two.label):
+            place = (one or two).place
+            raise UserError(
+                f"{name} and {other_name} do not read the same rows: they differ first in row {number} ({place}). Name "
+                "the columns (--text, --label), or compare runs of one task.",
+                code="invalid-value",
+            )
+
+
+def _samples(found: Sequence[Evaluation], told: Sequence[Sequence[RecordOutcome]]) -> list[Floats]:
+    """Return the criterion of each run on the same samples of rows, (R,) each."""
+    criterion = found[0].task.criterion
+    scores = np.array([[one.score for one in own] for own in told]).T
+    means = [mean_score(own) for own in told]
+    alike = all(math.isclose(mean, one.metrics[criterion], abs_tol=1e-9) for mean, one in zip(means, found))
+    if alike and not np.isnan(scores).any():  # then it need not be computed anew for each sample
+        return list(bootstrap_means(scores).T)
+
+    def figures(rows: NDArray[np.intp]) -> list[float]:
+        drawn = rows.tolist()
+        return [
+            one.task.metrics([one.predictions[row] for row in drawn], [one.records[row] for row in drawn])[criterion]
+            for one in found
+        ]
+
+    return list(bootstrap(figures, len(found[0].records)).T)
+
+
+def _test(first: ComparedRun, second: ComparedRun, criterion: str, samples: tuple[Floats, Floats]) -> PairTest:
+    judged = [
+        (one.right, two.right)
+        for one, two in zip(first.outcomes, second.outcomes)
+        if one.right is not None and two.right is not None
+    ]
+    scores = first.metrics[criterion], second.metrics[criterion]
+    return PairTest(
+        first=first.name,
+        second=second.name,
+        score=score_difference(scores, *samples),
+        right=mcnemar(*zip(*judged)) if judged else None,
+    )

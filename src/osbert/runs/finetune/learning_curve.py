@@ -1,0 +1,83 @@
+"""A learning curve: the same fine-tuning on 1/8, 1/4 and 1/2 of the training rows, to see what more rows would bring.
+
+Each part holds the smaller ones. Each run has the defaults that suit its number of rows, and a folder of its own below
+the run's, so a curve that was stopped goes on; the development rows are those of the whole run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from osbert.errors import UserError
+from osbert.reports.page import Section, add_section, paragraph, table
+from osbert.reports.plot import Series, line_plot
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune import train as steps
+from osbert.runs.finetune.defaults import fill_defaults
+from osbert.runs.finetune.plan import FinetunePlan
+from osbert.runs.finetune.records import Splits
+from osbert.runs.study.runner import Study, StudyTrial, TrialResult
+from osbert.tasks import Record
+from osbert.training.interruption import Interruption
+from osbert.training.run_folder import RunFolder
+
+PARTS = (8, 4, 2)
+"""One of so many training rows."""
+FOLDER = "learning-curve"
+"""The folder of the runs, in the folder of the run on all rows."""
+LEAST = 4
+"""Fewest rows of a part."""
+
+
+def learning_curve(
+    plan: FinetunePlan, records: Splits, out: Path, watch: Watch = ignore, wish: Interruption | None = None
+) -> None:
+    """Fine-tune on parts of the training rows, and add the curve to the report of the finished run in `out`.
+
+    `plan` is that of a run of one task, before its open settings were filled in.
+    """
+    teaching = [record for record in records["train"] if not plan.task.lacks(record)]
+    if len(teaching) < LEAST * PARTS[0]:
+        raise UserError(
+            f"--learning-curve needs {LEAST * PARTS[0]} training rows or more, not {len(teaching)}.",
+            code="too-little-data",
+        )
+    plan = dataclasses.replace(plan, opening=plan.opening.again)
+    order = np.random.Generator(np.random.PCG64(plan.training.seed)).permutation(len(teaching))
+
+    def train(trial: StudyTrial) -> None:
+        kept: Sequence[Record] = trial.settings
+        splits: Splits = {**records, "train": kept}
+        own = fill_defaults(plan, [kept], trial.folder, watch)
+        model = steps.start(own)
+        steps.train(own, steps.lay_out(own, [splits], model, watch), model, trial.folder, watch, wish)
+
+    trials = []
+    for part in PARTS:
+        rows = [teaching[place] for place in sorted(order[: len(teaching) // part].tolist())]
+        name = f"1/{part} of the training rows ({len(rows):,})"
+        trials.append(StudyTrial(name=name, folder=out / FOLDER / f"1-{part}", settings=rows))
+    results = Study(work=train, watch=watch).run(trials)
+    points = {len(one.trial.settings): one.metrics for one in results if one.best}
+    points[len(teaching)] = RunFolder(out).facts["finished"]["best"]["metrics"]
+    criterion = plan.task.criterion
+    for count, metrics in points.items():
+        watch(Notice(f"{count:,} rows: dev {criterion} {metrics[criterion]:.4f}"))
+    add_section(out / "report.html", _section(points, criterion, results))
+
+
+def _section(points: Mapping[int, Mapping[str, float]], criterion: str, results: Sequence[TrialResult]) -> Section:
+    curve = Series(name=criterion, points=[(count, found[criterion]) for count, found in points.items()])
+    dots = dataclasses.replace(curve, name="", look="dots")
+    names = [name for name in points[max(points)] if "/" not in name and all(name in own for own in points.values())]
+    cells = [(f"{count:,}", *(f"{own[name]:.4f}" for name in names)) for count, own in points.items()]
+    said = (
+        "One run for each number of rows, each with the defaults that suit it, scored on the same development rows. "
+        "Where the curve still climbs at its end, more rows are likely to help."
+    )
+    parts = [line_plot([curve, dots], title=f"{criterion} by training rows", across="training rows")]
+    return Section(heading="Learning curve", parts=[*parts, table(cells, head=("rows", *names)), paragraph(said)])

@@ -1,0 +1,80 @@
+"""How a task did on one record, as reports and comparisons of runs show it: in words, as a score and as marks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from osbert.tasks.record import Prediction, Record
+
+UNPAIRED = ""
+"""Stands for the label that one of truth and prediction does not have."""
+
+Side = Literal["truth", "prediction"]
+SIDES: tuple[Side, Side] = ("truth", "prediction")
+"""Who labels: the data and the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextMark:
+    """Characters `start` to `end` of one of a record's texts that are labelled `name`; `of`: who labels them."""
+
+    start: int
+    end: int
+    name: str = ""
+    of: Side = "truth"
+    text: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOutcome:
+    """How a task did on one record.
+
+    `truth` and `guess`: its label and its prediction in words. `score`: higher is better, the mean over records is what
+    `Task.row_score` names; NaN where a record does not count. `right`: whether all of it is, None where nothing is
+    simply right. `error`: as `Task.error`. `confidence`: the probability of the prediction, None without one.
+
+    `pairs`: the true and the predicted label of each thing in it, UNPAIRED where one side has none. `beliefs`:
+    probabilities, each with whether what it is of was so. `numbers`: label and prediction, of a task of numbers.
+    """
+
+    truth: str
+    guess: str
+    score: float
+    right: bool | None
+    error: float
+    confidence: float | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
+    beliefs: tuple[tuple[float, bool], ...] = ()
+    numbers: tuple[float, float] | None = None
+    marks: tuple[TextMark, ...] = ()
+
+
+def simple_outcome(prediction: Prediction, record: Record, error: float) -> RecordOutcome:
+    """Return the outcome of a record whose label is one of several, or a number."""
+    truth, guess = record.label, prediction.value
+    if isinstance(guess, float):
+        numbers = (float(truth), guess)
+        return RecordOutcome(
+            truth=f"{truth:g}", guess=f"{guess:.4g}", score=-error, right=None, error=error, numbers=numbers
+        )
+    right = guess == truth
+    confidence = prediction.probabilities.get(guess)
+    return RecordOutcome(
+        truth=str(truth),
+        guess=str(guess),
+        score=float(right),
+        right=right,
+        error=error,
+        confidence=confidence,
+        pairs=((str(truth), str(guess)),),
+        beliefs=() if confidence is None else ((confidence, right),),
+    )
+
+
+def mean_score(outcomes: Iterable[RecordOutcome]) -> float:
+    """Return the mean of the scores that count, NaN where none does."""
+    scores = [one.score for one in outcomes if not math.isnan(one.score)]
+    return sum(scores) / len(scores) if scores else math.nan
