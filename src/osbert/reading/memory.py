@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from osbert.errors import Problems, UserError
 from osbert.reading.form import Format
-from osbert.reading.table import Origin, Row, Table, row_of
+from osbert.reading.rows import Origin, Row, Table, row_of
 
 Data: TypeAlias = Any
 """What a user may give as data: a path, rows in one of the forms above, or a mapping of splits to any of these."""
