@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from osbert.errors import Problems, not_json
 from osbert.guarded import parse_json
@@ -23,7 +23,8 @@ class Row:
 
     A row of a Parquet file has its number for a line. `nulls`: the columns that hold nothing, where the format can tell
     that from an empty text; `nested`: those that hold a list or an object. `blank`: whether the row is a blank line of
-    a file of one column.
+    a file of one column. `record`: what the file holds, where `source` is not that: an annotation tool's object, or the
+    values of a Parquet file, which need not be JSON's.
     """
 
     line: int
@@ -32,6 +33,7 @@ class Row:
     nulls: frozenset[str] = frozenset()
     nested: frozenset[str] = frozenset()
     blank: bool = False
+    record: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +49,13 @@ class CellStyle:
 class Table:
     """A file and the form it was found to have."""
 
-    unit: ClassVar[str] = "line"
-    """What its rows are numbered by."""
-
     path: Path
     format: Format
+
+    @property
+    def unit(self) -> str:
+        """Return what its rows are numbered by."""
+        return self.format.unit
 
     @property
     def origin(self) -> str:
@@ -100,7 +104,7 @@ class Table:
         """
         if self.format.kind == "parquet":
             for number, values in enumerate(read_rows(self.path), 1):
-                yield replace(row_of(values, number), source={})
+                yield replace(row_of(values, number), source={}, record=values)
             return
         read = {"delimited": self._delimited, "jsonl": self._objects, "lines": self._lines}[self.format.kind]
         try:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from osbert.reading.form import TableReading, find_format
+from osbert.errors import UserError
+from osbert.reading.annotated import annotated, find_whole, is_headed
+from osbert.reading.form import TableReading, find_format, plain_suffix
 from osbert.reading.rows import CellStyle, Origin, Row, Table, row_of
 
-__all__ = ["CellStyle", "Origin", "Row", "Table", "TableReading", "open_table", "row_of"]
+__all__ = ["CellStyle", "Origin", "Row", "Table", "TableReading", "open_records", "open_table", "row_of"]
+
+_JSON = (".jsonl", ".ndjson", ".json")
+_CELLS = (".csv", ".tsv", ".tab")
 
 
 def open_table(path: Path, reading: TableReading = TableReading()) -> Table:  # noqa: B008 - TableReading is frozen
@@ -15,4 +20,26 @@ def open_table(path: Path, reading: TableReading = TableReading()) -> Table:  # 
 
     Raises UserError when the file is absent, empty, or no table.
     """
-    return Table(path=path, format=find_format(path, reading))
+    table = find_whole(path, reading) or Table(path=path, format=find_format(path, reading))
+    return annotated(table) or table
+
+
+def open_records(path: Path, reading: TableReading) -> Table | None:
+    """Return a file that is read whole, Parquet, or an annotation tool's; None for other text, and for no file.
+
+    Raises UserError as `open_table`, but not of other text, whose reader says what is wrong with it.
+    """
+    found = find_whole(path, reading)
+    if found:
+        return annotated(found) or found
+    suffix = plain_suffix(path)
+    if not path.is_file() or suffix not in (".parquet", *_JSON, *_CELLS):
+        return None
+    if suffix == ".parquet":
+        return Table(path=path, format=find_format(path, reading))
+    if suffix in _CELLS and not is_headed(path):
+        return None
+    try:
+        return annotated(Table(path=path, format=find_format(path, reading)))
+    except UserError:
+        return None

@@ -13,7 +13,11 @@ from typing import Any, Protocol, TextIO
 
 from osbert.errors import UserError
 from osbert.files import is_stream, writing_output
-from osbert.reading.table import CellStyle, Row
+from osbert.reading.annotated import AnnotatedTable, WholeTable
+from osbert.reading.file_forms.brat import Brat, standoff
+from osbert.reading.form import plain_suffix
+from osbert.reading.record_forms.contract import Suggestion
+from osbert.reading.table import CellStyle, Row, Table
 from osbert.tasks import Inputs, Prediction, Task
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -62,7 +66,11 @@ class PredictionOutput:
         if self.is_official(inputs):
             return ObjectWriter(stream, inputs)
         if suffix in (".jsonl", ".ndjson", ".json"):
-            return LineWriter(stream, inputs)
+            table = inputs.table
+            same = table is not None and (not named or suffix == plain_suffix(table.path))
+            return RecordWriter(stream, inputs, table) if table and same else LineWriter(stream, inputs)
+        if suffix == ".ann" and isinstance(inputs.table, WholeTable) and inputs.table.format.title == Brat.title:
+            return StandoffWriter(stream, inputs.table)
         if suffix in (".csv", ".tsv"):
             style = (
                 inputs.table.style(suffix) if inputs.table else CellStyle(delimiter="\t" if suffix == ".tsv" else ",")
@@ -94,9 +102,60 @@ class LineWriter:
 
     def write(self, row: Row, prediction: Prediction | None) -> None:
         """Write one row as an object."""
+        self.stream.write(_json(self.line(row.source or row.values, prediction)) + "\n")
+
+    def line(self, record: Mapping[str, Any], prediction: Prediction | None) -> dict[str, Any]:
+        """Return an object with the fields of a prediction."""
         said = (prediction or Prediction(value=None)).as_dict()
-        line = {**(row.source or row.values), **dict(zip(_free(list(said), self.columns), said.values()))}
-        self.stream.write(_json(line) + "\n")
+        return {**record, **dict(zip(_free(list(said), self.columns), said.values()))}
+
+    def finish(self) -> None:
+        """Write nothing more."""
+
+
+class RecordWriter(LineWriter):
+    """JSON as the input's: an array, or lines; an annotation tool's object holds the prediction in its place for it."""
+
+    def __init__(self, stream: TextIO, inputs: Inputs, table: Table) -> None:
+        """Write to `stream` what the table's form makes of a prediction."""
+        super().__init__(stream, inputs)
+        self.form = table.form if isinstance(table, AnnotatedTable) else None
+        self.array = isinstance(table.inner if isinstance(table, AnnotatedTable) else table, WholeTable)
+        self.before = "["
+
+    def write(self, row: Row, prediction: Prediction | None) -> None:
+        """Write one row as an object."""
+        record = row.record or row.source or row.values
+        said = Suggestion.of(prediction.as_dict()) if prediction else Suggestion()
+        filled = self.form.filled(record, said) if self.form else None
+        done = filled is not None and self.form is not None and self.form.complete
+        text = _json(filled if done else self.line(filled or record, prediction))
+        self.stream.write(f"{self.before}\n{text}" if self.array else f"{text}\n")
+        self.before = ","
+
+    def finish(self) -> None:
+        """Close the array, if it is one."""
+        if self.array:
+            self.stream.write("\n]\n" if self.before == "," else "[]\n")
+
+
+class StandoffWriter:
+    """brat's .ann file: the entities found in the one text of the input."""
+
+    def __init__(self, stream: TextIO, table: WholeTable) -> None:
+        """Write to `stream`. Raises UserError where there are several texts, each with places of its own."""
+        if len(table.entries) > 1:
+            raise UserError(
+                f"An .ann file is of one text, and {table.path} has several. Give one of its .ann files as --file, or "
+                "write .jsonl.",
+                code="unknown-output-format",
+            )
+        self.stream = stream
+
+    def write(self, row: Row, prediction: Prediction | None) -> None:
+        """Write the entities of the text."""
+        said = Suggestion.of(prediction.as_dict()) if prediction else Suggestion()
+        self.stream.writelines(f"{line}\n" for line in standoff(said, row.values.get("text", "")))
 
     def finish(self) -> None:
         """Write nothing more."""
