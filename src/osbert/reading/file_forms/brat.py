@@ -57,8 +57,8 @@ class Brat(FileForm):
 def standoff(said: Suggestion, text: str) -> Iterator[str]:
     """Yield the lines of an .ann file that say what a model found in a text; a note behind each holds its probability.
 
-    >>> from osbert.reading.record_forms.contract import Mark
-    >>> list(standoff(Suggestion(marks=(Mark(0, 2, "ORG", 0.9),)), "EU rejects"))
+    >>> from osbert.reading.record_forms.contract import SpanMark
+    >>> list(standoff(Suggestion(marks=(SpanMark(0, 2, "ORG", 0.9),)), "EU rejects"))
     ['T1\\tORG 0 2\\tEU', '#1\\tAnnotatorNotes T1\\tprobability 0.9000']
     """
     for number, mark in enumerate(said.marks or (), 1):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
 
-class Mark(NamedTuple):
+class SpanMark(NamedTuple):
     """An entity that a model found: the characters (code points) from `start` to before `end`, its type and share."""
 
     start: int
@@ -20,7 +20,7 @@ class Mark(NamedTuple):
 class Suggestion:
     """What a model says of a record: entities, or labels with the probabilities of all; None for what it says not."""
 
-    marks: tuple[Mark, ...] | None = None
+    marks: tuple[SpanMark, ...] | None = None
     labels: tuple[str, ...] | None = None
     probabilities: Mapping[str, float] = field(default_factory=dict)
 
@@ -38,8 +38,8 @@ class Suggestion:
             return cls()
         if all(isinstance(one, str) for one in value) and (value or shares):
             return cls(labels=tuple(value), probabilities=shares)
-        if all(isinstance(one, Mapping) and {*Mark._fields} <= {*one} for one in value):
-            return cls(marks=tuple(Mark(*(one[name] for name in Mark._fields)) for one in value))
+        if all(isinstance(one, Mapping) and {*SpanMark._fields} <= {*one} for one in value):
+            return cls(marks=tuple(SpanMark(*(one[name] for name in SpanMark._fields)) for one in value))
         return cls()
 
     @property
