@@ -52,8 +52,8 @@ class Places:
         """
         if self.plain:
             return "points"
-        scores = {units: self._score(spans, units) for units in ("points", "utf-16")}
-        return max(scores, key=lambda units: (scores[units], units == likely))  # type: ignore[return-value]
+        points, other = self._score(spans, "points"), self._score(spans, "utf-16")
+        return likely if points == other else "points" if points > other else "utf-16"
 
     def _point(self, unit: int) -> int:
         """Return the code point that begins at a unit, -1 for none."""

@@ -68,11 +68,9 @@ def _column(path: Path, heads: Sequence[str]) -> int:
             "call it NamedEntity.",
             code="ambiguous-column",
         )
-    features = found[layers[0]]
-    return next(
-        (features[name] for name in ("value", "label", "identifier") if name in features),
-        min(features.values(), default=0),
-    )
+    places = found[layers[0]]
+    usual = (places[name] for name in ("value", "label", "identifier") if name in places)
+    return next(usual, min(places.values(), default=0))
 
 
 def _sentences(lines: Sequence[str]) -> Iterator[tuple[int, list[str], list[str]]]:

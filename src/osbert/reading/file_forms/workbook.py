@@ -47,9 +47,9 @@ class Workbook(FileForm):
             ) from error
         try:
             _require_bounded(path)
-            with warnings.catch_warnings():
+            with path.open("rb") as file, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about what it leaves out, such as rules for input
-                book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
+                book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
                 rows = _cells(book.worksheets[0])
                 book.close()
         except UserError:

@@ -79,7 +79,7 @@ class LabelStudio(RecordForm):
         data = record["data"]
         row = {**({"id": record["id"]} if "id" in record else {}), **data}
         results = _results(record)
-        spans = [] if self.spans else None
+        spans: list[list[Any]] | None = [] if self.spans else None
         for result in results or ():
             value, name = _value(result), str(result.get("from_name"))
             if "choices" in value:
