@@ -194,7 +194,11 @@ def find_encoding(path: Path, asked: str = "") -> str:
     except LookupError as error:
         raise UserError(f"There is no encoding called '{asked}'.", code="invalid-value") from error
     with open_packed(path) as file:
-        start = file.read(4)
+        return marked_encoding(file.read(4))
+
+
+def marked_encoding(start: bytes) -> str:
+    """Return the encoding that the first bytes of a file name by their mark, UTF-8 without one."""
     return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
 
 

@@ -43,7 +43,7 @@ def unpack(content: bytes, *, size: int = 0) -> Any:
     >>> unpack(b"\\x82\\xa1a\\x93\\x01\\xff\\xc0\\xa1b\\xc4\\x01x")
     {'a': [1, -1, None], 'b': b'x'}
     """
-    reader = _Reader(content, (FREE + TIMES * size) // VALUE)
+    reader = _Reader(content, (FREE // 2 + TIMES * size) // VALUE)
     value = reader.value(0)
     if reader.place != len(content):
         raise ValueError(f"{len(content) - reader.place:,} bytes follow the value")

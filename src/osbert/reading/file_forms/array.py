@@ -9,7 +9,7 @@ from typing import ClassVar
 from osbert.errors import UserError, not_json
 from osbert.guarded import parse_json
 from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, whole_text
-from osbert.reading.form import SUFFIXES, TableReading, plain_suffix
+from osbert.reading.form import TableReading, plain_suffix
 from osbert.reading.memory import plain_row
 
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -22,13 +22,15 @@ class Array(FileForm):
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:
-        """Return whether a JSON file, or one without a known ending, begins with a bracket and what an array holds."""
+        """Return whether a JSON file, or one without an ending, begins with a bracket and what an array holds."""
         suffix = plain_suffix(beginning.path)
+        if suffix not in (*_JSON, ""):
+            return False
         start = beginning.text.removeprefix("\ufeff").lstrip()
         first, _, rest = start.partition("\n")
         if not start.startswith("[") or (rest.strip() and first.rstrip().endswith("]")):  # lines, each of them a list
             return False
-        return suffix in _JSON or (suffix not in SUFFIXES and start[1:].lstrip()[:1] == "{")
+        return suffix in _JSON or start[1:].lstrip()[:1] == "{"
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
         """Return the items of the array. Raises UserError where it is no JSON."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 from osbert.errors import UserError
 from osbert.guarded import LARGEST
 from osbert.reading.compression import open_packed
-from osbert.reading.form import TableReading, decoding_error, find_encoding
+from osbert.reading.form import TableReading, decoding_error, find_encoding, marked_encoding
 
 Entry: TypeAlias = tuple[int, Mapping[str, Any] | ValueError]
 """A record's number, and its row or why there is none."""
@@ -35,7 +35,7 @@ class Beginning:
     @cached_property
     def text(self) -> str:
         """Return them as text, without what is none."""
-        return self.raw.decode(find_encoding(self.path), "ignore") if self.raw else ""
+        return self.raw.decode(marked_encoding(self.raw), "ignore")
 
 
 class FileForm:
