@@ -7,6 +7,8 @@ import io
 import json
 import lzma
 import tarfile
+import zipfile
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -91,6 +93,46 @@ def tagged_line_of_deep_lists(folder: Path) -> Opening:
         problems.stop_if_any()
 
     return opening
+
+
+@attack
+def array_of_packed_gigabytes(folder: Path) -> Opening:
+    path = folder / "in.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'["')
+        for _ in range(300):
+            file.write(bytes(1_000_000).replace(b"\0", b"a"))
+        file.write(b'"]')
+    return partial(_rows, path)
+
+
+@attack
+def array_of_lists(folder: Path) -> Opening:
+    path = folder / "in.json"
+    path.write_text("[" + "[]," * 5_000_000 + "[]]")
+    return partial(_rows, path)
+
+
+@attack
+def docbin_of_packed_lists(folder: Path) -> Opening:
+    path = folder / "in.spacy"
+    path.write_bytes(zlib.compress(b"\xdd\x7f\xff\xff\xff" + b"\x90" * 60_000_000, 1))
+    return partial(_rows, path)
+
+
+@attack
+def docbin_of_deep_lists(folder: Path) -> Opening:
+    path = folder / "in.spacy"
+    path.write_bytes(zlib.compress(b"\x91" * 1_000_000, 1))
+    return partial(_rows, path)
+
+
+@attack
+def workbook_of_packed_gigabytes(folder: Path) -> Opening:
+    path = folder / "in.xlsx"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", b" " * 300_000_000)
+    return partial(_rows, path)
 
 
 @attack

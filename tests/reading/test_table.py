@@ -148,7 +148,6 @@ def test_bad_json_lines(tmp_path: Path) -> None:
     [
         ("a.csv", "", ("no-data", "a.csv")),
         ("a.csv", " \n\n", ("no-data", "a.csv")),
-        ("a.json", '[{"text": "x"}]', ("wrong-format", "a.json", "jq -c")),
         ("a.jsonl", "plain\n", ("wrong-format", "a.jsonl", "JSON")),
         ("a.csv", "text,text\nx,y\n", ("duplicate-name", "a.csv", "'text'")),
         (

@@ -23,7 +23,7 @@ from osbert.reading.parquet import read_columns
 from osbert.reading.signatures import LONGEST, foreign
 
 Choice = Literal["auto", "yes", "no"]
-SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet", ".xlsx", ".spacy")
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -61,12 +61,16 @@ class TableReading:
 class Format:
     """What was found.
 
-    `kind`: "delimited" (CSV, TSV), "jsonl" (objects), "parquet", "lines" (one text a line), "rows" (in memory).
+    `kind`: "delimited" (CSV, TSV), "jsonl" (objects), "parquet", "lines" (one text a line), "rows" (in memory),
+    "records" (what a file that is read whole holds, or an annotation tool's). `title`: what the last is called; `unit`:
+    what rows are numbered by.
     """
 
-    kind: Literal["delimited", "jsonl", "parquet", "lines", "rows"]
+    kind: Literal["delimited", "jsonl", "parquet", "lines", "rows", "records"]
     encoding: str
     columns: tuple[str, ...]
+    title: str = ""
+    unit: str = "line"
     delimiter: str = ""
     quotes: bool = False
     header: bool = False
@@ -76,10 +80,16 @@ class Format:
     surplus: int = 0
     """Cells behind the columns that a row may have."""
 
+    @property
+    def objects(self) -> bool:
+        """Return whether its rows are objects, for which JSON lines suit better than cells."""
+        return self.kind in ("jsonl", "rows", "records")
+
     def describe(self) -> str:
         """Return the form in words, as it is shown before training."""
-        if self.kind in ("parquet", "rows"):
-            return f"{'Parquet' if self.kind == 'parquet' else 'rows in memory'}; columns: {', '.join(self.columns)}"
+        title = self.title or {"parquet": "Parquet", "rows": "rows in memory"}.get(self.kind)
+        if title:
+            return f"{title}; columns: {', '.join(self.columns)}"
         encoding = {"utf-8-sig": "UTF-8 with BOM", "utf-8": "UTF-8"}.get(self.encoding, self.encoding)
         if self.kind == "delimited":
             header = "header" if self.header else "no header"
@@ -134,7 +144,7 @@ class _Lines(io.TextIOWrapper):
 def find_format(path: Path, reading: TableReading) -> Format:
     """Look at the beginning of a file and return its form.
 
-    Raises UserError when it is absent, empty, not text in its encoding, or a JSON array instead of JSON lines.
+    Raises UserError when it is absent, empty, or not text in its encoding.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file.", code="missing-file")
@@ -184,7 +194,11 @@ def find_encoding(path: Path, asked: str = "") -> str:
     except LookupError as error:
         raise UserError(f"There is no encoding called '{asked}'.", code="invalid-value") from error
     with open_packed(path) as file:
-        start = file.read(4)
+        return marked_encoding(file.read(4))
+
+
+def marked_encoding(start: bytes) -> str:
+    """Return the encoding that the first bytes of a file name by their mark, UTF-8 without one."""
     return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
 
 
@@ -249,11 +263,6 @@ def _sample(path: Path, encoding: str) -> list[str]:
 def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
     """Return the keys of the objects in the sample, in the order of their first appearance."""
     keys: dict[str, None] = {}
-    if lines[0].lstrip().startswith("["):
-        raise UserError(
-            f"{path} is a JSON array; osbert reads JSON lines, one object a line. Convert it: jq -c '.[]' {path.name}",
-            code="wrong-format",
-        )
     for line in lines:
         try:
             value = parse_json(line)
@@ -278,7 +287,7 @@ def _delimited(path: Path, lines: Sequence[str], reading: TableReading, encoding
     delimiter = delimiter or _delimiter(rest)
     quotes = _quoted(path, encoding, delimiter) if reading.quotes == "auto" else reading.quotes == "yes"
     rows = list(islice(_rows(rest, delimiter, quotes), _SAMPLE_LINES))
-    header = _is_header(rows, reading.names) if reading.header == "auto" else reading.header == "yes"
+    header = is_header(rows, reading.names) if reading.header == "auto" else reading.header == "yes"
     first = rows[0] if rows else [""]
     names = [cell.strip() for cell in first] if header else [""] * len(first)
     columns = tuple(name or f"column {place + 1}" for place, name in enumerate(names))
@@ -352,7 +361,7 @@ def _wrong_rows(path: Path, encoding: str, delimiter: str, quotes: bool) -> int:
     return uneven + problems.count
 
 
-def _is_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
+def is_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
     """Whether the first row names the columns.
 
     Yes when it holds a name that the user gave or one that is usual. Otherwise it must look unlike the rows below:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from osbert.errors import Problems, UserError
+from osbert.reading.annotated import annotated
 from osbert.reading.form import Format
-from osbert.reading.table import Origin, Row, Table, row_of
+from osbert.reading.rows import Origin, Row, Table, row_of
 
 Data: TypeAlias = Any
 """What a user may give as data: a path, rows in one of the forms above, or a mapping of splits to any of these."""
@@ -28,8 +29,6 @@ class MemoryTable(Table):
 
     `split`: what the user calls the rows, "" for rows alone.
     """
-
-    unit: ClassVar[str] = "row"
 
     objects: Sequence[Mapping[str, Any]]
     split: str = ""
@@ -65,11 +64,11 @@ def _origin(data: Data, split: str) -> Origin:
         return Path(data)
     objects = _objects(data, split)
     columns = tuple({name: None for value in objects for name in value})
-    form = Format(kind="rows", encoding="", columns=columns)
+    form = Format(kind="rows", encoding="", columns=columns, unit="row")
     table = MemoryTable(objects=objects, split=split, format=form)
     if not objects:
         raise UserError(f"{table.called[0].upper()}{table.called[1:]} is empty.", code="no-data")
-    return table
+    return annotated(table) or table
 
 
 def _objects(data: Data, split: str) -> list[dict[str, Any]]:
@@ -91,7 +90,7 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
     problems = Problems(heading="The data cannot be used")
     found = []
     for number, value in enumerate(rows, 1):
-        row = _object(value)
+        row = plain_row(value)
         if row is None:
             place = f"{split}, row {number}" if split else f"row {number}"
             problems.add(f"{place}: {repr(value)[:40]} is no row. {GIVE}.", code="unusable-row")
@@ -111,7 +110,7 @@ def _refuse_repeated(columns: Sequence[str], split: str) -> None:
         )
 
 
-def _object(value: Any) -> dict[str, Any] | None:
+def plain_row(value: Any) -> dict[str, Any] | None:
     """Return a row as a dict, None for what is none. The names of a tuple's parts are those that a header may have."""
     if isinstance(value, Mapping):
         return {str(name): _plain(cell) for name, cell in value.items()}

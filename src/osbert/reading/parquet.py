@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from osbert.errors import Problems, UserError, nearest
+from osbert.guarded import parse_json
 from osbert.reading.encodings import Errors
 from osbert.reading.inputs import Input, Repairs
 
@@ -35,12 +36,17 @@ def read_columns(path: Path) -> tuple[str, ...]:
 
 
 def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield each row as plain values by column; raises UserError as `read_texts`."""
+    """Yield each row as plain values by column; raises UserError as `read_texts`.
+
+    The numbers of classes are their names, where the datasets library has written them into the file.
+    """
     with _opened(path) as table:
         row = 0
+        classes = _classes(table.schema_arrow.metadata or {})
         for batch in table.iter_batches(batch_size=1024):
             try:
-                yield from batch.to_pylist()
+                for values in batch.to_pylist():
+                    yield values | {name: _named(values[name], classes[name]) for name in classes if name in values}
             except UnicodeDecodeError as error:
                 names = batch.schema.names
                 bad = [(row + place, name) for name, column in zip(names, batch.columns) for place in _bad(column)]
@@ -73,6 +79,29 @@ def _opened(path: Path) -> Iterator[Any]:
             yield table
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a Parquet file that can be read ({error}).", code="wrong-format") from error
+
+
+def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
+    """Return the names of the classes in each column that has some, a list of them included."""
+    try:
+        features = parse_json(metadata.get(b"huggingface", b"{}").decode())["info"]["features"]
+        return {str(name): names for name, feature in features.items() if (names := _names(feature))}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}  # the key may hold anything; what is no description of features says nothing
+
+
+def _names(feature: Any) -> Sequence[str]:
+    while isinstance(feature, list) or (isinstance(feature, dict) and "feature" in feature):
+        feature = feature[0] if isinstance(feature, list) else feature["feature"]
+    names = feature.get("names") if isinstance(feature, dict) else None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    """Return the name of a class, or those in a list; -1, which stands for none, and what is no class stay."""
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 
 def _bad(column: Any) -> list[int]:

@@ -29,7 +29,7 @@ _BZIP2 = b"1AY&SY"
 """The start of a bzip2 file's first block. It follows "BZh" and a digit, with which a text may begin, too."""
 _ZIP = b"PK\x03\x04"
 _PACKAGES = (
-    ("xl/", f"an Excel workbook (.xlsx): {_SHEET}"),
+    ("xl/", f"an Excel workbook (.xlsx): give it that ending, or {_SHEET}"),
     ("word/", f"a Word document (.docx): {_DOCUMENT}"),
     ("ppt/", f"a PowerPoint file (.pptx): {_DOCUMENT}"),
     ("content.xml", f"an OpenDocument file (.ods, .odt): {_SHEET}"),

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from typing import Any
 
 from osbert.errors import Problems, UserError
 from osbert.files import file_sha256, file_stamp
 
 
 class Snapshot:
-    """The content of a file at one time. What a later pass reads is only used while the file still has it."""
+    """The content of a file, or of a folder's files, at one time.
+
+    What a later pass reads is only used while the file still has it.
+    """
 
     def __init__(self, path: Path, *, name: str = "") -> None:
         """Read the file whole. `name` is what messages call it; its path if left open."""
         self.path = path
         self.name = name or str(path)
-        self._stamp = file_stamp(path)  # before the content, so that a change while it is read is seen later
-        self.sha256 = file_sha256(path)
+        self._stamp = _stamp(path)  # before the content, so that a change while it is read is seen later
+        self.sha256 = _sha256(path)
 
     def problems(self) -> Problems:
         """Return where a later pass notes the rows that it cannot read: the first pass could read all."""
@@ -27,8 +32,8 @@ class Snapshot:
     def require_same(self, *, whole: bool = False) -> None:
         """Raise UserError if the file has changed. Its content is compared if its stamp differs, or if `whole`."""
         try:
-            stamp = file_stamp(self.path)
-            same = (stamp == self._stamp and not whole) or file_sha256(self.path) == self.sha256
+            stamp = _stamp(self.path)
+            same = (stamp == self._stamp and not whole) or _sha256(self.path) == self.sha256
         except FileNotFoundError:
             same = False
         if not same:
@@ -43,3 +48,20 @@ class Snapshot:
                 "Give the command again.",
                 code="file-changed",
             )
+
+
+def _stamp(path: Path) -> Any:
+    """Return the stamp of a file, or those of a folder's files with their names."""
+    return [(file.name, file_stamp(file)) for file in _files(path)] if path.is_dir() else file_stamp(path)
+
+
+def _sha256(path: Path) -> str:
+    """Return the hash of a file, or of the names and hashes of a folder's files."""
+    if not path.is_dir():
+        return file_sha256(path)
+    listed = [f"{file.name!r} {file_sha256(file)}" for file in _files(path)]
+    return hashlib.sha256("\n".join(listed).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.is_file())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -75,17 +75,20 @@ def find_named(path: Path, *, release: str = "", option: str = "") -> dict[str, 
     return found or find_splits(path)
 
 
-def find_words(path: Path, names: Names) -> dict[str, Path]:
+def find_words(path: Path, names: Names, *, whole: Callable[[Path], bool] = Path.is_file) -> dict[str, Path]:
     """Return the file of each split, of whatever suffix: the one that has such a word in its name.
 
-    One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
+    One file alone is {"all": file}. `whole`: whether a folder counts as a file.
+
+    Raises UserError when there is nothing, or two files for one split.
     """
-    if path.is_file():
+    if path.is_file() or whole(path):
         return {"all": path}
     files = [file for file in _files(path) if not file.name.startswith(".")]
+    folders = sorted(one for one in path.iterdir() if one.is_dir() and whole(one))
     found: dict[str, Path] = {}
     for split, words in names.items():
-        found |= _only(path, split, _with_word(files, words))
+        found |= _only(path, split, _with_word([*files, *folders], words))
     if not found:
         listed = _listed(files) or "no files at all"
         raise UserError(

@@ -11,12 +11,14 @@ from typing import Any
 
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
+from osbert.reading.annotated import is_whole
 from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
-from osbert.reading.table import Origin, Table
+from osbert.reading.table import Origin, Table, TableReading, open_records
 from osbert.reading.tagged.marks import apart, covered, marks
 from osbert.reading.tagged.rows import TaggedWords, check_tags, read_columns, words_of
 from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
+from osbert.terminal import one_line
 from osbert.text.split import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -61,7 +63,8 @@ class Sentence:
 class TaggedFile:
     """A file read: its sentences, and what was found in it.
 
-    `widened` and `dropped`: lines of entities that end within a word, or overlap another.
+    `widened` and `dropped`: lines of entities that end within a word, or overlap another. `unlabelled`: those of
+    texts that an annotation tool knows to be unmarked, skipped or rejected. `unit`: what is called a line here.
     """
 
     name: str
@@ -70,6 +73,8 @@ class TaggedFile:
     spelling: Spelling | None = None
     widened: list[int] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
+    unlabelled: list[int] = field(default_factory=list)
+    unit: str = "line"
 
     def describe(self) -> str:
         """Return what was found, in words."""
@@ -82,19 +87,23 @@ class TaggedFile:
             said += f"; tags in {self.spelling.scheme.upper()}"
             if self.spelling.illegal:
                 said += f", {self.spelling.illegal:,} of them not as it spells them: read as conlleval does"
-        if self.widened:
-            said += f"; {len(self.widened):,} entities cut a word, which is taken whole (first: line {self.widened[0]})"
-        if self.dropped:
-            said += f"; {len(self.dropped):,} overlap a longer one and are left out (first: line {self.dropped[0]})"
+        notes = (
+            (self.widened, "entities cut a word, which is taken whole"),
+            (self.dropped, "overlap a longer one and are left out"),
+            (self.unlabelled, "texts are not labelled and are left out"),
+        )
+        for places, what in notes:
+            said += f"; {len(places):,} {what} (first: {self.unit} {places[0]})" if places else ""
         return said
 
 
 def tagged_files(folder: Path) -> dict[str, Path]:
     """Return the file of each split of a folder: those with train, dev (valid, testa) or test (testb) in their names.
 
-    One file alone is {"all": file}. Raises UserError when there is nothing, or two files for one split.
+    One file alone is {"all": file}, and so is a folder with brat's files. Raises UserError when there is
+    nothing, or two files for one split.
     """
-    return find_words(folder, CALLED)
+    return find_words(folder, CALLED, whole=is_whole)
 
 
 def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labelled: bool) -> TaggedFile:
@@ -102,19 +111,15 @@ def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labe
 
     Without `labelled` tags may be absent.
 
-    Raises UserError when the file is absent, is Parquet, or its bytes are not text in its encoding.
+    Raises UserError when the file is absent, damaged, or its bytes are not text in its encoding.
     """
-    if isinstance(origin, Table):
-        return _Reader(origin.called, origin.place, reading, problems, labelled=labelled).table(origin)
+    table = origin if isinstance(origin, Table) else open_records(origin, TableReading(encoding=reading.encoding))
+    if table:
+        return _Reader(table.called, table.place, reading, problems, labelled=labelled).table(table)
+    assert isinstance(origin, Path)
     path = origin
     if not path.is_file():
         raise UserError(f"{path}: no such file.", code="missing-file")
-    if plain_suffix(path) == ".parquet":
-        raise UserError(
-            f"{path}: tagged text is read from columns or JSON lines, not from Parquet. Convert it, the tags by their "
-            "names: pandas.read_parquet(path).to_json('train.jsonl', orient='records', lines=True)",
-            code="wrong-format",
-        )
     encoding = find_encoding(path, reading.encoding)
     reader = _Reader(str(path), lambda line: f"{path}, line {line}", reading, problems, labelled=labelled)
     try:
@@ -179,16 +184,20 @@ class _Reader:
                     code="wrong-format",
                 )
             except ValueError as error:
-                self.problems.add(f"{self.place(number)}: {error}.", code="unusable-row")
+                self.problems.add(f"{self.place(number)}: {one_line(str(error))}.", code="unusable-row")
         return self._ended()
 
     def table(self, table: Table) -> TaggedFile:
-        self.found.form = "rows in memory"
+        self.found.form, _, _ = table.format.describe().partition("; columns: ")
+        self.found.unit = table.unit
         for row in table.rows(self.problems):
+            if self.labelled and row.record and row.source.get("entities", ()) is None:
+                self.found.unlabelled.append(row.line)
+                continue
             try:
-                self._object(row.source, row.line)
+                self._object(row.source or row.record, row.line)
             except ValueError as error:
-                self.problems.add(f"{self.place(row.line)}: {error}.", code="unusable-row")
+                self.problems.add(f"{self.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
         return self._ended()
 
     def _object(self, value: Mapping[str, Any], number: int) -> None:
@@ -223,7 +232,7 @@ class _Reader:
         if self.labelled and not label:
             raise ValueError(f"it has a text, but no entities ({', '.join(_MARKS)}; [] for none)")
         if self.labelled and value[label] is None:
-            raise ValueError(f"'{label}' is null: the text is not labelled. Mark its entities, [] for none")
+            raise ValueError(f"'{label}' is null: the text is not labelled. SpanMark its entities, [] for none")
         text = value[name]
         words = ranges(text, self.reading.split)
         if not words:

@@ -110,8 +110,6 @@ class TextRows:
         """Yield the rows that have every column of texts; the others go to `problems`."""
         for row in self.table.rows(problems):
             if missing := [name for name in self.columns.texts if not row.blank and name not in row.values]:
-                problems.add(
-                    f"{self.table.path}, line {row.line}: there is no '{missing[0]}' in it.", code="unknown-column"
-                )
+                problems.add(f"{self.table.place(row.line)}: there is no '{missing[0]}' in it.", code="unknown-column")
             else:
                 yield row

@@ -11,6 +11,7 @@ from typing import BinaryIO, TextIO
 from osbert import components
 from osbert.errors import UserError, nearest
 from osbert.files import is_stream
+from osbert.reading.form import plain_suffix
 from osbert.runs.predict.forms.contract import RowForm, RowLayout
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.runs.standard_input import STREAM
@@ -44,16 +45,18 @@ class PredictionOutput:
 
         Raises UserError at a form that there is not, and at options that do not go with it.
         """
+        own = plain_suffix(layout.file)[1:]
         suffix = self.file.suffix.lower()[1:] if self.file else ""
+        alike = self.options.out_form in ("", own) and suffix in ("", own)
         if not (suffix or self.is_kept):
             suffix = "jsonl" if layout.inputs.lines else "csv"
         name = self.options.out_form or suffix
         kinds: list[type[RowForm]] = [components.find(FORMS, one, base=RowForm) for one in components.names(FORMS)]
         found = [kind for kind in kinds if named(kind) == name or name in kind.endings]
-        fitting = [kind for kind in found if kind.suits(layout.inputs)]
+        fitting = [kind for kind in found if kind.suits(layout.inputs, alike=alike)]
         fitting.sort(key=lambda kind: ("suits" not in vars(kind), named(kind) != name))  # the special first
         if not fitting:
-            names = ", ".join(map(named, kinds))
+            names = ", ".join(named(kind) for kind in kinds if kind.suits(layout.inputs, alike=False))
             raise UserError(
                 f"{self.path or 'standard output'}: predictions of these rows are not written as '{name}'. Give one "
                 f"of {names} as the ending of --out, or as --out-form.{nearest(name, map(named, kinds))}",

@@ -200,7 +200,7 @@ class TableSource(Source):
             made = self._record(row, columns, table)
             return None if _empty(made, labelled=False) else made
 
-        return Inputs.of(table, record, found.describe(labelled=False), lines=table.format.kind == "jsonl")
+        return Inputs.of(table, record, found.describe(labelled=False), lines=table.format.objects)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the records of a file; what cannot be used is noted in `problems`."""

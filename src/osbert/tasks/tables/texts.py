@@ -19,6 +19,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Source, Task
 from osbert.tasks.tables import TableSource, UnlabelledRow
 from osbert.tasks.tables.cut import CutTask
+from osbert.tasks.tables.joined import listed
 
 
 class TextSource(TableSource):
@@ -82,13 +83,10 @@ class TextSource(TableSource):
         missing = [name for name in (*columns.texts, columns.label) if name and name not in row.values]
         if missing:
             raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
-        if columns.label in row.nested:
-            raise ValueError(
-                f"the label is a list or an object ({row.values[columns.label][:40]}), but a row has one label. Write "
-                "it as a text or a number; for several labels a row: osbert finetune multilabel"
-            )
         texts = tuple(row.values[name] for name in columns.texts)
         cell = row.values[columns.label].strip() if columns.label else ""
+        if columns.label in row.nested:
+            cell = _only_label(cell)
         if columns.label and not cell:
             raise UnlabelledRow("the label is empty")
         task = self.task
@@ -167,3 +165,16 @@ class TextTask(CutTask):
             weights = np.broadcast_to(share, labels.shape).astype(np.float32)
         target = Target(labels=labels, weights=weights)
         return [dataclasses.replace(example, targets={self.name: target}) for example in examples]
+
+
+def _only_label(cell: str) -> str:
+    """Return the label of a list of one, as annotation tools write it, "" of an empty one. ValueError at any other."""
+    parts = listed(cell) or []
+    if cell == "[]":
+        return ""
+    if len(parts) == 1 and isinstance(parts[0], str):
+        return parts[0].strip()
+    raise ValueError(
+        f"the label is a list or an object ({cell[:40]}), but a row has one label. Write it as a text or a number; for "
+        "several labels a row: osbert finetune multilabel"
+    )

@@ -63,8 +63,11 @@ class RowForm:
         self.layout = layout
 
     @classmethod
-    def suits(cls, inputs: Inputs) -> bool:
-        """Return whether rows of a file can be written so. Of two forms with one ending, that which says this wins."""
+    def suits(cls, inputs: Inputs, *, alike: bool) -> bool:
+        """Return whether rows of a file can be written so. Of two forms with one ending, that which says this wins.
+
+        `alike`: whether the output has the input's ending, or none, so that the input's own form is meant.
+        """
         return True
 
     def begin(self) -> str:

@@ -12,7 +12,7 @@ class JsonObject(RowForm):
     keyed = True
 
     @classmethod
-    def suits(cls, inputs: Inputs) -> bool:
+    def suits(cls, inputs: Inputs, *, alike: bool) -> bool:
         """Return whether rows have ids."""
         return bool(inputs.key)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class TagSource(Source):
-    """Reads tagged text: CoNLL columns, JSON lines, or rows in memory like those."""
+    """Reads tagged text: CoNLL columns, JSON lines, Parquet, annotation tools' files, or rows in memory like those."""
 
     task: Tag
 
@@ -87,8 +87,8 @@ class TagSource(Source):
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[TaggedText]:
         """Return the passages of a file."""
-        sentences = self._read(origin, problems, labelled=labelled).sentences
-        return passages(sentences, origin, documents=self.task.context == "document")
+        tagged = self._read(origin, problems, labelled=labelled)
+        return passages(tagged, origin, documents=self.task.context == "document")
 
     def held(self, records: Sequence[Record]) -> Booleans:
         """Return which passages are held out: none that would take the last entity of a type away from training."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from osbert.errors import Problems
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.form import SUFFIXES, find_encoding, open_text, plain_suffix
-from osbert.reading.table import Origin, Row, Table, TableReading, open_table
-from osbert.reading.tagged.files import WORDS, TagReading, laid_out, read_tagged
+from osbert.reading.table import Origin, Row, Table, TableReading, open_records, open_table
+from osbert.reading.tagged.files import WORDS, TaggedFile, TagReading, laid_out, read_tagged
 from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
@@ -27,23 +27,22 @@ def plain_inputs(origin: Origin, reading: TagReading, record_of: RecordOf, *, do
 
     Raises UserError when it cannot be read.
     """
-    if isinstance(origin, Table):
-        table = origin
-    elif origin.is_file() and (plain_suffix(origin) not in SUFFIXES or _has_columns(origin, reading)):
-        return _columns(origin, reading, documents=documents)
-    else:
-        table = open_table(
-            origin, TableReading(encoding=reading.encoding, names=(reading.text,) if reading.text else ())
-        )
-    objects = table.format.kind in ("jsonl", "rows")
+    asked = TableReading(encoding=reading.encoding, names=(reading.text,) if reading.text else ())
+    table = origin if isinstance(origin, Table) else open_records(origin, asked)
+    if table is None:
+        assert isinstance(origin, Path)
+        if origin.is_file() and (plain_suffix(origin) not in SUFFIXES or _has_columns(origin, reading)):
+            return _columns(origin, reading, documents=documents)
+        table = open_table(origin, asked)
+    objects = table.format.objects or table.format.kind == "parquet"
     words = next((name for name in WORDS if name in table.columns and objects), "")
     return _objects(table, words, reading) if words else _texts(table, reading, record_of)
 
 
 def _columns(path: Path, reading: TagReading, *, documents: bool) -> Inputs:
     def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
-        sentences = read_tagged(path, reading, problems, labelled=False).sentences
-        for passage in passages(sentences, path, documents=documents):
+        tagged = read_tagged(path, reading, problems, labelled=False)
+        for passage in passages(tagged, path, documents=documents):
             (text,) = passage.texts
             words = [text[start:end] for start, end in passage.words]
             yield Row(line=passage.line, values={"text": text}, source={"text": text, "words": words}), passage
@@ -53,12 +52,13 @@ def _columns(path: Path, reading: TagReading, *, documents: bool) -> Inputs:
 
 def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
     def record(row: Row) -> Record | None:
-        if words not in row.source:
+        source = row.source or row.record
+        if words not in source:
             raise ValueError(f"there is no '{words}' in it")
-        found = words_of(row.source, words, "")
-        source = table if table.unit == "row" else table.path
+        found = words_of(source, words, "")
         found.lines = [row.line] * len(found.words)
-        return passages([laid_out(found, reading)], source, documents=False)[0] if found.words else None
+        one = TaggedFile(name=table.called, form="", sentences=[laid_out(found, reading)], unit=table.unit)
+        return passages(one, table, documents=False)[0] if found.words else None
 
     return Inputs.of(table, record, f"words from '{words}'", lines=True)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from osbert.data.pack import PieceRun
 from osbert.reading.table import Origin, Table
-from osbert.reading.tagged.files import Sentence
+from osbert.reading.tagged.files import Sentence, TaggedFile
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -71,21 +71,23 @@ class EntityPrediction(Prediction):
         return lines or ["no entities"]
 
 
-def passages(sentences: Sequence[Sentence], origin: Origin, *, documents: bool) -> list[TaggedText]:
+def passages(tagged: TaggedFile, origin: Origin, *, documents: bool) -> list[TaggedText]:
     """Return each sentence of a file, or of a table in memory, as a passage.
 
     With `documents` the sentences of a document are one passage, a line each.
     """
+    path = origin.origin if isinstance(origin, Table) else str(origin)
     if not documents:
-        return [_passage([sentence], origin) for sentence in sentences]
+        return [_passage([sentence], path, tagged.unit) for sentence in tagged.sentences]
     found: list[TaggedText] = []
-    for number, group in groupby(sentences, key=lambda sentence: sentence.document):
+    for number, group in groupby(tagged.sentences, key=lambda sentence: sentence.document):
         members = list(group)
-        found += [_passage([one], origin) for one in members] if number is None else [_passage(members, origin)]
+        parts = [[one] for one in members] if number is None else [members]
+        found += [_passage(part, path, tagged.unit) for part in parts]
     return found
 
 
-def _passage(sentences: Sequence[Sentence], origin: Origin) -> TaggedText:
+def _passage(sentences: Sequence[Sentence], path: str, unit: str) -> TaggedText:
     words: list[Range] = []
     spans: list[EntitySpan] = []
     firsts: list[int] = []
@@ -99,9 +101,9 @@ def _passage(sentences: Sequence[Sentence], origin: Origin) -> TaggedText:
         number=0,
         texts=("\n".join(sentence.text for sentence in sentences),),
         label=None if any(sentence.spans is None for sentence in sentences) else tuple(spans),
-        path=origin.origin if isinstance(origin, Table) else str(origin),
+        path=path,
         line=sentences[0].line,
-        unit=origin.unit if isinstance(origin, Table) else Table.unit,
+        unit=unit,
         words=tuple(words),
         sentences=tuple(firsts),
     )

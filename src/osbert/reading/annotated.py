@@ -1,0 +1,140 @@
+"""Tables of annotation tools: their records as plain rows, and files that are read whole; found by looking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from osbert import components
+from osbert.errors import Problems
+from osbert.reading.file_forms.contract import Beginning, Entry, FileForm
+from osbert.reading.form import Format, TableReading
+from osbert.reading.record_forms.contract import RecordForm
+from osbert.reading.rows import Row, Table, row_of
+from osbert.terminal import one_line
+
+_LOOKED = 1000
+"""Records that are looked at to find their form and their columns."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WholeTable(Table):
+    """A file that is read whole, and what it holds."""
+
+    entries: Sequence[Entry]
+
+    def rows(self, problems: Problems) -> Iterator[Row]:
+        """Yield the rows; a record that cannot be read is noted in `problems`."""
+        for number, value in self.entries:
+            if isinstance(value, ValueError):
+                problems.add(f"{self.place(number)}: {one_line(str(value))}.", code="unusable-row")
+            else:
+                yield row_of(value, number)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnnotatedTable(Table):
+    """A table whose records an annotation tool wrote, as plain rows; `record` of each is what the tool wrote."""
+
+    inner: Table
+    form: RecordForm
+
+    @property
+    def origin(self) -> str:
+        """Return where its rows come from."""
+        return self.inner.origin
+
+    @property
+    def called(self) -> str:
+        """Return what messages call the table."""
+        return self.inner.called
+
+    def rows(self, problems: Problems) -> Iterator[Row]:
+        """Yield the rows; a record that cannot be read is noted in `problems`."""
+        for row in self.inner.rows(problems):
+            record = _record(row)
+            try:
+                found = list(self.form.read(record))
+            except ValueError as error:
+                problems.add(f"{self.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
+            else:
+                yield from (replace(row_of(one, row.line), record=record) for one in found)
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a file, or a folder, is read whole."""
+    return path.exists() and _file_form(path) is not None
+
+
+def find_whole(path: Path, reading: TableReading) -> WholeTable | None:
+    """Return a file, or a folder, that is read whole; None where no form of files claims it.
+
+    Raises UserError if it is damaged or too large.
+    """
+    form = _file_form(path) if path.exists() else None
+    if form is None:
+        return None
+    entries = form().load(path, reading)
+    rows = [value for _, value in islice(entries, _LOOKED) if isinstance(value, Mapping)]
+    found = Format(kind="records", encoding="", columns=_columns(rows), title=form.title, unit=form.unit)
+    return WholeTable(path=path, format=found, entries=entries)
+
+
+def annotated(table: Table) -> AnnotatedTable | None:
+    """Return a table as that of an annotation tool, None where no form of records claims the first of its records."""
+    kind = table.format.kind
+    headed = any(form.heading in table.columns for form in _record_forms())
+    if not (table.format.objects or (kind == "delimited" and headed)):
+        return None
+    sample = [_record(row) for row in islice(table.rows(Problems(heading="", shown=0)), _LOOKED)]
+    form = next((form for form in _record_forms() if sample and any(map(form.claims, sample))), None)
+    if form is None:
+        return None
+    made = form(sample)
+    rows = [row for record in sample for row in _readable(made, record)]
+    container = {"delimited": "CSV", "jsonl": "JSON lines"}.get(kind, table.format.title or "rows in memory")
+    title = made.title if made.title.endswith("JSON") and container == "JSON array" else f"{made.title}, {container}"
+    found = replace(table.format, kind="records", columns=_columns(rows), title=title)
+    return AnnotatedTable(path=table.path, format=found, inner=table, form=made)
+
+
+def is_headed(path: Path) -> bool:
+    """Return whether the first line of a file holds a column that an annotation tool writes."""
+    first = Beginning(path).text.split("\n", 1)[0]
+    return any(form.heading and form.heading in first for form in _record_forms())
+
+
+def _file_form(path: Path) -> type[FileForm] | None:
+    beginning = Beginning(path)
+    return next((form for form in _file_forms() if form.claims(beginning)), None)
+
+
+def _record(row: Row) -> Mapping[str, Any]:
+    return row.source or row.record or row.values
+
+
+def _readable(form: RecordForm, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    try:
+        return list(form.read(record))
+    except ValueError:
+        return []  # the rows tell every such record with its number
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple({name: None for row in rows for name in row})
+
+
+@cache
+def _file_forms() -> tuple[type[FileForm], ...]:
+    names = components.names("reading.file_forms")
+    return tuple(components.find("reading.file_forms", name, base=FileForm) for name in names)
+
+
+@cache
+def _record_forms() -> tuple[type[RecordForm], ...]:
+    names = components.names("reading.record_forms")
+    return tuple(components.find("reading.record_forms", name, base=RecordForm) for name in names)

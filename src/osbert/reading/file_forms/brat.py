@@ -1,0 +1,113 @@
+"""brat's standoff files: a folder of texts, NAME.txt, with the entities of each in NAME.ann; or one NAME.ann.
+
+Places are code points of the whole text, line ends counted as they are. A span in several parts is read from its first
+character to its last. Relations, events, attributes and notes are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from osbert.errors import UserError
+from osbert.guarded import LARGEST, read_bytes
+from osbert.reading.file_forms.contract import Beginning, Entry, FileForm
+from osbert.reading.form import TableReading
+from osbert.reading.offsets import Places
+from osbert.reading.record_forms.contract import Suggestion
+
+_TEXT_BOUND = re.compile(r"(T\d+)\t(\S+) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
+
+
+class Brat(FileForm):
+    """A folder with .ann files, or one of them."""
+
+    title: ClassVar[str] = "brat standoff"
+    unit: ClassVar[str] = "document"
+
+    @classmethod
+    def claims(cls, beginning: Beginning) -> bool:
+        """Return whether a folder holds .ann files, or a file is one."""
+        path = beginning.path
+        if path.is_dir():
+            return any(one.suffix == ".ann" for one in path.iterdir())
+        return path.suffix == ".ann" and path.is_file()
+
+    def load(self, path: Path, reading: TableReading) -> list[Entry]:
+        """Return the documents in the order of their names: a .txt file without an .ann file is not labelled."""
+        names = sorted(path.glob("*.txt")) if path.is_dir() else [path.with_suffix(".txt")]
+        if path.is_dir() and (alone := sorted({one.stem for one in path.glob("*.ann")} - {one.stem for one in names})):
+            raise UserError(f"{path} has {alone[0]}.ann, but no {alone[0]}.txt.", code="missing-file")
+        entries: list[Entry] = []
+        left = LARGEST
+        for number, name in enumerate(names, 1):
+            if not name.is_file():
+                raise UserError(f"{path}: its text {name.name} is not beside it.", code="missing-file")
+            text = _content(name, left)
+            left -= len(text)
+            try:
+                entries.append((number, _document(name, text, left)))
+            except ValueError as error:
+                entries.append((number, ValueError(f"{name.name}: {error}")))
+        return entries
+
+
+def standoff(said: Suggestion, text: str) -> Iterator[str]:
+    """Yield the lines of an .ann file that say what a model found in a text; a note behind each holds its probability.
+
+    >>> from osbert.reading.record_forms.contract import SpanMark
+    >>> list(standoff(Suggestion(marks=(SpanMark(0, 2, "ORG", 0.9),)), "EU rejects"))
+    ['T1\\tORG 0 2\\tEU', '#1\\tAnnotatorNotes T1\\tprobability 0.9000']
+    """
+    for number, mark in enumerate(said.marks or (), 1):
+        spans, start = [], mark.start
+        for part in text[mark.start : mark.end].split("\n"):  # brat's spans end with a line
+            if part.strip():
+                spans.append(f"{start} {start + len(part)}")
+            start += len(part) + 1
+        mention = " ".join(part for part in text[mark.start : mark.end].split("\n") if part.strip())
+        type_ = re.sub(r"\s", "_", mark.type)
+        yield f"T{number}\t{type_} {';'.join(spans)}\t{mention}"
+        yield f"#{number}\tAnnotatorNotes T{number}\tprobability {mark.probability:.4f}"
+
+
+def _content(path: Path, most: int) -> str:
+    try:
+        return read_bytes(path, most=max(most, 0)).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 (byte {error.start:,}). Save it as UTF-8.", code="wrong-encoding"
+        ) from error
+
+
+def _document(path: Path, text: str, most: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"file": path.stem, "text": text}
+    marked = path.with_suffix(".ann")
+    if not marked.is_file():
+        return row | {"entities": None}
+    spans = []
+    places = Places(text)
+    for number, line in enumerate(_content(marked, most).splitlines(), 1):
+        if not line.startswith("T"):
+            continue
+        found = _TEXT_BOUND.fullmatch(line.rstrip())
+        if not found:
+            raise ValueError(
+                f"{marked.name}, line {number}: {line[:60]!r} is no entity (T1<tab>TYPE START END<tab>TEXT)"
+            )
+        name, type_, told, mention = found.groups()
+        numbers = [int(one) for one in re.findall(r"\d+", told)]
+        start, end = min(numbers), max(numbers)
+        whole = ";" not in told
+        span = places.matching((start, end), (mention or "") if whole else "", likely="points")
+        if not span:
+            raise ValueError(f"{marked.name}, line {number}: {name} from {start} to {end} does not lie in the text")
+        if whole and mention and text[slice(*span)].split() != mention.split():
+            raise ValueError(
+                f"{marked.name}, line {number}: {name} is {mention[:40]!r}, but from {start} to {end} stands "
+                f"{text[slice(*span)][:40]!r}. Has the text changed?"
+            )
+        spans.append([*span, type_])
+    return row | {"entities": spans}

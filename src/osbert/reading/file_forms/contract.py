@@ -1,0 +1,92 @@
+"""The contract of a form of files that are read whole, or of folders that hold one set of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+from osbert.errors import UserError
+from osbert.guarded import LARGEST
+from osbert.reading.compression import open_packed
+from osbert.reading.form import TableReading, decoding_error, find_encoding, marked_encoding
+
+Entry: TypeAlias = tuple[int, Mapping[str, Any] | ValueError]
+"""A record's number, and its row or why there is none."""
+_BEGINNING = 1 << 12
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """How a file begins, unpacked: by which a form knows it. A folder begins with nothing."""
+
+    path: Path
+
+    @cached_property
+    def raw(self) -> bytes:
+        """Return the first 4 kilobytes."""
+        if not self.path.is_file():
+            return b""
+        with open_packed(self.path) as file:
+            return file.read(_BEGINNING)
+
+    @cached_property
+    def text(self) -> str:
+        """Return them as text, without what is none."""
+        return self.raw.decode(marked_encoding(self.raw), "ignore")
+
+
+class FileForm:
+    """A form of files."""
+
+    title: ClassVar[str]
+    """What it is called."""
+    unit: ClassVar[str] = "record"
+    """What its records are numbered by."""
+
+    @classmethod
+    def claims(cls, beginning: Beginning) -> bool:
+        """Return whether a file is of this form."""
+        raise NotImplementedError
+
+    def load(self, path: Path, reading: TableReading) -> list[Entry]:
+        """Return the records of a file, as rows or, where a form of records may read them, as they stand.
+
+        Raises UserError if the file is damaged, too large, or not of the form after all.
+        """
+        raise NotImplementedError
+
+
+def whole_text(path: Path, encoding: str) -> str:
+    """Return the text of a file that is read whole. Raises UserError if it is too large, or no text in its encoding."""
+    name = find_encoding(path, encoding)
+    try:
+        return whole(path).decode(name)
+    except UnicodeError as error:
+        raise decoding_error(path, name) from error
+
+
+def whole(path: Path) -> bytes:
+    """Return the content of a file, unpacked. Raises UserError if it is too large."""
+    most = most_unpacked(path)
+    with open_packed(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise too_large(path, most)
+    return content
+
+
+def most_unpacked(path: Path) -> int:
+    """Return the most bytes that a file may unpack to: 30 times its size and 64 MiB, and what is ever read whole."""
+    return min(LARGEST, (1 << 26) + 30 * path.stat().st_size)
+
+
+def too_large(path: Path, most: int) -> UserError:
+    """Return the error that a file unpacks to more than is read whole."""
+    return UserError(
+        f"{path} has, or unpacks to, more than {most:,} bytes, and files of its form are read whole. Cut it, or write "
+        "JSON lines, one object a line, which are read one by one.",
+        code="too-large",
+    )

@@ -1,0 +1,115 @@
+"""Excel workbooks, .xlsx: the first sheet, row by row; openpyxl is needed and comes with an extra."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from osbert.errors import UserError
+from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, most_unpacked, too_large
+from osbert.reading.form import TableReading, is_header
+from osbert.reading.signatures import LONGEST, foreign
+
+_MEMBERS = 10_000
+"""Most files in a workbook, which is a ZIP archive."""
+_COLUMNS = 4096
+_PROLOGUE = 1 << 16
+_LOOKED = 1000
+"""Rows that are looked at to see whether the first names the columns."""
+
+
+class Workbook(FileForm):
+    """An .xlsx file. A formula's value is the one that Excel saved; empty rows are passed over."""
+
+    title: ClassVar[str] = "Excel workbook"
+    unit: ClassVar[str] = "row"
+
+    @classmethod
+    def claims(cls, beginning: Beginning) -> bool:
+        """Return whether a file is called .xlsx and is an archive with Excel's files."""
+        path = beginning.path
+        return path.suffix.lower() == ".xlsx" and "Excel workbook" in foreign(beginning.raw[:LONGEST], path)
+
+    def load(self, path: Path, reading: TableReading) -> list[Entry]:
+        """Return the rows of the first sheet. Raises UserError if openpyxl is missing, or the file damaged or large."""
+        try:
+            import openpyxl
+        except ImportError as error:
+            raise UserError(
+                f'{path}: workbooks need openpyxl: pip install "osbert[xlsx]", or save it as CSV (UTF-8).',
+                code="missing-library",
+            ) from error
+        try:
+            _require_bounded(path)
+            with path.open("rb") as file, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about what it leaves out, such as rules for input
+                book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+                rows = _cells(book.worksheets[0])
+                book.close()
+        except UserError:
+            raise
+        except Exception as error:  # its readers of XML raise what they meet
+            raise UserError(
+                f"{path}: not a workbook that can be read ({type(error).__name__}: {error}). Save it as CSV (UTF-8) in "
+                "its program.",
+                code="damaged-file",
+            ) from error
+        return _entries(path, rows, reading)
+
+
+def _require_bounded(path: Path) -> None:
+    """Raise UserError where a workbook unpacks to too much, or declares entities, with which XML can grow."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        most = most_unpacked(path)
+        if sum(member.file_size for member in members) > most or len(members) > _MEMBERS:
+            raise too_large(path, most)
+        for member in members:
+            if not member.filename.endswith((".xml", ".rels")):
+                continue
+            with archive.open(member) as file:
+                start = file.read(_PROLOGUE)
+            if b"<!DOCTYPE" in start or b"<!ENTITY" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                raise UserError(
+                    f"{path}: {member.filename} declares entities, as no workbook does.", code="damaged-file"
+                )
+
+
+def _cells(sheet: Any) -> list[tuple[int, list[Any]]]:
+    """Return the rows that hold something, with their numbers."""
+    sheet.reset_dimensions()  # what a file says of its size need not be so
+    found = []
+    for number, cells in enumerate(sheet.iter_rows(values_only=True, max_col=_COLUMNS), 1):
+        kept = list(cells)
+        while kept and kept[-1] in (None, ""):
+            kept.pop()
+        if kept:
+            found.append((number, [_plain(cell) for cell in kept]))
+    return found
+
+
+def _entries(path: Path, rows: Sequence[tuple[int, list[Any]]], reading: TableReading) -> list[Entry]:
+    if not rows:
+        raise UserError(f"{path}: its first sheet is empty.", code="no-data")
+    sample = [["" if cell is None else str(cell) for cell in cells] for _, cells in islice(rows, _LOOKED)]
+    header = is_header(sample, reading.names) if reading.header == "auto" else reading.header == "yes"
+    names = [cell.strip() for cell in sample[0]] if header else []
+    width = max(len(names), max(len(cells) for _, cells in rows))
+    names += [""] * (width - len(names))
+    columns = [name or f"column {place + 1}" for place, name in enumerate(names)]
+    if repeated := [name for name, count in Counter(columns).items() if count > 1]:
+        raise UserError(
+            f"{path}: the header names the column '{repeated[0]}' twice: {', '.join(columns)}.", code="duplicate-name"
+        )
+    return [(number, dict(zip(columns, [*cells, *[None] * (width - len(cells))]))) for number, cells in rows[header:]]
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell's value; times as ISO 8601 writes them."""
+    return cell.isoformat() if isinstance(cell, date | datetime | time) else cell

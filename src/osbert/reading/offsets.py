@@ -1,0 +1,70 @@
+"""Places in a text: code points, as Python counts them, and the UTF-16 units of JavaScript and Java.
+
+The two differ behind a character beyond the Basic Multilingual Plane, such as an emoji, which is two units.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Literal
+
+from osbert.text.split import Range
+
+Units = Literal["points", "utf-16"]
+
+
+class Places:
+    """The places of a text, read in code points or in UTF-16 units."""
+
+    def __init__(self, text: str) -> None:
+        """Count the units of a text, if they are not its code points."""
+        self.text = text
+        self.plain = text.isascii() or max(text) <= "\uffff"
+        self.starts = [] if self.plain else [*accumulate((1 + (one > "\uffff") for one in text), initial=0)]
+
+    def points(self, span: Range, units: Units) -> Range | None:
+        """Return a span in code points, None where it does not lie in the text or cuts a character."""
+        found = [place if self.plain or units == "points" else self._point(place) for place in span]
+        start, end = found
+        return (start, end) if 0 <= start < end <= len(self.text) else None
+
+    def units(self, span: Range) -> Range:
+        """Return a span of code points in UTF-16 units."""
+        return span if self.plain else (self.starts[span[0]], self.starts[span[1]])
+
+    def matching(self, span: Range, mention: str, *, likely: Units) -> Range | None:
+        """Return a span in code points, read as the units in which it covers `mention`; `likely` where none does."""
+        if self.plain or not mention:
+            return self.points(span, likely)
+        other: Units = "points" if likely == "utf-16" else "utf-16"
+        for units in (likely, other):
+            found = self.points(span, units)
+            if found and self.text[slice(*found)] == mention:
+                return found
+        return self.points(span, likely) or self.points(span, other)
+
+    def counted_in(self, spans: Sequence[Range], *, likely: Units) -> Units:
+        """Return the units in which more ends of spans lie between words; `likely` where both have as many.
+
+        Units in which a span does not lie in the text, or cuts a character, are those only if the others are, too.
+        """
+        if self.plain:
+            return "points"
+        points, other = self._score(spans, "points"), self._score(spans, "utf-16")
+        return likely if points == other else "points" if points > other else "utf-16"
+
+    def _point(self, unit: int) -> int:
+        """Return the code point that begins at a unit, -1 for none."""
+        place = bisect_left(self.starts, unit)
+        return place if place < len(self.starts) and self.starts[place] == unit else -1
+
+    def _score(self, spans: Sequence[Range], units: Units) -> int:
+        found = [self.points(span, units) for span in spans]
+        return -1 if None in found else sum(self._parts(place) for span in found for place in span or ())
+
+    def _parts(self, place: int) -> bool:
+        """Return whether no word goes on over a place."""
+        around = self.text[max(place - 1, 0) : place + 1]
+        return len(around) < 2 or place == 0 or not (around[0].isalnum() and around[1].isalnum())

@@ -1,0 +1,86 @@
+"""doccano's JSON lines, of all its releases: marked spans, classes, both with relations.
+
+Its editor counts UTF-16 units (issues 1347 and 2290 of its repository), but files that were made with Python hold code
+points. Behind an emoji the two differ; the one is taken in which more ends of spans lie between words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from osbert.reading.offsets import Places
+from osbert.reading.record_forms.contract import RecordForm, Suggestion, listed, span_of, text_in
+
+_SPANS = ("entities", "annotations", "labels", "label")
+_TRACES = ("Comments", "annotation_approver")
+"""What only doccano writes into a record."""
+
+
+class Doccano(RecordForm):
+    """{"id", "text", "label": [[start, end, type]]}, also with start_offset and end_offset, or "label": [class]."""
+
+    title: ClassVar[str] = "doccano"
+
+    @classmethod
+    def claims(cls, record: Mapping[str, Any]) -> bool:
+        """Return whether a record has a number and spans as lists, spans with start_offset, or a field of doccano's."""
+        if not isinstance(record.get("text"), str):
+            return False
+        values = [value[0] for name in _SPANS if isinstance(value := record.get(name), list) and value]
+        if any(isinstance(one, dict) and "start_offset" in one for one in values):
+            return True
+        return ("id" in record and any(isinstance(one, list) for one in values)) or any(
+            name in record for name in _TRACES
+        )
+
+    def read(self, record: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+        """Return the text with its spans, or its classes."""
+        text = text_in(record)
+        row = {name: value for name, value in record.items() if name not in _SPANS}
+        name = next((one for one in _SPANS if one in record), "")
+        marked = listed(record.get(name), f"the {name}") if name else []
+        if marked and all(isinstance(one, str) for one in marked):
+            row["label"] = marked
+        elif marked or name == "entities":
+            row["entities"] = self._spans(text, marked)
+        elif name:
+            row |= {"entities": [], "label": []}  # of which task the file is, no record says that has nothing
+        if "cats" in record:
+            row["label"] = listed(record["cats"], "the cats")
+        return [row]
+
+    def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
+        """Return the record with spans or classes where it has none."""
+        text = text_in(record)
+        if said.marks is not None:
+            name = next((one for one in _SPANS if one in record), "label")
+            if record.get(name):
+                return dict(record)
+            spans = [(*Places(text).units((one.start, one.end)), one.type) for one in said.marks]
+            offsets = name in ("entities", "annotations")
+            made = [
+                {"label": type_, "start_offset": start, "end_offset": end} if offsets else [start, end, type_]
+                for start, end, type_ in spans
+            ]
+            return {**record, name: made}
+        name = next((one for one in ("cats", "labels", "label") if one in record), "label")
+        if said.labels is None or record.get(name):
+            return dict(record)
+        return {**record, name: list(said.labels)}
+
+    def _spans(self, text: str, marked: list[Any]) -> list[list[Any]]:
+        spans = [_span(one) for one in marked]
+        places = Places(text)
+        units = places.counted_in([(start, end) for start, end, _ in spans], likely="utf-16")
+        return [[*(places.points((start, end), units) or (start, end)), type_] for start, end, type_ in spans]
+
+
+def _span(value: Any) -> tuple[int, int, str]:
+    if isinstance(value, list) and len(value) == 3:
+        return span_of(*value)
+    if isinstance(value, dict) and "start_offset" in value:
+        type_ = value.get("label")
+        # Old exports hold the numbers of labels, whose names are in another file.
+        return span_of(value["start_offset"], value.get("end_offset"), str(type_) if type(type_) is int else type_)
+    raise ValueError(f"a span is neither [start, end, label] nor has start_offset and end_offset: {str(value)[:60]}")

@@ -1,0 +1,173 @@
+"""Label Studio's exports: JSON, JSON-MIN and CSV: marked spans, choices, ratings and numbers.
+
+Places are code points since its release 1.2; before, its editor counted UTF-16 units (issues 1008 and 1347 of its
+repository). Each span has its text beside it, by which the two are told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from json import JSONDecodeError
+from typing import Any, ClassVar
+
+from osbert.guarded import parse_json
+from osbert.reading.offsets import Places
+from osbert.reading.record_forms.contract import RecordForm, Suggestion, listed, objects, span_of
+
+_OWN = ("annotator", "annotation_id", "created_at", "updated_at", "lead_time")
+"""What an export in JSON-MIN or CSV has beside the data and what was marked."""
+_ANNOTATIONS = ("annotations", "completions")
+_NUMBERS = ("rating", "number")
+Control = tuple[str, str, str]
+"""What a result is of: the tag that marks, the tag that is marked, and the kind of marks."""
+
+
+class LabelStudio(RecordForm):
+    """{"data", "annotations": [{"result"}]}, or a row of the data with what was marked under the names of its tags."""
+
+    title: ClassVar[str] = "Label Studio"
+    heading: ClassVar[str] = "annotation_id"
+    complete: ClassVar[bool] = True
+
+    def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Find out which tags mark spans and classes."""
+        controls: dict[str, Control] = {}
+        self.flat = {name for record in records for name in record if _marked(_parsed(record[name])) is not None}
+        self.spans = False
+        for result in (result for record in records for result in _all_results(record)):
+            kind = "choices" if "choices" in _value(result) else "labels" if "start" in _value(result) else ""
+            told = tuple(result.get(name) for name in ("from_name", "to_name", "type"))
+            self.spans |= kind == "labels"
+            if kind and all(isinstance(one, str) for one in told):
+                controls.setdefault(kind, told)  # type: ignore[arg-type]
+        self.labels = controls.get("labels", ("label", "text", "labels"))
+        self.choices = controls.get("choices", ("sentiment", "text", "choices"))
+
+    @classmethod
+    def claims(cls, record: Mapping[str, Any]) -> bool:
+        """Return whether a record is a task, with its data, or a row with an annotation's number."""
+        tasks = any(isinstance(record.get(name), list) for name in (*_ANNOTATIONS, "predictions"))
+        return (isinstance(record.get("data"), dict) and tasks) or (
+            cls.heading in record and any(name in record for name in _OWN if name != cls.heading)
+        )
+
+    def read(self, record: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+        """Return the row of a task: its data, its spans, and a column for each tag of choices or numbers."""
+        return [self._task(record) if isinstance(record.get("data"), dict) else self._row(record)]
+
+    def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
+        """Return a task with one prediction more; None for a row, which has no place for any."""
+        data = record.get("data")
+        if not isinstance(data, dict) or (said.marks is None and said.labels is None):
+            return None
+        made = {"model_version": "osbert", "score": said.score, "result": [*self._said(_text(data), said)]}
+        return {**record, "predictions": [*listed(record.get("predictions"), "the predictions"), made]}
+
+    def _said(self, text: str, said: Suggestion) -> Iterator[dict[str, Any]]:
+        for number, mark in enumerate(said.marks or (), 1):
+            from_name, to_name, type_ = self.labels
+            value = {"start": mark.start, "end": mark.end, "labels": [mark.type]}
+            if text:
+                value["text"] = text[mark.start : mark.end]
+            told = {"id": f"osbert-{number}", "from_name": from_name, "to_name": to_name, "type": type_}
+            yield {**told, "score": mark.probability, "value": value}
+        if said.labels is not None:
+            from_name, to_name, type_ = self.choices
+            yield {"from_name": from_name, "to_name": to_name, "type": type_, "value": {"choices": [*said.labels]}}
+
+    def _task(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        data = record["data"]
+        row = {**({"id": record["id"]} if "id" in record else {}), **data}
+        results = _results(record)
+        spans: list[list[Any]] | None = [] if self.spans else None
+        for result in results or ():
+            value, name = _value(result), str(result.get("from_name"))
+            if "choices" in value:
+                row[name] = listed(value["choices"], "the choices")
+            elif "start" in value and isinstance(
+                kinds := value.get("labels", value.get(str(result.get("type")))), list
+            ):
+                spans = [*(spans or ()), *_spans(_text(data), value, kinds)]
+            elif number := next((one for one in _NUMBERS if one in value), ""):
+                row[name] = value[number]
+        if results is None:
+            row |= {"entities": None}
+        elif spans is not None:
+            row["entities"] = spans
+        return row
+
+    def _row(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        spans: list[list[Any]] | None = None
+        for name, cell in record.items():
+            value = _parsed(cell)
+            marked = _marked(value)
+            if isinstance(value, dict) and "choices" in value:
+                row[name] = listed(value["choices"], "the choices")
+            elif marked is not None:
+                found = (_spans(_text(record), one, one["labels"]) for one in marked)
+                spans = [*(spans or ()), *(span for several in found for span in several)]
+            elif name not in _OWN and (cell or name not in self.flat):
+                row[name] = cell
+        if spans is None and self.flat:
+            spans = []
+        return row if spans is None else row | {"entities": spans}
+
+
+def _results(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the results of a task's annotation: the ground truth, or the first that was not skipped; None for none."""
+    made = [one for name in _ANNOTATIONS for one in objects(record.get(name), f"the {name}")]
+    kept = [one for one in made if not (one.get("was_cancelled") or one.get("skipped"))]
+    first = sorted(kept, key=lambda one: not one.get("ground_truth"))[:1]
+    return objects(first[0].get("result"), "the results") if first else None
+
+
+def _all_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the results of all annotations and predictions of a task; none where one cannot be read."""
+    try:
+        made = [one for name in (*_ANNOTATIONS, "predictions") for one in objects(record.get(name), name)]
+        return [result for one in made for result in objects(one.get("result"), "the results")]
+    except ValueError:
+        return []
+
+
+def _value(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    value = result.get("value")
+    return value if isinstance(value, dict) else {}
+
+
+def _parsed(cell: Any) -> Any:
+    """Return what a cell of a CSV file holds as JSON; another value as it is."""
+    if not isinstance(cell, str) or not cell.startswith(("[", "{")):
+        return cell
+    try:
+        return parse_json(cell)
+    except JSONDecodeError:
+        return cell
+
+
+def _marked(value: Any) -> list[dict[str, Any]] | None:
+    """Return a value that is a list of spans, None for another."""
+    spans = (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, dict) and "start" in one and isinstance(one.get("labels"), list) for one in value)
+    )
+    return value if spans else None
+
+
+def _spans(text: str, value: Mapping[str, Any], types: Sequence[Any]) -> list[list[Any]]:
+    mention = value.get("text")
+    spans = [span_of(value["start"], value.get("end"), type_) for type_ in types]
+    found = []
+    for start, end, type_ in spans:
+        places = Places(text).matching((start, end), mention if isinstance(mention, str) else "", likely="points")
+        found.append([*(places or (start, end)), type_])
+    return found
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    """Return the text of a task's data: "text", or the one text that there is; "" where that cannot be said."""
+    texts = [value for name, value in data.items() if isinstance(value, str) and name not in _OWN]
+    text = data.get("text", texts[0] if len(texts) == 1 else "")
+    return text if isinstance(text, str) else ""

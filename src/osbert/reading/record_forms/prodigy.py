@@ -1,0 +1,82 @@
+"""Prodigy's JSON lines: marked spans, choices, and texts with one label to accept or reject.
+
+Places are code points, as spaCy counts them. What was ignored is not labelled, nor what was rejected, but for the texts
+of a file with one label alone: these are "not LABEL".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from osbert.reading.record_forms.contract import RecordForm, Suggestion, listed, objects, span_of, text_in
+
+_ANSWERS = ("accept", "reject", "ignore")
+_HASHES = ("_input_hash", "_task_hash")
+
+
+class Prodigy(RecordForm):
+    """{"text", "tokens", "spans": [{"start", "end", "label"}], "answer"}; or "label"; or "options" and "accept"."""
+
+    title: ClassVar[str] = "Prodigy"
+
+    def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Find out whether there is one label alone, to accept or reject."""
+        labels = {one["label"] for one in records if isinstance(one.get("label"), str)}
+        rejected = any(one.get("answer") == "reject" for one in records)
+        self.only = labels.pop() if rejected and len(labels) == 1 else ""
+
+    @classmethod
+    def claims(cls, record: Mapping[str, Any]) -> bool:
+        """Return whether a record has a hash or an answer of Prodigy's, or spans beside tokens with places."""
+        if not isinstance(record.get("text"), str) or "ents" in record:  # spaCy's Doc.to_json has tokens, too
+            return False
+        tokens = record.get("tokens")
+        placed = isinstance(tokens, list) and bool(tokens) and isinstance(tokens[0], dict) and "start" in tokens[0]
+        return placed or any(name in record for name in _HASHES) or record.get("answer") in _ANSWERS
+
+    def read(self, record: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+        """Return the text with its spans, or its classes."""
+        dropped = ("tokens", "spans", "label", "accept", "options", "answer")
+        row: dict[str, Any] = {name: value for name, value in record.items() if name not in dropped}
+        row |= {"text": text_in(record)}
+        answer = record.get("answer", "accept")
+        taken = answer == "accept"
+        if "spans" in record:
+            spans = [
+                span_of(one.get("start"), one.get("end"), one.get("label"))
+                for one in objects(record["spans"], "the spans")
+            ]
+            row["entities"] = [list(span) for span in spans] if taken else None
+        if "accept" in record or "options" in record:
+            chosen = listed(record.get("accept"), "the accepted options")
+            row["label"] = chosen if taken and "accept" in record else None
+        elif isinstance(record.get("label"), str):
+            label = record["label"]
+            refused = [f"not {label}"] if self.only and answer == "reject" else None
+            row["label"] = [label] if taken else refused
+        elif "spans" not in record:
+            row["entities"] = [] if "answer" in record and taken else None
+        return [row]
+
+    def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
+        """Return the record with spans, accepted options or a label, to be answered."""
+        if record.get("answer") in _ANSWERS:
+            return dict(record)
+        row = {name: value for name, value in record.items() if name != "_task_hash"}
+        if said.marks is not None:
+            tokens = objects(record.get("tokens"), "the tokens")
+            first = {one.get("start"): one.get("id", place) for place, one in enumerate(tokens)}
+            last = {one.get("end"): one.get("id", place) for place, one in enumerate(tokens)}
+            row["spans"] = []
+            for mark in said.marks:
+                span = {"start": mark.start, "end": mark.end, "label": mark.type, "score": mark.probability}
+                if mark.start in first and mark.end in last:
+                    span |= {"token_start": first[mark.start], "token_end": last[mark.end]}
+                row["spans"].append(span)
+        elif said.labels is not None and ("options" in record or len(said.labels) != 1):
+            known = [{"id": name, "text": name} for name in said.probabilities]
+            row |= {"options": record.get("options", known), "accept": list(said.labels), "score": said.score}
+        elif said.labels is not None:
+            row |= {"label": said.labels[0], "score": said.score}
+        return row

@@ -1,0 +1,93 @@
+"""spaCy's JSON: its training files of version 2, pairs of a text and its annotations, and what Doc.to_json writes.
+
+Places are code points. A class is one of a text whose value is at least 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from osbert.reading.record_forms.contract import RecordForm, listed, objects, span_of, text_in
+from osbert.reading.tagged.schemes import OUTSIDE, read_tags
+from osbert.text.split import Range
+
+_ANNOTATIONS = ("entities", "ents", "cats", "spans", "links", "words", "tags", "heads", "deps")
+
+
+class Spacy(RecordForm):
+    """{"id", "paragraphs"}; (text, {"entities", "cats"}); {"text", "ents", "cats", "tokens"}."""
+
+    title: ClassVar[str] = "spaCy JSON"
+
+    @classmethod
+    def claims(cls, record: Mapping[str, Any]) -> bool:
+        """Return whether a record has paragraphs, ents of objects, or an object of annotations."""
+        if isinstance(record.get("paragraphs"), list):
+            parts = [one for one in record["paragraphs"] if isinstance(one, dict)]  # SQuAD has paragraphs, too
+            return any("sentences" in one or "raw" in one for one in parts)
+        label = record.get("label")
+        pair = isinstance(label, dict) and bool(label) and {*label} <= {*_ANNOTATIONS}
+        return isinstance(record.get("text"), str) and (isinstance(record.get("ents"), list) or pair)
+
+    def read(self, record: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+        """Return a row a paragraph, or the one of a text."""
+        if "paragraphs" in record:
+            return [_paragraph(one) for one in objects(record["paragraphs"], "the paragraphs")]
+        said = record["label"] if isinstance(record.get("label"), dict) else record
+        row: dict[str, Any] = {"text": text_in(record)}
+        marked = said.get("entities", said.get("ents"))
+        if marked is not None:
+            row["entities"] = [list(_span(one)) for one in listed(marked, "the entities")]
+        return [row | classes(said.get("cats"))]
+
+
+def classes(cats: Any) -> dict[str, Any]:
+    """Return the classes of a text as a list in the column "label", no column where there are none."""
+    if not cats:
+        return {}
+    if not isinstance(cats, dict) or not all(isinstance(value, int | float) for value in cats.values()):
+        raise ValueError(f"the cats are not numbers by their names: {str(cats)[:60]}")
+    return {"label": [str(name) for name, value in cats.items() if value >= 0.5]}
+
+
+def _span(value: Any) -> tuple[int, int, str]:
+    if isinstance(value, list) and len(value) >= 3:
+        return span_of(*value[:3])
+    if isinstance(value, dict):
+        return span_of(value.get("start"), value.get("end"), value.get("label"))
+    raise ValueError(f"an entity is neither [start, end, label] nor an object: {str(value)[:60]}")
+
+
+def _paragraph(paragraph: Mapping[str, Any]) -> dict[str, Any]:
+    tokens = [
+        token
+        for sentence in objects(paragraph.get("sentences"), "the sentences")
+        for token in objects(sentence.get("tokens"), "the tokens")
+    ]
+    words = [text_in(token, "orth") for token in tokens]
+    raw = paragraph.get("raw")
+    text = raw if isinstance(raw, str) else " ".join(words)
+    row: dict[str, Any] = {"text": text}
+    tags = [token.get("ner", "-") for token in tokens]
+    if tokens and not all(tag == "-" for tag in tags):
+        spelt = [OUTSIDE if tag in ("-", "", None) else str(tag) for tag in tags]
+        places = list(_places(text, words))
+        row["entities"] = [[places[one.start][0], places[one.end - 1][1], one.type] for one in read_tags(spelt)]
+    elif "entities" in paragraph:
+        row["entities"] = [list(_span(one)) for one in listed(paragraph["entities"], "the entities")]
+    cats = {one.get("label"): one.get("value") for one in objects(paragraph.get("cats"), "the cats")}
+    return row | classes(cats)
+
+
+def _places(text: str, words: Sequence[str]) -> Iterator[Range]:
+    """Yield where words stand in a text, one after the other. Raises ValueError where one does not."""
+    place = 0
+    for word in words:
+        start = text.find(word, place)
+        if start < 0 or text[place:start].strip():
+            raise ValueError(
+                f"the token {word!r:.40} does not follow in the text at {place}: {text[place : place + 20]!r}"
+            )
+        place = start + len(word)
+        yield start, place

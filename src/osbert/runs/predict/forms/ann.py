@@ -1,0 +1,35 @@
+"""brat's standoff: the entities found in the one text of the input."""
+
+from __future__ import annotations
+
+from osbert.errors import UserError
+from osbert.reading.annotated import WholeTable
+from osbert.reading.file_forms.brat import Brat, standoff
+from osbert.reading.record_forms.contract import Suggestion
+from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout
+from osbert.tasks import Inputs
+
+
+class Standoff(RowForm):
+    """An .ann file, whose places are those of one text."""
+
+    def __init__(self, layout: RowLayout) -> None:
+        """Raise UserError where there are several texts, each with places of its own."""
+        super().__init__(layout)
+        table = layout.inputs.table
+        if isinstance(table, WholeTable) and len(table.entries) > 1:
+            raise UserError(
+                f"An .ann file is of one text, and {table.path} has several. Give one of its .ann files as --file, or "
+                "write .jsonl.",
+                code="unknown-output-format",
+            )
+
+    @classmethod
+    def suits(cls, inputs: Inputs, *, alike: bool) -> bool:
+        """Return whether the rows are brat's."""
+        return isinstance(inputs.table, WholeTable) and inputs.table.format.title == Brat.title
+
+    def row(self, said: PredictedRow) -> str:
+        """Return the entities of the text, a line each, with notes of their probabilities."""
+        suggestion = Suggestion.of(said.prediction.as_dict()) if said.prediction else Suggestion()
+        return "".join(f"{line}\n" for line in standoff(suggestion, said.row.values.get("text", "")))

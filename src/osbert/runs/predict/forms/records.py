@@ -1,0 +1,46 @@
+"""JSON as the input's: an array, or lines; an annotation tool's object holds the prediction in its place for it."""
+
+from __future__ import annotations
+
+from osbert.reading.annotated import AnnotatedTable, WholeTable
+from osbert.reading.record_forms.contract import Suggestion
+from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
+from osbert.tasks import Inputs
+
+
+class JsonRecords(RowForm):
+    """The records of the input with what is predicted."""
+
+    endings = ("jsonl", "ndjson", "json")
+
+    def __init__(self, layout: RowLayout) -> None:
+        """Take the form of the records, and of what holds them, from the input."""
+        super().__init__(layout)
+        table = layout.inputs.table
+        self.form = table.form if isinstance(table, AnnotatedTable) else None
+        self.is_array = isinstance(table.inner if isinstance(table, AnnotatedTable) else table, WholeTable)
+
+    @classmethod
+    def suits(cls, inputs: Inputs, *, alike: bool) -> bool:
+        """Return whether the input is an array or an annotation tool's, and the output has its ending."""
+        return alike and isinstance(inputs.table, AnnotatedTable | WholeTable)
+
+    def begin(self) -> str:
+        """Return the beginning of an array."""
+        return "[" if self.is_array else ""
+
+    def row(self, said: PredictedRow) -> str:
+        """Return one record."""
+        own = said.row.record or said.row.source or said.row.values
+        suggestion = Suggestion.of(said.prediction.as_dict()) if said.prediction else Suggestion()
+        filled = self.form.filled(own, suggestion) if self.form else None
+        if filled is None or not (self.form and self.form.complete):
+            fields = self.layout.options.fields(said.prediction, said.withheld)
+            names = free_names(list(fields), self.layout.inputs.columns)
+            filled = {**(filled or own), **dict(zip(names, fields.values()))}
+        text = as_json(filled)
+        return f"{',' if said.number else ''}\n{text}" if self.is_array else f"{text}\n"
+
+    def end(self, rows: int) -> str:
+        """Return the end of an array."""
+        return ("\n]\n" if rows else "]\n") if self.is_array else ""

@@ -1,0 +1,254 @@
+"""Files that are read whole: JSON arrays, workbooks, brat's folders, WebAnno TSV; and Parquet with names of classes."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from osbert.errors import Problems
+from osbert.reading.snapshot import Snapshot
+from osbert.reading.table import open_table
+from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged, tagged_files
+from osbert.tasks.kinds.classify import Classify
+from refusals import refusal
+
+
+def tagged(path: Path) -> TaggedFile:
+    problems = Problems(heading=f"{path} cannot be used")
+    found = read_tagged(path, TagReading(), problems, labelled=True)
+    problems.stop_if_any()
+    return found
+
+
+def entities(path: Path) -> list[list[tuple[str, str]]]:
+    return [
+        [(one.text[one.words[start][0] : one.words[end - 1][1]], type_) for start, end, type_ in one.spans or ()]
+        for one in tagged(path).sentences
+    ]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    problems = Problems(heading=f"{path} cannot be used")
+    found = [dict(row.values) for row in open_table(path).rows(problems)]
+    problems.stop_if_any()
+    return found
+
+
+@pytest.mark.parametrize("name", ["in.json", "in.jsonl", "in.ndjson", "in"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_an_array_of_objects_is_a_table(tmp_path: Path, name: str, encoding: str) -> None:
+    path = tmp_path / name
+    items = [{"text": "größer", "label": "a"}, {"text": "b", "label": "b", "n": 1}]
+    path.write_text("\n " + json.dumps(items, indent=1), encoding=encoding)
+    assert rows(path) == [{"text": "größer", "label": "a"}, {"text": "b", "label": "b", "n": "1"}]
+    table = open_table(path)
+    assert table.columns == ("text", "label", "n") and table.place(2) == f"{path}, record 2"
+
+
+def test_an_array_holds_what_rows_in_memory_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "in.json"
+    path.write_text('["a", "b"]')
+    assert rows(path) == [{"text": "a"}, {"text": "b"}]
+    path.write_text('[["a", "x"], ["b", "y"]]')
+    assert rows(path) == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    path.write_text('[{"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}]')
+    assert entities(path) == [[("EU", "ORG")]]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "value"),
+    [
+        ("[]", "no-data", "in.json"),
+        ('[{"text": "a"},\n {"text": "b"]', "wrong-format", "line 2"),
+        ('[{"text": "a", "text": "b"}]', "wrong-format", "'text'"),
+        ('[{"text": "a"}, 7]', "unusable-row", "record 2"),
+        ("[" * 100 + "]" * 100, "wrong-format", "in.json"),
+    ],
+)
+def test_an_array_that_cannot_be_read(tmp_path: Path, text: str, code: str, value: str) -> None:
+    path = tmp_path / "in.json"
+    path.write_text(text)
+    with refusal(code, path, value):
+        rows(path)
+
+
+def test_an_array_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("osbert.reading.file_forms.contract.LARGEST", 10)
+    (tmp_path / "in.json").write_text('[{"text": "a"}]')
+    with refusal("too-large", "in.json"):
+        open_table(tmp_path / "in.json")
+
+
+def brat(folder: Path, name: str, text: str, marked: str | None) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.txt").write_bytes(text.encode())
+    if marked is not None:
+        (folder / f"{name}.ann").write_text(marked)
+    return folder
+
+
+BRAT = "EU rejects German call.\r\nNorth and South 🙂 America\n"
+ANN = (
+    "T1\tORG 0 2\tEU\nT2\tLOC 25 30;41 50\tNorth America\nR1\tPartOf Arg1:T1 Arg2:T2\nA1\tSure T1\n"
+    "E1\tORG:T1\n#1\tAnnotatorNotes T1\tsure\nT3\tMISC 11 17\tGerman\n"
+)
+
+
+def test_a_folder_of_brat(tmp_path: Path) -> None:
+    folder = brat(tmp_path / "set", "b", "nobody", "")
+    brat(folder, "a", BRAT, ANN)
+    found = tagged(folder)
+    assert [one.text for one in found.sentences] == [BRAT, "nobody"]
+    assert entities(folder)[0] == [("EU", "ORG"), ("German", "MISC"), ("North and South 🙂 America", "LOC")]
+    assert entities(folder / "a.ann") == entities(folder)[:1]
+    assert tagged_files(folder) == {"all": folder} and "brat" in found.describe()
+    brat(tmp_path / "dev", "c", "x", "")
+    assert tagged_files(tmp_path) == {"dev": tmp_path / "dev"}
+    before = Snapshot(folder)
+    (folder / "b.ann").write_text("T1\tX 0 6\tnobody\n")
+    with refusal("file-changed", folder):
+        before.require_same()
+
+
+@pytest.mark.parametrize(
+    ("marked", "value"),
+    [
+        ("T1\tORG 0 99\tEU\n", "0 to 99"),
+        ("T1\tORG 3 5\tEU\n", "'EU'"),
+        ("T1 ORG 0 2 EU\n", "line 1"),
+        ("T1\tORG 0 2\tEU\nT2\tORG x y\tEU\n", "line 2"),
+    ],
+)
+def test_a_document_of_brat_that_cannot_be_read(tmp_path: Path, marked: str, value: str) -> None:
+    folder = brat(tmp_path / "set", "a", BRAT, marked)
+    with refusal("unusable-row", folder, "a.ann", value):
+        tagged(folder)
+
+
+def test_what_is_missing_in_a_folder_of_brat(tmp_path: Path) -> None:
+    folder = brat(tmp_path / "set", "a", "EU", None)
+    (folder / "b.ann").write_text("")
+    with refusal("missing-file", "b.txt"):
+        tagged(folder)
+    (folder / "b.txt").write_bytes(b"\xff")
+    with refusal("wrong-encoding", "b.txt"):
+        tagged(folder)
+
+
+TSV = """#FORMAT=WebAnno TSV 3.3
+#T_SP=de.tudarmstadt.ukp.dkpro.core.api.lexmorph.type.pos.POS|PosValue
+#T_SP=de.tudarmstadt.ukp.dkpro.core.api.ner.type.NamedEntity|identifier|value
+
+
+#Text=🙂 European Union rejects a\\tb
+1-1\t0-2\t🙂\t_\t_\t_\t
+1-2\t3-11\tEuropean\tNNP\t*[1]\tORG[1]\t
+1-3\t12-17\tUnion\tNNP\t*[1]|*[2]\tORG[1]|LOC[2]\t
+1-4\t18-25\trejects\tVBZ\t_\t_\t
+1-5\t26-27\ta\tX\t_\t_\t
+1-6\t28-29\tb\tX\t*\tS\\_1\t
+
+#Text=Nobody
+2-1\t30-36\tNobody\tNN\t_\t_\t
+"""
+
+
+def test_webanno_tsv(tmp_path: Path) -> None:
+    path = tmp_path / "in.tsv"
+    path.write_text(TSV)
+    found = tagged(path)
+    assert [one.text for one in found.sentences] == ["🙂 European Union rejects a\tb", "Nobody"]
+    assert [one.line for one in found.sentences] == [6, 14] and found.dropped == [6]
+    assert entities(path) == [[("European Union", "ORG"), ("b", "S_1")], []]
+    path.write_text(TSV.replace("NamedEntity", "One") + "#T_SP=x.Other|value\n")
+    with refusal("ambiguous-column", "One", "Other"):
+        tagged(path)
+    path.write_text(TSV.replace("3-11\tEuropean", "5-11\tEuropean").replace("2-1\t30-36", "2-1\t30"))
+    with refusal("unusable-row", "line 6", "line 14", "'European'"):
+        tagged(path)
+
+
+def test_parquet_with_classes_by_number(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    names = {"names": ["O", "B-ORG", "I-ORG"], "_type": "ClassLabel"}
+    features = {
+        "tokens": {"feature": {"dtype": "string", "_type": "Value"}, "_type": "Sequence"},
+        "ner_tags": {"feature": names, "_type": "Sequence"},
+        "label": {"names": ["bad", "good"], "_type": "ClassLabel"},
+    }
+    table = pyarrow.table(
+        {
+            "text": ["EU rejects", "no"],
+            "tokens": [["EU", "rejects"], ["no"]],
+            "ner_tags": [[1, 0], [0]],
+            "label": [1, -1],
+        }
+    )
+    path = tmp_path / "train.parquet"
+    told = json.dumps({"info": {"features": features}}).encode()
+    parquet.write_table(table.replace_schema_metadata({b"huggingface": told}), path)
+    assert entities(path) == [[("EU", "ORG")], []]
+    assert [row["label"] for row in rows(path)] == ["good", "-1"]
+    for broken in (b"{", b"[]", b'{"info": {"features": {"label": {"names": 3}}}}', b"\xff"):
+        parquet.write_table(table.replace_schema_metadata({b"huggingface": broken}), path)
+        assert [row["label"] for row in rows(path)] == ["1", "-1"]
+    with refusal("unusable-row", "line 1", "ner_tags"):
+        tagged(path)
+
+
+def workbook(path: Path, cells: list[list[object]]) -> Path:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in cells:
+        book.active.append(row)
+    book.save(path)
+    return path
+
+
+def test_a_workbook_is_a_table(tmp_path: Path) -> None:
+    path = workbook(
+        tmp_path / "in.xlsx",
+        [["text", "label", None, "n"], ["good", "pos", None, 1], [None], ["=1+1", "neg", "x", 2.5], ["bad", "neg"]],
+    )
+    assert rows(path) == [
+        {"text": "good", "label": "pos", "column 3": "", "n": "1"},
+        {"text": "", "label": "neg", "column 3": "x", "n": "2.5"},  # a formula that no program has worked out
+        {"text": "bad", "label": "neg", "column 3": "", "n": ""},
+    ]
+    assert open_table(path).place(3) == f"{path}, row 3"
+    with refusal("empty-text", "row 4"):
+        Problems(heading="x").stop_if_any()
+        problems = Problems(heading=f"{path} cannot be used")
+        list(Classify(data=str(path)).source.read(path, problems, labelled=True))
+        problems.stop_if_any()
+    with refusal("duplicate-name", "'a'"):
+        open_table(workbook(tmp_path / "b.xlsx", [["text", "a", "a"], ["x", "y", "z"]]))
+    with refusal("no-data", "c.xlsx"):
+        open_table(workbook(tmp_path / "c.xlsx", []))
+
+
+def test_a_workbook_of_strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = workbook(tmp_path / "in.xlsx", [["text"], ["a"]])
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+
+    def written(**changed: bytes) -> Path:
+        with zipfile.ZipFile(tmp_path / "other.xlsx", "w") as archive:
+            for name, content in parts.items():
+                archive.writestr(name, changed.get(name.rsplit("/", 1)[-1].partition(".")[0], content))
+        return tmp_path / "other.xlsx"
+
+    with refusal("damaged-file", "sheet1.xml"):
+        open_table(written(sheet1=b'<!DOCTYPE x [<!ENTITY a "b">]>' + parts["xl/worksheets/sheet1.xml"]))
+    with refusal("damaged-file", "other.xlsx"):
+        open_table(written(sheet1=b"<worksheet><row"))
+    with refusal("damaged-file", "other.xlsx"):
+        open_table(written(workbook=b"no"))
+    monkeypatch.setattr("osbert.reading.file_forms.contract.LARGEST", 100)
+    with refusal("too-large", "in.xlsx"):
+        open_table(path)

@@ -1,0 +1,39 @@
+"""Places in code points and in UTF-16 units: the same text, whatever counts it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osbert.reading.offsets import Places
+
+TEXTS = st.text(alphabet="ab é漢🙂👩‍", min_size=1, max_size=20)
+
+
+@st.composite
+def texts_with_spans(draw: st.DrawFn) -> tuple[str, int, int]:
+    text = draw(TEXTS)
+    start = draw(st.integers(0, len(text) - 1))
+    return text, start, draw(st.integers(start + 1, len(text)))
+
+
+@given(texts_with_spans())
+def test_units_go_there_and_back(found: tuple[str, int, int]) -> None:
+    text, start, end = found
+    places = Places(text)
+    units = places.units((start, end))
+    encoded = text.encode("utf-16-le")
+    assert encoded[2 * units[0] : 2 * units[1]].decode("utf-16-le") == text[start:end]
+    assert places.points(units, "utf-16") == (start, end) == places.points((start, end), "points")
+    assert text[slice(*places.matching(units, text[start:end], likely="utf-16") or ())] == text[start:end]
+
+
+def test_the_units_are_those_in_which_spans_are_words() -> None:
+    places = Places("🙂🙂 EU rejects")
+    assert places.counted_in([(5, 7)], likely="points") == "utf-16"
+    assert places.counted_in([(3, 5)], likely="utf-16") == "points"
+    assert places.counted_in([(1, 3)], likely="utf-16") == "points"  # the first unit of a pair begins no character
+    assert places.counted_in([(12, 15)], likely="points") == "utf-16"  # beyond the last code point
+    chinese = Places("漢字🙂漢字漢字漢")
+    assert [chinese.counted_in([(5, 6)], likely=units) for units in ("points", "utf-16")] == ["points", "utf-16"]
+    assert places.points((0, 99), "points") is None and places.points((3, 3), "points") is None

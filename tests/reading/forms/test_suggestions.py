@@ -1,0 +1,89 @@
+"""Predictions in annotation tools' records: read back they are the same, and what people marked stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from annotation_records import ENTITIES, lines
+from osbert.reading.annotated import AnnotatedTable
+from osbert.reading.record_forms.contract import SpanMark, Suggestion
+from osbert.reading.table import open_table
+
+WORDS = st.sampled_from(["EU", "rejects", "🙂", "漢字", "Müller", "-", "x" * 9])
+
+
+@st.composite
+def suggestions(draw: st.DrawFn) -> tuple[str, tuple[SpanMark, ...]]:
+    """Draw a text of words, and entities of some of them that do not overlap."""
+    words = draw(st.lists(WORDS, min_size=1, max_size=6))
+    marks, place = [], 0
+    for word in words:
+        if draw(st.booleans()):
+            marks.append(SpanMark(place, place + len(word), draw(st.sampled_from(["ORG", "PER"])), 0.5))
+        place += len(word) + 1
+    return " ".join(words), tuple(marks)
+
+
+@given(suggestions())
+def test_predictions_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, drawn: tuple[str, tuple[SpanMark, ...]]
+) -> None:
+    text, marks = drawn
+    folder = tmp_path_factory.mktemp("forms")
+    records = [
+        {"id": 1, "text": text, "label": [], "Comments": []},
+        {"id": 1, "text": text, "entities": [], "relations": [], "Comments": []},
+        {"text": text, "tokens": [], "_input_hash": 1},
+        {"data": {"text": text}, "annotations": [], "predictions": []},
+    ]
+    for record in records:
+        table = open_table(lines(folder, [record]))
+        assert isinstance(table, AnnotatedTable)
+        filled = table.form.filled(record, Suggestion(marks=marks))
+        assert filled is not None
+        if "data" in filled:  # predictions become annotations when a person accepts them
+            filled = {**filled, "annotations": filled["predictions"]}
+        [row] = table.form.read({**filled, "answer": "accept"} if "_input_hash" in filled else filled)
+        assert [tuple(one) for one in row.get("entities") or []] == [(one.start, one.end, one.type) for one in marks]
+
+
+def test_what_a_person_marked_stays(tmp_path: Path) -> None:
+    said = Suggestion(marks=(SpanMark(3, 10, "X", 0.5),))
+    for form in ("doccano, labels", "doccano, relations", "Prodigy"):
+        [record] = ENTITIES[form]
+        table = open_table(lines(tmp_path, [record]))
+        assert isinstance(table, AnnotatedTable) and table.form.filled(record, said) == record
+    [task] = ENTITIES["Label Studio"]
+    table = open_table(lines(tmp_path, [task]))
+    assert isinstance(table, AnnotatedTable)
+    filled = table.form.filled(task, said)
+    assert filled is not None and filled["annotations"] == task["annotations"]
+    [prediction] = filled["predictions"]
+    [result] = prediction["result"]
+    assert (result["from_name"], result["to_name"], result["type"]) == ("ner", "words", "labels")
+    assert result["value"] == {"start": 3, "end": 10, "text": "rejects", "labels": ["X"]} and result["score"] == 0.5
+
+
+def test_labels_go_to_their_places(tmp_path: Path) -> None:
+    one = Suggestion.of({"prediction": "good", "probabilities": {"good": 0.75, "bad": 0.25}})
+    several = Suggestion.of({"prediction": ["a", "b"], "probabilities": {"a": 0.9, "b": 0.6, "c": 0.1}})
+    assert Suggestion.of({"prediction": 3.5}) == Suggestion() == Suggestion.of({"prediction": None})
+
+    def filled(record: dict[str, Any], said: Suggestion) -> dict[str, Any]:
+        table = open_table(lines(tmp_path, [record]))
+        assert isinstance(table, AnnotatedTable)
+        return table.form.filled(record, said) or {}
+
+    assert filled({"id": 1, "text": "x", "label": [], "Comments": []}, several)["label"] == ["a", "b"]
+    prodigy = {"text": "x", "_input_hash": 1, "_task_hash": 2}
+    assert filled(prodigy, one) == {"text": "x", "_input_hash": 1, "label": "good", "score": 0.75}
+    choice = filled(prodigy, several)
+    assert choice["accept"] == ["a", "b"] and [option["id"] for option in choice["options"]] == ["a", "b", "c"]
+    task = filled({"data": {"text": "x"}, "predictions": []}, one)
+    [prediction] = task["predictions"]
+    assert prediction["score"] == 0.75 and prediction["result"][0]["value"] == {"choices": ["good"]}
