@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -21,6 +21,8 @@ from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.evaluation.score import Score, collapsed, refuse_long, score
+from osbert.evaluation.forward import TOKENS
+from osbert.evaluation.intervals import score_interval
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.long import long_texts
@@ -36,7 +38,8 @@ MEAN = "mean"
 class TaskOutcome:
     """A task of a run with what it has learnt from the development rows; `calibration` of its probabilities, if any.
 
-    `collapsed`: the one answer that it gives all of these rows. `folder`: the part of the run's folder that its model
+    `collapsed`: the one answer that it gives all of these rows. `interval`: the fields of the `ScoreInterval` of
+    its criterion there, {} where there is none. `folder`: the part of the run's folder that its model
     goes into, "" for the whole of it.
     """
 
@@ -44,6 +47,7 @@ class TaskOutcome:
     calibration: Calibration | None
     collapsed: str = ""
     folder: str = ""
+    interval: Mapping[str, Any] = field(default_factory=dict)
 
     def scores(self, best: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of the best epoch with this task's own results alone; of several theirs have its name."""
@@ -140,10 +144,12 @@ class TaskRows:
             "collapsed": self.collapsed(predictions),
         }
 
+        interval = score_interval(self.task, predictions, self.development)
     def outcome(self, learnt: Mapping[str, Any], folder: str = "") -> TaskOutcome:
         """Return the task with what `learnt` gave; its model goes into that part of the run's folder."""
         calibration = learnt["calibration"]
         return TaskOutcome(
+            "interval": asdict(interval) if interval else {},
             task=recipe.build(type(self.task), learnt["tuned"], where="The checkpoint"),
             calibration=Calibration(**calibration) if calibration else None,
             collapsed=learnt["collapsed"],
@@ -153,6 +159,7 @@ class TaskRows:
     @property
     def pairs(self) -> bool:
         """Return whether there are sequences of two texts; of sequences made on demand the first record's tell."""
+            interval=learnt.get("interval", {}),  # a checkpoint of an earlier version has none
         if isinstance(self.encoded, EncodedAhead):
             return bool(self.encoded.examples.segments.any())
         return any(

@@ -12,6 +12,7 @@ from osbert import __version__, components, recipe
 from osbert.data.mixed_loader import EXPONENT
 from osbert.data.pack import Packer
 from osbert.errors import UserError
+from osbert.evaluation.intervals import ScoreInterval
 from osbert.evaluation.score import class_scores
 from osbert.files import write_text
 from osbert.interop.hub import hub_facts
@@ -150,7 +151,8 @@ def close(outcome: TaskOutcome, folder: RunFolder, plan: FinetunePlan, ended: Ma
     """Note that the run of a task is finished: its recipe with what it has learnt, and its facts."""
     folder.write_recipe(plan.of(outcome.task).table())
     calibration = {"calibration": outcome.calibration.as_dict()} if outcome.calibration else {}
-    folder.finish({**ended, "best": outcome.scores(ended["best"]), **calibration})
+    interval = {"interval": outcome.interval} if outcome.interval else {}
+    folder.finish({**ended, "best": outcome.scores(ended["best"]), **calibration, **interval})
 
 
 def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> None:
@@ -236,6 +238,9 @@ def _conclude_task(task: Task, out: Path, watch: Watch) -> None:
     watch(Notice(f"best: {row(best)}; its weights are in {out}"))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
+    if "interval" in ended:
+        interval = ScoreInterval(**ended["interval"])
+        watch(Notice(f"dev {interval.describe()}", warning=interval.few))
         steps = best.step // best.epoch * settings["training"]["epochs"]
         answer = one_line(best.collapsed)
         text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
