@@ -19,6 +19,7 @@ from osbert.models.contract import Head, Learner
 from osbert.models.random_numbers import seeded
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.events import Epoch
+from osbert.runs.finetune.few_shot import contrastive_learner, fit
 from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome
 from osbert.runs.finetune.settings import FinetuneSettings
@@ -66,7 +67,10 @@ class FinetuneTrainer:
         self.learner.weights = {language: settings.auxiliary} if model.language else {}
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
-        self.trainer = Trainer(self.learner, self.loader, optimizer, training, folder)
+        contrastive = settings.few_shot == "contrastive"
+        trained = contrastive_learner(model.backbone, *heads) if contrastive else self.learner
+        self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
+        self.learner.to(self.trainer.processor.device)
         self.trainer.memory |= {"epochs": [], "losses": [], "learnt": {}, "before": {}, "weights": ""}
 
     @property
@@ -99,17 +103,21 @@ class FinetuneTrainer:
         return dict(memory["before"])
 
     def run(self) -> Iterator[Progress | Epoch]:
-        """Train to the end, yielding what happened."""
+        """Train to the end, yielding what happened. Few-shot learning begins with an epoch 0, without a step."""
         memory = self.trainer.memory
-        for progress in self.trainer.run():
+        if self.settings.few_shot != "none" and not memory["epochs"]:
+            yield self._ended()
+        for progress in self.trainer.run() if self.steps else ():
             if not progress.skipped:
                 memory["losses"].append(progress.loss)
             yield progress
             if self.ends_epoch(progress):
-                epoch = self._evaluate(progress)
-                memory["epochs"].append(asdict(epoch))
-                memory["losses"].clear()
-                yield epoch
+                yield self._ended()
+
+    @property
+    def steps(self) -> int:
+        """Return the number of optimiser steps: none where only a linear layer is fitted."""
+        return 0 if self.settings.few_shot == "linear" else self.trainer.settings.steps
 
     def ends_epoch(self, progress: Progress) -> bool:
         """Return whether an Epoch follows; between the two there is no place to stop, or it would never be scored."""
@@ -145,13 +153,26 @@ class FinetuneTrainer:
         """Remove what only training needs, checkpoints included, once the run is noted as finished."""
         tidy(self.folder)
 
-    def _evaluate(self, progress: Progress) -> Epoch:
-        losses = self.trainer.memory["losses"]
+    def _ended(self) -> Epoch:
+        """Return the epoch that has ended, and note it."""
+        memory = self.trainer.memory
+        losses = list(memory["losses"])
+        if self.settings.few_shot != "none":
+            [rows] = self.rows.tasks
+            fitted = fit(self.learner, rows.task.name, rows.batches())
+            losses = losses or [fitted]
+        epoch = self._evaluate(sum(losses) / max(len(losses), 1))
+        memory["epochs"].append(asdict(epoch))
+        memory["losses"].clear()
+        return epoch
+
+    def _evaluate(self, loss: float) -> Epoch:
+        step = self.trainer.step
         result = self.rows.score(self.learner)
         metrics = result.metrics
         collapsed = self.rows.collapsed(result.predictions)
         before = [epoch for epoch in self.epochs if epoch.best]
-        number = progress.step // self.loader.steps_per_epoch
+        number = step // self.loader.steps_per_epoch
         best = not before or self._merit(metrics, collapsed) >= self._merit(before[-1].metrics, before[-1].collapsed)
         if best:
             self.trainer.memory["learnt"] = self.rows.learnt(result.predictions)
@@ -164,14 +185,13 @@ class FinetuneTrainer:
             for earlier in before:
                 if earlier not in needed:
                     self._weights(earlier.epoch).unlink(missing_ok=True)
-        loss = sum(losses) / max(len(losses), 1)
         return Epoch(
             epoch=number,
-            step=progress.step,
+            step=step,
             loss=loss,
             metrics=metrics,
             best=best,
-            seconds=progress.seconds,
+            seconds=self.trainer.counters.seconds,
             collapsed=collapsed,
         )
 

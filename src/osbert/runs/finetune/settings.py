@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +29,10 @@ class FinetuneSettings:
 
     epochs: int = 3
     """Passes over the training rows; more where the rows are few and no number is given (--settings)."""
+    few_shot: Literal["auto", "none", "linear", "contrastive"] = "none"
+    """How to learn from a few rows: linear fits one layer to the encoder's sentence vectors, which takes seconds;
+    contrastive first tunes the vectors so that those of a label lie together (after SetFit, Tunstall et al. 2022); none
+    is fine-tuning. auto, the same as to give nothing: what does best at this number of rows (--settings)."""
     batch: int = 32
     """Examples per optimiser step. With --context document: whole documents, about this many sentences in total.
     Fewer where the rows are few and no number is given (--settings)."""
@@ -75,10 +80,20 @@ class FinetuneSettings:
             raise ValueError(f"auxiliary must be 0 or more, not {self.auxiliary}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        idle = ("rank", "merge") if self.tuning == "full" else ("frozen",)
-        for name in idle:
-            if getattr(self, name):
-                raise ValueError(f"{name} = {getattr(self, name)} does nothing with tuning = {self.tuning}")
+        if conflicts := [*self._conflicts()]:
+            raise ValueError(conflicts[0])
+
+    def _conflicts(self) -> Iterator[str]:
+        """Yield the settings that do nothing beside another one."""
+        idle: dict[str, tuple[str, ...]] = {"tuning": ("rank", "merge") if self.tuning == "full" else ("frozen",)}
+        if self.few_shot in ("linear", "contrastive"):
+            idle["few_shot"] = ("rank", "merge", "frozen", "recurrent", "auxiliary")
+            if self.tuning != "full":
+                yield f"tuning = {self.tuning} does nothing with few_shot = {self.few_shot}"
+        for setting, names in idle.items():
+            for name in names:
+                if getattr(self, name):
+                    yield f"{name} = {getattr(self, name)} does nothing with {setting} = {getattr(self, setting)}"
 
     @property
     def adapters(self) -> int:

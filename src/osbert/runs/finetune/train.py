@@ -24,6 +24,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.events import Epoch, row, scores_line
+from osbert.runs.finetune.few_shot import sentence_model
 from osbert.runs.finetune.model import StartingModel, read_model
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
@@ -46,7 +47,8 @@ REMARKS = "remarks.txt"
 
 def start(plan: FinetunePlan) -> StartingModel:
     """Return the encoder that a run starts from."""
-    return read_model(plan.model, plan.training, from_scratch=plan.from_scratch, opening=plan.opening)
+    model = read_model(plan.model, plan.training, from_scratch=plan.from_scratch, opening=plan.opening)
+    return model if plan.training.few_shot == "none" else sentence_model(model)
 
 
 def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel, watch: Watch = ignore) -> FinetuneRows:
@@ -160,7 +162,7 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
     trainer = run.trainer
     metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory)
     metrics.go_back(trainer.step)
-    watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=trainer.settings.steps))
+    watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=run.steps))
     noted = trainer.step  # all that the run is resumed from is noted up to this step
     with wish or contextlib.nullcontext():
         try:
@@ -236,12 +238,12 @@ def _conclude_task(task: Task, out: Path, watch: Watch) -> None:
     if before := ended.get("before"):
         watch(Notice(f"before training: dev {scores_line(before)}"))
     watch(Notice(f"best: {row(best)}; its weights are in {out}"))
-    if best.collapsed:
-        settings = recipe.read(out / RECIPE)
     if "interval" in ended:
         interval = ScoreInterval(**ended["interval"])
         watch(Notice(f"dev {interval.describe()}", warning=interval.few))
-        steps = best.step // best.epoch * settings["training"]["epochs"]
+    if best.collapsed:
+        settings = recipe.read(out / RECIPE)
+        steps = best.step // max(best.epoch, 1) * settings["training"]["epochs"]
         answer = one_line(best.collapsed)
         text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps)}"
         watch(Notice(text, warning=True))
