@@ -51,8 +51,12 @@ TRAINER = (
     *("--batch", "8", "--epochs", "3", "--learning-rate", "5e-5", "--warmup", "0", "--weight-decay", "0"),
     *("--optimizer.epsilon", "1e-8"),
 )
-NO_VECTORS = ("storycloze", "wnut17")
-"""Sets without a vector for each row: the side "logistic" is not for them."""
+UNLIKE = {
+    "logistic": ("storycloze", "wnut17"),
+    "few-shot=linear": ("storycloze", "wnut17"),
+    "few-shot=contrastive": ("storycloze", "wnut17", "stsb"),
+}
+"""The sets that a side is not for: those without a vector, or a class, for each row."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -216,7 +220,7 @@ def main() -> None:
     wanted = itertools.product(options.rows, options.seeds, sets, options.sides.split(","))
     for rows, seed, name, side in () if options.table else wanted:
         run = Measured(model=options.name, set=name, rows=rows, side=side, seed=seed)
-        if run.key in known or (side == "logistic" and name in NO_VECTORS):
+        if run.key in known or name in UNLIKE.get(side, ()):
             continue
         while options.pause and options.pause.exists():
             time.sleep(1)
