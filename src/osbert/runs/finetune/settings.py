@@ -18,7 +18,8 @@ class Defaults:
     """Which values settings have that are not given; the recipe of a run keeps the values themselves."""
 
     settings: Literal["auto", "paper"] = "auto"
-    """Batch, epochs and learning rate where they are not given. paper: 32, 3 and 3e-5. auto: the same; but if neither
+    """Batch, epochs and learning rate where they are not given. paper: 32, 3 and 3e-5. auto: few-shot learning for
+    under 100 texts with a class each, if none of these is given (--few-shot); else the same as paper, but if neither
     batch nor epochs is given and these make fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10)
     and 5e-5."""
 
