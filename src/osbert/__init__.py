@@ -260,13 +260,15 @@ def evaluate(
     *,
     data: Any,
     split: str = "dev",
+    out: str | Path | None = None,
     watch: Watch = ignore,
     **options: Any,
 ) -> dict[str, float]:
     """Return the scores of a fine-tuned run on data with labels, by name.
 
     `data`: a file, or rows in memory as `finetune` takes them, all of which count; or a folder, or rows by the names of
-    their splits, of which `split` counts: "train", "dev" or "test". `options`: those of `osbert evaluate`, such as text
+    their splits, of which `split` counts: "train", "dev" or "test". `out`: a file for the scores as well, as one JSON
+    object (docs/output.md). `options`: those of `osbert evaluate`, such as text
     and label, the columns; trust and verify are as for `load`. `watch` is called with each event, such as a Notice of
     the rows that are left out. Raises osbert.errors.UserError, before anything is computed, with every label that the
     run does not know.
@@ -279,13 +281,12 @@ def evaluate(
     from osbert.interop.hub import locate
     from osbert.runs import evaluate as runs  # lazily, as all else here: importing osbert is quick
 
-    chosen = recipe.settings(runs.EvaluationOptions, options)
     evaluation = runs.evaluate(
         locate(run, watch=watch).path,
         data=data,
         split=split,
-        options=chosen.file,
-        opening=chosen.opening,
+        out=None if out is None else Path(out),
+        options=recipe.settings(runs.EvaluationOptions, options),
         watch=watch,
     )
     return evaluation.metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import sys
 import warnings
@@ -11,8 +12,10 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import osbert
+from osbert.commands.output import OPTIONS, Output, watching
 from osbert.errors import UnknownSetting, UserError
 from osbert.lock import LockWarning
+from osbert.runs.contract import Notice
 from osbert.terminal import guard_streams
 
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ GROUPS = {
     ),
 }
 
+INSTALL = "--install-completion"
+
 NO_MEMORY = (
     *("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory", "bad_alloc"),
     *("failed to map segment", "can't start new thread"),
@@ -59,11 +64,13 @@ NO_MEMORY = (
 def application(words: Sequence[str] = ()) -> cyclopts.App:
     """Return the command line as a cyclopts App; no command module is imported yet.
 
-    Where `words` ask for the help of a verb that takes settings, these are among its options.
+    Where `words` ask for the help of a verb, its settings and what every verb takes are among its options. Completion
+    is of every verb, without settings.
     """
     import cyclopts  # not above: worker processes import this module again and have no use for it
 
     app = cyclopts.App(name="osbert", help=osbert.__doc__, version=osbert.__version__, version_flags=["--version"])
+    app.register_install_completion_command(INSTALL, help="Install the completion of osbert's words in your shell.")
     for group, (help_text, verbs) in GROUPS.items():
         folder = cyclopts.App(name=group, help=help_text)
         for verb, about in verbs.items():
@@ -75,12 +82,13 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
 
 
 def _verb(name: tuple[str, ...], words: Sequence[str]) -> str | Callable[..., None]:
-    """Return where a verb is; or, if `words` ask for its help and it takes settings, the verb with these as options."""
+    """Return where a verb is; or, if `words` ask for its help or for completion, the verb with all its options."""
     place = f"osbert.commands.{'.'.join(name)}:{name[-1]}"
-    if {"--help", "-h"} & {*words} and (*words[: len(name)],) == name:
+    helped = {"--help", "-h"} & {*itertools.takewhile(lambda word: word != "--", words)}
+    if words[:1] == [INSTALL] or (helped and (*words[: len(name)],) == name):
         from osbert.options import documented
 
-        return documented(place, words[len(name) :]) or place
+        return documented(place, None if words[:1] == [INSTALL] else words[len(name) :], OPTIONS)
     return place
 
 
@@ -92,47 +100,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import cyclopts
 
     guard_streams()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    output, words = Output.of_words(sys.argv[1:] if arguments is None else arguments)
     app = application(words)
     if arguments is None:
         # Processes that are started from here on import no module of the current directory: it may be a stranger's.
         os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
-        with warnings.catch_warnings():
+        with output.entered() as entered, warnings.catch_warnings():
             warnings.simplefilter("default", LockWarning)  # once for an output
             warnings.showwarning = _plain(warnings.showwarning)
-            app(words, exit_on_error=False)
-    except cyclopts.CycloptsError as error:  # which it has told
-        if advice := _misspelt(error, words):
+            result = app(words, exit_on_error=False, print_error=not output.json, result_action="return_value")
+            entered.print_result(result)
+    except cyclopts.CycloptsError as error:  # which it has told, but with --json
+        advice = _misspelt(error, words)
+        if output.json:
+            output.print_error(f"{error} {advice}".strip(), code="usage")
+        elif advice:
             print(advice, file=sys.stderr)
         return 2
-    except UnknownSetting as error:
-        options = [name[2:] for name in _options(app, words)]
-        print(f"error: {UnknownSetting(error.name, [*error.known, *options])}", file=sys.stderr)
-        return 1
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        message = str(_with_options(error, app, words) if isinstance(error, UnknownSetting) else error)
+        output.print_error(message, code=error.code, codes=error.codes)
         return 1
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        output.print_error("interrupted", code="interrupted", prefix="")
         return 130
     except BaseException as error:  # a panic of a native library is no Exception
         if not (told := _told(error)):
             raise
-        print(f"error: {told}", file=sys.stderr)
+        output.print_error(told, code="system")
         return 1
     return 0
 
 
 def _plain(show: Callable[..., None]) -> Callable[..., None]:
     """Return `warnings.showwarning` that prints a LockWarning as a line, and leaves other warnings to `show`."""
+    note = watching(lambda event: print(f"note: {event}", file=sys.stderr, flush=True), stream=sys.stderr)
 
     def shown(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, LockWarning):
-            print(f"note: {message}", file=sys.stderr, flush=True)
+            note(Notice(str(message), warning=True))
         else:
             show(message, category, *place, **more)
 
@@ -178,7 +188,9 @@ def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
     return f"Did you mean {missing} by {like[0]}?" if like and like[0] != missing else ""
 
 
-def _options(app: cyclopts.App, words: Sequence[str]) -> list[str]:
-    """Return the options that the verb has besides settings."""
+def _with_options(error: UnknownSetting, app: cyclopts.App, words: Sequence[str]) -> UnknownSetting:
+    """Return the error with the options that the verb has besides settings among those that may be meant."""
     _, apps, _ = app.parse_commands(words)
-    return [name for argument in apps[-1].assemble_argument_collection() for name in argument.names if name[:2] == "--"]
+    names = [name for argument in apps[-1].assemble_argument_collection() for name in argument.names]
+    options = [name[2:] for name in names if name[:2] == "--"]
+    return UnknownSetting(error.name, [*error.known, *options, *OPTIONS])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar
 
 import cyclopts
@@ -18,7 +19,7 @@ from cyclopts import Parameter
 from osbert import recipe
 from osbert.errors import UnknownSetting, UserError
 
-Verb = TypeVar("Verb", bound=Callable[..., None])
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 Schemas = Callable[[Sequence[str]], Sequence[type]]
 """The words after a verb -> the dataclasses of its settings; of several, a name may be in any."""
 
@@ -85,27 +86,38 @@ def _parser(kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopt
     return app
 
 
-def documented(place: str, words: Sequence[str]) -> Callable[..., None] | None:
-    """Return a verb with its settings among its options; None if it has none to show.
+def documented(place: str, words: Sequence[str] | None, flags: Mapping[str, str]) -> Callable[..., None]:
+    """Return a verb with all that may be given to it among its options, for its help and for completion.
 
-    `place`: the verb's module and function, as in "osbert.commands.plan:plan". `words`: those after the verb.
+    `place`: the verb's module and function, as in "osbert.commands.plan:plan". `words`: those after the verb, which
+    decide the settings; None for no settings. `flags`: options that every verb has, with their help.
     """
     module, _, function = place.partition(":")
-    try:
-        verb = getattr(importlib.import_module(module), function)
-        schemas = verb.settings_schemas(words)
-    except (ImportError, AttributeError, UserError):  # a verb without settings, or a task that there is not
-        return None
+    verb = getattr(importlib.import_module(module), function)
 
     def shown() -> None:
         """Stand for the verb: its help is shown, it is not run."""
 
-    own = inspect.signature(verb, eval_str=True).parameters.values()
-    kept = [one for one in own if one.kind is not inspect.Parameter.VAR_POSITIONAL]
-    taken = {f"--{one.name.replace('_', '-')}" for one in kept}
-    shown.__signature__ = inspect.Signature([*kept, *_documented(schemas, taken)])  # type: ignore[attr-defined]
+    own = [*inspect.signature(verb, eval_str=True).parameters.values()]
+    settings: list[inspect.Parameter] = []
+    if words is not None and hasattr(verb, "settings_schemas"):
+        with suppress(ImportError, UserError):  # a task or a recipe that there is not
+            kept = [one for one in own if one.kind is not inspect.Parameter.VAR_POSITIONAL]
+            taken = {_spelt(one.name) for one in kept}
+            settings = [*_documented(verb.settings_schemas(words), taken)]
+            own = kept
+    shown.__signature__ = inspect.Signature([*own, *settings, *_flags(flags)])  # type: ignore[attr-defined]
     shown.__doc__ = verb.__doc__
     return shown
+
+
+def _flags(flags: Mapping[str, str]) -> Iterator[inspect.Parameter]:
+    """Yield options that are there or not, in a group of their own."""
+    for name, text in flags.items():
+        parameter = Parameter(name=_spelt(name), negative=(), help=text, show_default=False, group="Output")
+        yield inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, parameter], default=False
+        )
 
 
 def _documented(schemas: Sequence[type], taken: set[str]) -> Iterator[inspect.Parameter]:

@@ -40,7 +40,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_figures_agree_with_each_other(corpus, tmp_path, capsys) -> None:
     path = tmp_path / "new" / "figures.json"
     two = ("--long-share", "0.5", "--long-length", "128")
-    arguments = ("cpu", *SMALL, *two, "--corpus", str(corpus), "--seconds", "1", "--json", str(path))
+    arguments = ("cpu", *SMALL, *two, "--corpus", str(corpus), "--seconds", "1", "--out", str(path))
     assert bench(*arguments) == 0
     figures = json.loads(path.read_text())
     assert [phase["length"] for phase in figures["phases"]] == [64, 128]
@@ -70,12 +70,12 @@ def test_wrong_arguments_are_told(capsys, corpus) -> None:
     assert bench("cpu", "--seconds", "1", "--corpus", str(corpus), "--data.length", "4000") == 1
     assert bench("cppu") == 1
     assert bench("--model.vocabulary", "4") == 1
-    assert bench("cpu", "--json", str(corpus)) == 1
+    assert bench("cpu", "--out", str(corpus)) == 1
     assert bench("cpu", "--cropus", str(corpus)) == 1
     errors = capsys.readouterr().err
     for words in (
         *("--seconds", "data.length", "4,000", "'cpu'", "model.vocabulary is 4", "8", "456,982"),
-        *(str(corpus), "--json", "--cropus", "'corpus'"),
+        *(str(corpus), "--out", "--cropus", "'corpus'"),
     ):
         assert words in errors
 

@@ -52,7 +52,7 @@ def test_a_misspelt_option_is_seen_even_where_settings_are_taken() -> None:
     result = run("pretrain", "cpu", "--corpsu", "corpus", "--out", "run")
     assert result.returncode == 2
     assert "--corpus" in result.stderr and "--corpsu" in result.stderr
-    result = run("bench", "--json")
+    result = run("bench", "--out")
     assert result.returncode == 2
     assert "Did you mean" not in result.stderr
 

@@ -16,7 +16,7 @@ FILES = {
     "arrays": "embed {run} {table} --text text --out {out}.npy",
     "submit": "submit {rte} --partial --out {out}.zip",
     "plan": "plan {recipe} --corpus {corpus} --minutes 1 --seconds 1 --out {out}",
-    "bench": "bench {recipe} --corpus {corpus} --seconds 1 --json {out}",
+    "bench": "bench {recipe} --corpus {corpus} --seconds 1 --out {out}",
 }
 FOLDERS = {
     "pretrain": "pretrain {recipe} --corpus {corpus} --out {out}",

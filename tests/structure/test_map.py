@@ -14,6 +14,7 @@ import cyclopts
 import pytest
 
 from osbert import cli
+from osbert.commands.output import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -78,7 +79,8 @@ def options(verb: cyclopts.App) -> set[str] | None:
     parameters = inspect.signature(verb.default_command).parameters.values()
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return None
-    return {name for argument in verb.assemble_argument_collection() for name in argument.names} | {"--help"}
+    own = {name for argument in verb.assemble_argument_collection() for name in argument.names}
+    return own | {"--help", *(f"--{name}" for name in OPTIONS)}
 
 
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.output import Result
 from osbert.commands.printing import say
 from osbert.commands.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.errors import UserError
@@ -27,9 +28,9 @@ def bench(
     *settings: RecipeSettings,
     corpus: Path | None = None,
     seconds: float = 20.0,
-    json: Path | None = None,
+    out: Path | None = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Measure the speed of pretraining by a recipe.
 
     Trains for some seconds with the run's own trainer and loader and throws the weights away. Reports tokens a
@@ -43,22 +44,23 @@ def bench(
         A folder that `osbert corpus build` made; without one, a corpus of made-up words is measured on.
     seconds
         How long to measure, about; a step of a large model can take longer.
-    json
-        A file to write the figures into as well.
+    out
+        A file to write the figures into as well, as JSON.
     """
     from osbert.runs.pretrain.benchmark import measure_speed
 
-    if json is not None and json.is_dir():
+    if out is not None and out.is_dir():
         raise UserError(
-            f"{json}: this is a folder, and a file is to be written. Give another --json.", code="output-is-folder"
+            f"{out}: this is a folder, and a file is to be written. Give another --out.", code="output-is-folder"
         )
     name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
-    with nullcontext() if json is None else claim(json) as place:
+    with nullcontext() if out is None else claim(out) as place:
         figures = measure_speed(name, chosen, corpus=corpus, seconds=seconds, opening=opening)
         show(figures, open_console())
         if place is not None:
             with writing_output(place) as path:
                 path.write_text(as_json(figures), encoding="utf-8")
+    return figures
 
 
 def show(figures: dict[str, Any], console: Console) -> None:

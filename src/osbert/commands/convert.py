@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result, watching
 from osbert.commands.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
+from osbert.runs.contract import Notice
 
 
 def convert(
@@ -24,7 +26,7 @@ def convert(
     labels: str = "",
     anyway: Annotated[bool, Parameter(negative=())] = False,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's (TensorFlow).
 
     Every tensor is listed with what became of it. Then both folders are loaded anew and must say the same of a few
@@ -55,15 +57,16 @@ def convert(
 
     names = tuple(label.strip() for label in labels.split(",")) if labels else ()
     settings = ConversionSettings(to=to, task=task, labels=names, anyway=anyway)
-    converted = run_convert(source, target, settings=settings, opening=opening, watch=print_events)
-    print(f"{target}: written as {to}")
-    for note in converted.notes:
-        print(note)
+    watch = watching(print_event)
+    converted = run_convert(source, target, settings=settings, opening=opening, watch=watch)
+    for note in (f"{target}: written as {to}", *converted.notes):
+        watch(Notice(note))
     if converted.problems:
         raise UserError(f"{count(converted.problems)} above.", code="not-convertible")
+    return converted
 
 
-def print_events(event: Any) -> None:
+def print_event(event: Any) -> None:
     """Print what a conversion does."""
     print_notices()(event)
     for line in lines(event):

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.commands.output import Result, for_people
+from osbert.commands.printing import print_events
 from osbert.lock import claim
 
 
@@ -18,7 +20,7 @@ def demo(
     epochs: int = 20,
     rows: int = 30,
     source: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
-) -> None:
+) -> Result:
     """Train a vocabulary, pretrain, fine-tune, predict and report, on text that this installation has.
 
     The text is the English in the docstrings of all installed libraries. The task is to tell which library a passage
@@ -45,4 +47,4 @@ def demo(
 
     plan = DemoPlan(out=out, source=source, vocabulary=vocabulary, steps=steps, epochs=epochs, rows=rows)
     with claim(out), sigterm_as_exit():
-        run_demo(plan, watch=lambda event: print(event, flush=True))
+        return {"report": run_demo(plan, shown=for_people(), watch=print_events())}

@@ -11,9 +11,12 @@ from cyclopts import Parameter
 
 from osbert.commands.file_consoles import showing_progress
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
+from osbert.commands.printing import print_notices
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 from osbert.inference.vectors.settings import Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL
+from osbert.runs.contract import Notice
 from osbert.runs.embed.settings import TextFile, VectorOptions
 from osbert.runs.file_options import TextOptions
 from osbert.terminal import counted
@@ -38,7 +41,7 @@ def embed(
     vectors: Annotated[VectorArguments | None, Parameter(name="*")] = None,
     reading: Annotated[TextOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Write the vectors of a file's texts, in the file's order, with the texts, their lines and what made them.
 
     Texts are read in windows, and the longest of a window together, so a file of any size fits into memory. A run that
@@ -66,8 +69,10 @@ def embed(
     texts = TextFile(file, reading or TextOptions())
     with showing_progress("texts") as watch:
         written = embed_file(model, texts, out=out, vectors=vectors, opening=opening, watch=watch)
+    note = print_notices()
     for line in described(written):
-        print(line)
+        note(Notice(line))
+    return written
 
 
 def described(written: FileVectors) -> Iterator[str]:

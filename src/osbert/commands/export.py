@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result, watching
 from osbert.commands.printing import print_notices
 from osbert.interop.opening import CAREFUL
+from osbert.runs.contract import Notice
 from osbert.runs.export.settings import ExportSettings
 from osbert.runs.file_options import LabelledOptions
 
@@ -23,7 +25,7 @@ def export(
     settings: Annotated[ExportSettings | None, Parameter(name="*")] = None,
     file: Annotated[LabelledOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Write a run as ONNX, with any batch and length, into a folder that needs nothing else.
 
     The development rows are predicted by the run and by what was exported. Metric, largest difference of the outputs,
@@ -44,10 +46,12 @@ def export(
 
     settings = settings or ExportSettings()
 
-    def watch(event: Any) -> None:
+    def show(event: Any) -> None:
         print_notices()(event)
         for line in event.lines(int8=settings.int8) if isinstance(event, ExportComparison) else ():
             print(line)
 
+    watch = watching(show)
     exported = run_export(run, out=out, settings=settings, options=file, opening=opening, watch=watch)
-    print(f"{'-> ' if exported.comparison else 'nothing was compared -> '}{exported.folder}")
+    watch(Notice(f"{'-> ' if exported.comparison else 'nothing was compared -> '}{exported.folder}"))
+    return exported

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from rich.progress import (
@@ -19,14 +19,15 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from osbert.commands.printing import print_notices, say
+from osbert.commands.output import watching
+from osbert.commands.printing import EventConsole, print_notices, say
 from osbert.corpus.build import BuildProgress
 from osbert.runs.contract import Watch
 from osbert.runs.tokenizer import VocabularyProgress
 from osbert.terminal import open_console
 
 
-class VocabularyConsole(ExitStack):
+class VocabularyConsole(EventConsole):
     """Shows a vocabulary being trained: the bytes that were read, on standard error where that is a terminal."""
 
     def __init__(self) -> None:
@@ -35,14 +36,14 @@ class VocabularyConsole(ExitStack):
         console = open_console(stderr=True)
         left = TextColumn("left"), TimeRemainingColumn()
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn(), *left)
-        self.bar = self.enter_context(
-            Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        )
+        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task = self.bar.add_task("", total=None)
 
-    def __call__(self, event: Any) -> None:
-        """Print one event."""
+    def show(self, event: Any) -> None:
+        """Print one event for people."""
         if isinstance(event, VocabularyProgress):
+            if not self.bar.live.is_started:
+                self.enter_context(self.bar)
             done, total = event.done or None, event.total or None  # None leaves it as it was
             self.bar.update(self.task, description=event.phase, completed=done, total=total)
         else:
@@ -50,7 +51,7 @@ class VocabularyConsole(ExitStack):
             print(event)
 
 
-class CorpusConsole(ExitStack):
+class CorpusConsole(EventConsole):
     """Shows a corpus being built: a line of progress on standard error, which does not mix with the report."""
 
     def __init__(self) -> None:
@@ -60,8 +61,8 @@ class CorpusConsole(ExitStack):
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Rate(), *left)
         self.bar = Progress(*columns, console=open_console(stderr=True))
 
-    def __call__(self, event: Any) -> None:
-        """Print one event."""
+    def show(self, event: Any) -> None:
+        """Print one event for people."""
         if not isinstance(event, BuildProgress):
             say(open_console(), event)
             return
@@ -90,13 +91,13 @@ def showing_progress(what: str) -> Iterator[Watch]:
     task = bar.add_task(what, total=None)
     notices = print_notices()
 
-    def watch(event: Any) -> None:
+    def show(event: Any) -> None:
         notices(event)
         if hasattr(event, "done"):
             bar.start()
             bar.update(task, total=event.count, completed=event.done)
 
     try:
-        yield watch
+        yield watching(show)
     finally:
         bar.stop()

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
 from osbert.errors import UserError
 from osbert.evaluation.glue import SETS
 from osbert.interop.opening import CAREFUL
@@ -44,7 +45,7 @@ def finetune(
     out: Path,
     from_scratch: Annotated[bool, Parameter(negative=())] = False,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Fine-tune an encoder on a task of your own, or a published one.
 
     The data are read and checked whole before training; every problem is reported with its file and line. After each
@@ -76,10 +77,10 @@ def finetune(
     call = {"from_scratch": from_scratch, "opening.trust": opening.trust, "opening.verify": opening.verify}
     tasks = (task, *more)
     schemes = schemas([one.task for one in SETS]) if tasks == ("glue",) else settings_of(tasks)
-    finetune_tasks(tasks, call | given(settings[len(more) :], *schemes), model=model, data=data, out=out)
+    return finetune_tasks(tasks, call | given(settings[len(more) :], *schemes), model=model, data=data, out=out)
 
 
-def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> None:
+def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> Result:
     """Fine-tune a run, or one for each set of GLUE, and print its events; a signal ends it after a checkpoint."""
     from osbert.commands.training_consoles import TrainingConsole
     from osbert.runs.finetune.finetune import finetune as run
@@ -90,6 +91,6 @@ def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: 
     try:
         with TrainingConsole() as watch:
             call = finetune_glue if tasks == ("glue",) else partial(run, tasks)
-            call(model=model, data=data, out=out, watch=watch, wish=wish, **settings)
+            return call(model=model, data=data, out=out, watch=watch, wish=wish, **settings)
     except StopRequest:
         raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None

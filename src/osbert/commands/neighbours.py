@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import counted, one_line
 
@@ -17,7 +18,7 @@ def neighbours(
     model: ModelFolder | None = None,
     device: str = "auto",
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Show the texts whose vectors are nearest to that of a text, with their cosines and the lines they stand on.
 
     The text is embedded as those of the file were, by the same model. Every vector is compared, in blocks, so the
@@ -45,3 +46,4 @@ def neighbours(
         print(f"{pieces} of the text {were} not read: it is longer than {found.length} tokens.")
     for one in found.nearest:
         print(f"{one.cosine:7.4f}  line {one.line:,}  {one_line(' | '.join(one.texts))}")
+    return found

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from osbert.commands.output import watching
+from osbert.commands.printing import print_notices
 from osbert.interop.hub import DownloadProgress, is_name, locate
 from osbert.interop.opening import Opening
-from osbert.terminal import one_line, open_console
+from osbert.runs.contract import Notice
+from osbert.terminal import open_console
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -27,8 +30,9 @@ def located(model: str) -> Path:
     """
     with _downloads() as watch:
         location = locate(model, watch=watch)
+    note = print_notices(sys.stderr)
     for remark in location.remarks:
-        print(one_line(remark), file=sys.stderr)
+        note(Notice(remark))
     return location.path
 
 
@@ -59,7 +63,7 @@ def _downloads() -> Iterator[Callable[[DownloadProgress], None]]:
     bars = Progress(*columns, console=open_console(stderr=True))
     tasks: dict[str, TaskID] = {}
 
-    def watch(event: DownloadProgress) -> None:
+    def show(event: DownloadProgress) -> None:
         if not tasks:
             bars.start()
         if event.file not in tasks:
@@ -67,7 +71,7 @@ def _downloads() -> Iterator[Callable[[DownloadProgress], None]]:
         bars.update(tasks[event.file], completed=event.done)
 
     try:
-        yield watch
+        yield watching(show, stream=sys.stderr)
     finally:
         if tasks:
             bars.stop()

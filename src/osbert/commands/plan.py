@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.output import Result, watching
 from osbert.commands.printing import say
 from osbert.commands.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
+from osbert.runs.contract import Notice
 from osbert.terminal import open_console
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def plan(
     out: Path = Path("plan.toml"),
     seconds: float = 20.0,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Say what a time budget can buy: a table of model sizes, and a recipe for the best of them.
 
     Trains a few sizes for 20 seconds in all, and works out for these and others how much text the minutes allow, how
@@ -57,19 +59,21 @@ def plan(
 
     console = open_console()
 
-    def watch(event: Any) -> None:
+    def print_event(event: Any) -> None:
         if isinstance(event, SizeComparison):
             show(event, console)
         else:
             say(console, event)
 
+    watch = watching(print_event)
     name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
     request = SizeRequest(
         recipe=name, settings=chosen, corpus=corpus, minutes=minutes, gpu=gpu, seconds=seconds, opening=opening
     )
-    plan_size(request, out=out, watch=watch)
+    found = plan_size(request, out=out, watch=watch)
     command = shlex.join(["osbert", "pretrain", str(out), "--corpus", str(corpus), "--out", "run", *opening.words])
-    say(console, f"The recipe is in {out}:\n  {command}")
+    watch(Notice(f"The recipe is in {out}:\n  {command}"))
+    return found
 
 
 def show(found: SizeComparison, console: Console) -> None:

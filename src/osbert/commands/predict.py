@@ -9,10 +9,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result, row_stream, rows_as_json
 from osbert.commands.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.runs.contract import report_remarks
+from osbert.runs.contract import Notice, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.terminal import counted, one_line
 
@@ -26,7 +27,7 @@ def predict(
     options: Annotated[FileOptions | None, Parameter(name="*")] = None,
     spreadsheet_safe: bool = False,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Predict with a fine-tuned run: one text (or a pair, or all that it reads together), or every row of a file.
 
     A file needs no label column. Its rows come out in their order with all their columns, and with the prediction, the
@@ -66,21 +67,21 @@ def predict(
             )
         if not any(text.strip() for text in texts):
             raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
-        print_prediction(run, texts, opening)
-        return
-    output = PredictionOutput(path=out, stream=sys.stdout, spreadsheet_safe=spreadsheet_safe)
-    to = sys.stderr  # standard output is for the rows
-    tally = predict_file(run, file, output=output, options=options, opening=opening, watch=print_notices(to))
+        return print_prediction(run, texts, opening)
+    output = PredictionOutput(path=out, stream=row_stream(), spreadsheet_safe=spreadsheet_safe, lines=rows_as_json())
+    watch = print_notices(sys.stderr)  # standard output is for the rows
+    tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
     notes = [counted(tally.rows, "row")]
     notes += (
         [f"{tally.empty:,} without text {'has' if tally.empty == 1 else 'have'} no prediction"] if tally.empty else []
     )
     notes += [f"{tally.cut:,} longer than {tally.limit}, see the column truncated"] if tally.cut else []
-    print(f"{', '.join(notes)}{f' -> {out}' if out else ''}", file=to)
+    watch(Notice(f"{', '.join(notes)}{f' -> {out}' if out else ''}"))
+    return tally if out else None
 
 
-def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> None:
-    """Print the prediction for one text, or for several that are read together."""
+def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Result:
+    """Print the prediction for one text, or for several that are read together; return its fields."""
     from osbert.inference.engine import load
 
     engine = load(run, opening=opening)
@@ -92,3 +93,4 @@ def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Non
         limit, where = engine.fine_tuned.limit(engine.packer), engine.fine_tuned.unread
         were = "was" if prediction.truncated == 1 else "were"
         print(f"  {counted(prediction.truncated, 'piece')} {where} {were} not read: the run reads {limit}.")
+    return prediction.as_dict()

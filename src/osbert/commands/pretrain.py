@@ -10,6 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result
 from osbert.commands.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.commands.training_consoles import TrainingConsole
 from osbert.interop.opening import CAREFUL
@@ -25,7 +26,7 @@ def pretrain(
     out: Path,
     origin: Annotated[ModelFolder | None, Parameter(name="--from")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Pretrain an encoder on a corpus, by a recipe.
 
     The run can be stopped at any moment (Ctrl-C, kill, a power cut): the same command again goes on from the last
@@ -50,17 +51,18 @@ def pretrain(
     from osbert.training.distributed import PeerFailure, joined
     from osbert.training.interruption import Interruption, StopRequest
 
-    begun, status = time.monotonic() - since_start(), 0
+    begun, status, run = time.monotonic() - since_start(), 0, None
     with joined() as group, Interruption() as wish, TrainingConsole() as watch:
         try:
             name, chosen = group.each(partial(recipe_and_settings, (recipe, *settings), origin=origin, opening=opening))
             request = pretraining.PretrainRequest(
                 recipe=name, settings=chosen, corpus=corpus, out=out, origin=origin, opening=opening, begun=begun
             )
-            pretraining.pretrain(request, watch=watch, wish=wish)
+            run = pretraining.pretrain(request, watch=watch, wish=wish)
         except StopRequest:
             status = wish.status
         except PeerFailure:  # of several processes one says what is wrong
             raise SystemExit(1) from None
     if status:
         raise SystemExit(status)
+    return None if group.rank else run

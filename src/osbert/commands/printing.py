@@ -1,10 +1,12 @@
-"""What a verb prints of the events of a run."""
+"""What a verb prints of the events of a run, for people; with --json and --quiet output.py decides."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TextIO
 
+from osbert.commands.output import watching
 from osbert.runs.contract import Notice, Watch
 from osbert.terminal import one_line
 
@@ -20,7 +22,32 @@ def print_notices(stream: TextIO | None = None) -> Watch:
             usual = sys.stderr if event.warning else sys.stdout
             print(one_line(event.text), file=stream or usual, flush=True)
 
-    return printed
+    return watching(printed, stream=stream)
+
+
+def print_events() -> Watch:
+    """Return a `watch` that prints every event as its text."""
+    return watching(lambda event: print(event, flush=True))
+
+
+class EventConsole(ExitStack):
+    """A `watch` that shows events to people by `show`, which begins a bar or a table at the first event that has one.
+
+    With --json and --quiet `show` is not called.
+    """
+
+    def __init__(self) -> None:
+        """Print to the output of the moment."""
+        super().__init__()
+        self.watch = watching(self.show)
+
+    def __call__(self, event: Any) -> None:
+        """Print one event."""
+        self.watch(event)
+
+    def show(self, event: Any) -> None:
+        """Print one event for people."""
+        print(event, flush=True)
 
 
 def say(console: Console, event: object) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import ModelFolder, OpeningOptions
+from osbert.commands.output import Result, watching
+from osbert.files import read_json
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
 from osbert.options import among, takes_settings
@@ -46,7 +48,7 @@ def reproduce(
     recipe: str = RECIPE,
     scale: Annotated[TableScale | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Run a table or figure of the BERT paper, or compare families, at a size of your choosing.
 
     Your figures are printed beside the published ones.
@@ -89,8 +91,9 @@ def reproduce(
         opening=opening,
     ).plan()
     with claim(out), sigterm_as_exit():
-        plan.run(watch=print_event)
+        plan.run(watch=watching(print_event))
         print(write_report(plan), end="")
+    return {"folder": out, "results": read_json(out / "results.json")}
 
 
 def write_report(plan: TablePlan) -> str:

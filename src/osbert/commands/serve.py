@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import OpeningOptions, served
+from osbert.commands.output import Result
 from osbert.commands.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
@@ -35,7 +36,7 @@ def serve(
     cors: list[str] | None = None,
     limits: Annotated[ServerLimits | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Serve runs over HTTP: predictions, vectors, filled masks, answers to questions, entities.
 
     Requests that come together are read together, by tokens. What is too large, too long or too much is refused with a

@@ -8,6 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.output import Result
+from osbert.commands.printing import print_events
 from osbert.interop.opening import CAREFUL
 
 
@@ -19,7 +21,7 @@ def submit(
     data: Path | None = None,
     partial: Annotated[bool, Parameter(negative=())] = False,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Predict GLUE's test sets with fine-tuned runs, and write the file that the evaluation server takes.
 
     Each set is predicted with the run of its task, the diagnostic set (AX) with that of mnli. Labels are spelt as the
@@ -39,4 +41,5 @@ def submit(
     """
     from osbert.runs.submit import submit as run_submit
 
-    run_submit(runs, out=out, data=data, partial=partial, opening=opening, watch=lambda event: print(event, flush=True))
+    run_submit(runs, out=out, data=data, partial=partial, opening=opening, watch=print_events())
+    return {"path": out}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from osbert.commands.printing import say
+from osbert.commands.printing import EventConsole, say
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.study.runner import TrialEnd
 from osbert.terminal import open_console
@@ -61,7 +61,7 @@ class ProgressLine(ExitStack):
         return f"step {step:,}/{self.steps:,}  {text}  {duration(pace * (self.steps - step))} left  {self.processor}"
 
 
-class TrainingConsole(ExitStack):
+class TrainingConsole(EventConsole):
     """Shows runs that train, one after the other: a bar on a terminal, elsewhere a line for each line of metrics."""
 
     def __init__(self) -> None:
@@ -69,8 +69,8 @@ class TrainingConsole(ExitStack):
         super().__init__()
         self.line: ProgressLine | None = None
 
-    def __call__(self, event: Any) -> None:
-        """Print one event."""
+    def show(self, event: Any) -> None:
+        """Print one event for people."""
         from osbert.training.progress import Progress as StepProgress  # late: it loads torch
 
         if isinstance(event, TrainingStart):

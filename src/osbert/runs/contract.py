@@ -6,7 +6,8 @@ ignores them unless asked. A command that wants a signal to end the run in good 
 pretraining wants it entered, fine-tuning enters it while it trains. StopRequest is raised where a signal came. Without
 `wish`, KeyboardInterrupt passes through. Either way the same call goes on from the last checkpoint.
 
-Events are small frozen dataclasses: those of every run are here, those of one kind of run are beside it.
+Events are small frozen dataclasses: those of every run are here, those of one kind of run are beside it. With --json an
+event and a result are JSON objects (json_lines.py), which docs/output.md lists.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
@@ -50,6 +51,8 @@ def report_remarks(engine: Engine, watch: Watch) -> None:
 @dataclass(frozen=True)
 class Run:
     """A finished run: its folder, and what was measured. The model is loaded when it is first used."""
+
+    reported: ClassVar[tuple[str, ...]] = ("folder", "facts")
 
     folder: Path
 

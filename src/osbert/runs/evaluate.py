@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from osbert.errors import UserError, nearest
+from osbert.files import as_json, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.lock import claim
 from osbert.reading.memory import Data, tables
 from osbert.reading.splits import USUAL
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import LabelledOptions
+from osbert.runs.json_lines import plain
 from osbert.tasks import Prediction, Record, Task, load
+from osbert.tasks.calibration import columns, expected_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,19 +27,37 @@ class Evaluation:
     `limit`: in words, what the run reads of a text.
     """
 
+    reported: ClassVar[tuple[str, ...]] = ("rows", "metrics", "calibration_error", "truncated", "limit")
+
     task: Task
     records: Sequence[Record]
     predictions: Sequence[Prediction]
     metrics: dict[str, float]
     limit: str = ""
 
+    @property
+    def rows(self) -> int:
+        """Return how many rows were scored."""
+        return len(self.records)
+
+    @property
+    def truncated(self) -> int:
+        """Return how many texts were not read whole."""
+        return sum(prediction.truncated > 0 for prediction in self.predictions)
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Return the expected calibration error of the probabilities; None where the task has none."""
+        given = columns(self.predictions, self.records) if self.task.weighed else None
+        return expected_error(*given) if given else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
     """The keywords of `osbert.evaluate`: how the data is read, and how the run's folder is opened."""
 
-    file: LabelledOptions
-    opening: Opening
+    file: LabelledOptions = field(default_factory=LabelledOptions)
+    opening: Opening = CAREFUL
 
 
 def evaluate(
@@ -42,20 +65,24 @@ def evaluate(
     *,
     data: Data,
     split: str = "dev",
-    options: LabelledOptions | None = None,
-    opening: Opening = CAREFUL,
+    out: Path | None = None,
+    options: EvaluationOptions | None = None,
     watch: Watch = ignore,
 ) -> Evaluation:
     """Score the fine-tuned run in the folder `run` on all rows of a file, or on a split of a folder, or rows in memory.
 
+    `out`: the file for the scores, one JSON object, which is written when all is done.
     Raises UserError before any computation at a split that there is not, and at labels that the run does not know, with
     the file, line and nearest one.
     """
     from osbert.inference.engine import load as load_engine  # torch takes seconds to import
 
-    engine = load_engine(run, opening=opening)
-    task = engine.fine_tuned
+    options = options or EvaluationOptions()
     place = Path(data) if isinstance(data, str | Path) else None
+    if out is not None:
+        require_file(out, [place] if place else [])
+    engine = load_engine(run, opening=options.opening)
+    task = engine.fine_tuned
     given = place or tables(data)
     alone = given.is_file() if isinstance(given, Path) else "all" in given
     if alone and split not in USUAL:
@@ -63,7 +90,7 @@ def evaluate(
             f"There is no split '{split}': it is {', '.join(USUAL)}.{nearest(split, USUAL)} All rows of a table count.",
             code="missing-split",
         )
-    task = task.source.moved(given, (options or LabelledOptions()).given(task))
+    task = task.source.moved(given, options.file.given(task))
     report_remarks(engine, watch)
     task, by_split = load(task, ("all" if alone else split,), fit=False)
     (records,) = by_split.values()
@@ -73,13 +100,17 @@ def evaluate(
     for line in task.source.left_out("train" if shared else split):
         watch(Notice(line))
     score = engine.score(task, records)
-    return Evaluation(
+    evaluation = Evaluation(
         task=task,
         records=records,
         predictions=score.predictions,
         metrics=score.metrics,
         limit=task.limit(engine.packer),
     )
+    if out is not None:
+        with claim(out) as claimed, writing_output(claimed) as aside:
+            aside.write_text(as_json(plain(evaluation)), encoding="utf-8", errors="backslashreplace")
+    return evaluation
 
 
 def origin(data: Path, records: Sequence[Record], *, shared: bool) -> str:

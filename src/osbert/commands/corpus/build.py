@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from osbert.commands.file_consoles import CorpusConsole
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.output import Result, for_people
 from osbert.interop.opening import CAREFUL
 from osbert.reports.corpus_text import report_text
 from osbert.runs.corpus import CorpusSettings, build_corpus
@@ -23,7 +24,7 @@ def build(
     out: Path,
     settings: Annotated[CorpusSettings | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Build a corpus from text files.
 
     Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
@@ -42,5 +43,8 @@ def build(
     """
     with CorpusConsole() as watch:
         built = build_corpus(files, tokenizer=tokenizer, out=out, settings=settings, opening=opening, watch=watch)
-    if built is not None:
+    if built is None:
+        return None
+    if for_people():
         open_console().print(report_text(out, built.report))
+    return {"folder": out, "report": built.report}

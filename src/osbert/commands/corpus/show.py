@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
+from osbert.commands.output import Result
 from osbert.commands.printing import say
 from osbert.commands.recipe_options import schemas
 from osbert.corpus.shards import Corpus
@@ -41,7 +42,7 @@ def show(
     recipe: str = RECIPE,
     verify: bool = False,
     trust: bool = False,
-) -> None:
+) -> Result:
     """Show a corpus: its report and a sample, or sequences as a recipe would mask them.
 
     Parameters
@@ -79,7 +80,7 @@ def show(
         found = sample_masks(folder, recipe, chosen, least=masks, opening=opening)
         for part in found.text(masks):
             console.print(part, soft_wrap=isinstance(part, Text))
-        return
+        return {"sequences": len(found.examples), "rates": found.rates}
     if settings or recipe != RECIPE:
         raise UserError(
             "Recipes and settings say how text is masked: give --masks 5 with them.", code="options-exclude-each-other"
@@ -90,12 +91,14 @@ def show(
         say(console, "Every file is what was written when the corpus was built.")
     console.print(report_text(folder, corpus.report))
     say(console, f"Unigram entropy {corpus.unigram_entropy:.3f} nats: the loss of guessing without context.")
-    if sample != 0:
-        _show_sample(corpus, SAMPLE if sample is None else sample, console)
+    _show_sample(corpus, SAMPLE if sample is None else sample, console)
+    return {"folder": folder, "report": corpus.report, "unigram_entropy": corpus.unigram_entropy}
 
 
 def _show_sample(corpus: Corpus, count: int, console: Console) -> None:
     """Print the first sentences of some documents. Raises UserError when the tokenizer beside them is another one."""
+    if not count:
+        return
     tokenizer = read_any_tokenizer(corpus.folder)
     if tokenizer.fingerprint != corpus.fingerprint:
         raise UserError(

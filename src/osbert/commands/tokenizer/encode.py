@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.output import Result
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import counted, open_console
@@ -21,7 +22,7 @@ def encode(
     /,
     *,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Show the pieces of a text: their ids, and the characters of the text that each stands for.
 
     Parameters
@@ -38,7 +39,7 @@ def encode(
         table.add_column(heading, justify="right")
     table.add_column("piece", overflow="fold")
     table.add_column("in the text", overflow="fold")
-    rows = zip(tokenizer.tokens(encoding.ids), encoding.ids, encoding.starts, encoding.ends)
+    rows = [*zip(tokenizer.tokens(encoding.ids), encoding.ids, encoding.starts, encoding.ends)]
     for number, (piece, index, start, end) in enumerate(rows):
         cells = (str(number), str(index), str(start), str(end), piece, _visible(text[start:end]))
         table.add_row(*map(Text, cells))  # as Text: "[UNK]" is no mark-up
@@ -46,6 +47,7 @@ def encode(
     console.print(table)
     words = int(encoding.words[-1]) + 1 if len(encoding) else 0
     console.print(f"{counted(len(encoding), 'piece')}, {counted(words, 'word')}, {counted(len(text), 'character')}")
+    return {"pieces": [dict(zip(("piece", "id", "start", "end"), row)) for row in rows], "words": words}
 
 
 def _visible(text: str) -> str:

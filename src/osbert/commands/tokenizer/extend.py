@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from osbert.commands.file_consoles import VocabularyConsole
 from osbert.commands.opening_options import OpeningOptions
+from osbert.commands.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.runs import tokenizer as vocabularies
 from osbert.runs.tokenizer import ExtensionSettings
@@ -22,7 +23,7 @@ def extend(
     out: Path,
     settings: Annotated[ExtensionSettings | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
-) -> None:
+) -> Result:
     """Extend a vocabulary for texts of another domain.
 
     Words that the vocabulary cuts to pieces, and that save the most tokens, are added behind the old pieces, which keep
@@ -38,4 +39,7 @@ def extend(
         The folder for tokenizer.json, vocab.txt and two small files beside them.
     """
     with VocabularyConsole() as watch:
-        vocabularies.extend_tokenizer(folder, files, out=out, settings=settings, opening=opening, watch=watch)
+        tokenizer = vocabularies.extend_tokenizer(
+            folder, files, out=out, settings=settings, opening=opening, watch=watch
+        )
+    return {"folder": out, "pieces": len(tokenizer), "fingerprint": tokenizer.fingerprint}

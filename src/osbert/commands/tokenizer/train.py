@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.commands.file_consoles import VocabularyConsole
+from osbert.commands.output import Result
 from osbert.runs import tokenizer as vocabularies
 from osbert.runs.tokenizer import VocabularySettings
 
@@ -18,7 +19,7 @@ def train(
     *,
     out: Path,
     settings: Annotated[VocabularySettings | None, Parameter(name="*")] = None,
-) -> None:
+) -> Result:
     """Train a vocabulary on text files: WordPiece, byte-level BPE or Unigram.
 
     Reads .txt, .jsonl and Wikipedia dumps (.xml), all also in .gz, .xz, .zst, .bz2 and .tar, Parquet, and folders of
@@ -33,4 +34,5 @@ def train(
         The folder for tokenizer.json and small files beside it, among them vocab.txt with WordPiece.
     """
     with VocabularyConsole() as watch:
-        vocabularies.train_tokenizer(files, out=out, settings=settings, watch=watch)
+        tokenizer = vocabularies.train_tokenizer(files, out=out, settings=settings, watch=watch)
+    return {"folder": out, "pieces": len(tokenizer), "fingerprint": tokenizer.fingerprint}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
@@ -17,7 +17,7 @@ from osbert.interop.tensor_report import TensorRow
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.convert.comparison import compare
-from osbert.runs.convert.table import count
+from osbert.runs.convert.table import count, described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,20 @@ class ConversionSettings:
 class SourceModel:
     """An event: the model that is converted has been opened; its report has a row for every tensor."""
 
+    reported: ClassVar[tuple[str, ...]] = ("path", "description", "tensors")
+
     path: Path
     model: ModelParts
+
+    @property
+    def description(self) -> str:
+        """Return in a line what was found."""
+        return described(self.model)
+
+    @property
+    def tensors(self) -> Sequence[TensorRow]:
+        """Return a row for every tensor, with what became of it."""
+        return self.model.report.rows
 
 
 @dataclass(frozen=True, kw_only=True)

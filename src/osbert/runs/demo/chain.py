@@ -69,9 +69,10 @@ class Stage:
         return shlex.join(("osbert", *self.words))
 
 
-def run_demo(plan: DemoPlan, *, watch: Watch = ignore) -> Path:
+def run_demo(plan: DemoPlan, *, shown: bool = True, watch: Watch = ignore) -> Path:
     """Run the whole chain into the plan's folder, but for what was done before; return the path of the report.
 
+    `shown`: commands print where this process prints. Otherwise they print what `--quiet` leaves, which `watch` gets.
     Raises UserError when a command fails, and when the folder holds a demo with other settings.
     """
     record = DemoRecord(plan.out / "demo.json", plan.table())
@@ -83,7 +84,7 @@ def run_demo(plan: DemoPlan, *, watch: Watch = ignore) -> Path:
             watch(Notice(f"$ {stage.command}\n  done before, in {record.seconds[stage.command]:.0f} s\n"))
             continue
         watch(Notice(f"# {stage.title}\n$ {stage.command}"))
-        record.do(stage.command, partial(run, stage, watch))
+        record.do(stage.command, partial(run, stage, watch, shown=shown))
         watch(Notice(""))
     return write_demo_report(plan.out, seconds=record.seconds, scores=record.outputs, watch=watch)
 
@@ -175,17 +176,17 @@ def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
     watch(Notice(said))
 
 
-def run(stage: Stage, watch: Watch = ignore) -> str:
+def run(stage: Stage, watch: Watch = ignore, *, shown: bool = True) -> str:
     """Run a command in a process of its own; return its output if it is kept, which `watch` gets line by line.
 
-    The output of others goes where ours goes, so that progress is shown on a terminal. Raises UserError when the
+    The output of others goes where ours goes if it is `shown`, with progress on a terminal. Raises UserError when the
     command fails. An exit from this process, as at SIGTERM, ends the command's as well.
     """
     lines = []
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "osbert", *stage.words],
+        [sys.executable, "-P", "-m", "osbert", *([] if shown else ["--quiet"]), *stage.words],
         text=True,
-        stdout=subprocess.PIPE if stage.kept else None,
+        stdout=subprocess.PIPE if stage.kept or not shown else None,
     ) as process:
         try:
             for line in process.stdout or ():
@@ -201,7 +202,7 @@ def run(stage: Stage, watch: Watch = ignore) -> str:
             "mended, the same demo goes on from here.",
             code="child-failed",
         )
-    return "".join(lines)
+    return "".join(lines) if stage.kept else ""
 
 
 class DemoRecord:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ class Side:
     `score`: the task's main metric, None for an encoder.
     """
 
+    reported: ClassVar[tuple[str, ...]] = ("score", "seconds", "size")
+
     outputs: list[Vectors]
     seconds: float
     size: int
@@ -38,6 +41,8 @@ class Side:
 @dataclass(frozen=True, kw_only=True)
 class ExportComparison:
     """The two sides: `run` by torch, `exported` by onnxruntime, on `what`, for example "872 rows"."""
+
+    reported: ClassVar[tuple[str, ...]] = ("what", "criterion", "difference", "drop", "run", "exported")
 
     run: Side
     exported: Side

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from osbert.errors import UserError
 from osbert.evaluation.intervals import ScoreInterval
@@ -47,6 +47,8 @@ class FinetuneRun(Run):
     >>> run.predict(["the good film"])[0].value in ("neg", "pos")
     True
     """
+
+    reported: ClassVar[tuple[str, ...]] = ("folder", "metrics")
 
     development: Mapping[str, Sequence[Record]] = field(default_factory=dict, repr=False)
 

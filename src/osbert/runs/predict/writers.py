@@ -25,11 +25,13 @@ class PredictionOutput:
     """Where predictions are written, and how: to `path`, whose suffix decides the form, or to `stream`.
 
     `spreadsheet_safe`: an apostrophe before each cell of a CSV or TSV that a spreadsheet would take for a formula.
+    `lines`: without a path, JSON lines whatever the input's form.
     """
 
     path: Path | None = None
     stream: TextIO | None = None
     spreadsheet_safe: bool = False
+    lines: bool = False
 
     def is_official(self, inputs: Inputs) -> bool:
         """Return whether predictions are written as one JSON object, by the rows' ids."""
@@ -53,7 +55,7 @@ class PredictionOutput:
         """Return the writer for the output's name; on standard output and devices the form is the input's."""
         out = self.path
         named = out is not None and (out.suffix or not is_stream(out))
-        suffix = out.suffix.lower() if out and named else ".jsonl" if inputs.lines else ".csv"
+        suffix = out.suffix.lower() if out and named else ".jsonl" if inputs.lines or self.lines else ".csv"
         if self.spreadsheet_safe and suffix not in (".csv", ".tsv"):
             raise UserError(
                 "--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes no JSON for a formula.",

@@ -16,7 +16,7 @@ from osbert.data.step import Cursor
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.reports.mask_text import count_rates, legend, marked, rates_table
+from osbert.reports.mask_text import MaskRates, count_rates, legend, marked, rates_table
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 
 SAMPLED = 2_000
@@ -31,6 +31,11 @@ class MaskSample:
     pieces: str
     examples: list[Example]
 
+    @property
+    def rates(self) -> MaskRates:
+        """Return the rates over all sequences."""
+        return count_rates(self.examples, self.pieces, self.plan.tokenizer)
+
     def text(self, count: int) -> Iterator[Text | Table]:
         """Yield `count` sequences as the model sees them, and a table of the rates over all."""
         plan, tokenizer = self.plan, self.plan.tokenizer
@@ -39,9 +44,8 @@ class MaskSample:
             yield Text()
             yield marked(example, self.pieces, tokenizer, plan.objectives)
         yield Text()
-        rates = count_rates(self.examples, self.pieces, tokenizer)
         title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
-        yield rates_table(rates, self.examples, plan.objectives, title=title, length=plan.settings.data.length)
+        yield rates_table(self.rates, self.examples, plan.objectives, title=title, length=plan.settings.data.length)
 
 
 def sample_masks(

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +48,8 @@ class Size:
     `weights`: those in the blocks. `flops`: of training on a token. `activations`: numbers a token kept for the
     backward pass.
     """
+
+    reported: ClassVar[tuple[str, ...]] = ("name", "parameters")
 
     plan: PretrainPlan
     parameters: int

@@ -8,7 +8,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, locked
@@ -55,6 +55,8 @@ class PretrainRequest:
 @dataclass(frozen=True)
 class EncoderRun(Run):
     """A finished run that made an encoder."""
+
+    reported: ClassVar[tuple[str, ...]] = ("folder", "metrics")
 
     @property
     def metrics(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -62,6 +62,8 @@ class SizeRequest:
 @dataclass(frozen=True, kw_only=True)
 class SizeComparison:
     """What the minutes buy, size by size, and the `best` of the estimates. `absent`: the device is not here."""
+
+    reported: ClassVar[tuple[str, ...]] = ("absent", "best", "estimates")
 
     request: SizeRequest
     plan: PretrainPlan

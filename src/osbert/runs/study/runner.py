@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Watch, ignore
@@ -36,6 +36,8 @@ class StudyTrial:
     the trial that is run in its place if it collapses. `replaces`: the name of the folder of the collapsed trial.
     `kind`: trials of one kind take about as long as each other.
     """
+
+    reported: ClassVar[tuple[str, ...]] = ("name", "folder", "seed", "replaces")
 
     name: str
     folder: Path

@@ -1,0 +1,69 @@
+"""Events and results as JSON: what `--json` prints a line, and what a script may write down of a run.
+
+An event or a result is a dataclass; its JSON object has its fields. A class whose fields hold more than a reader can
+use, such as weights or every prediction, names in `reported` the attributes that stand for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: numbers are numbers, NaN and infinities are None, paths and what else strings.
+
+    >>> from pathlib import Path
+    >>> plain({"loss": float("nan"), "folder": Path("run"), "shape": (2, 3)})
+    {'loss': None, 'folder': 'run', 'shape': [2, 3]}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, Sequence | Set) and not isinstance(value, bytes):
+        return [plain(inner) for inner in value]
+    if hasattr(value, "tolist"):  # an array or a number of numpy's
+        return plain(value.tolist())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(getattr(value, name)) for name in reported(type(value))}
+    return str(value)
+
+
+def reported(kind: type) -> tuple[str, ...]:
+    """Return the names that the JSON object of a dataclass has: `reported`, else its fields.
+
+    >>> from osbert.runs.events import TrainingStart
+    >>> reported(TrainingStart)
+    ('processor', 'done', 'steps')
+    """
+    named: tuple[str, ...] | None = getattr(kind, "reported", None)
+    return tuple(field.name for field in dataclasses.fields(kind)) if named is None else named
+
+
+def event_name(kind: type) -> str:
+    """Return what the events of a class are called in JSON.
+
+    >>> from osbert.runs.events import TrainingStart
+    >>> event_name(TrainingStart)
+    'training-start'
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def event_line(event: Any, name: str = "") -> str:
+    r"""Return an event as one line of JSON; `name` is what it is called, by default after its class.
+
+    >>> from osbert.runs.contract import Notice
+    >>> event_line(Notice("2 rows\nare empty"))
+    '{"event": "notice", "text": "2 rows\\nare empty", "warning": false}'
+    """
+    content = plain(event)
+    fields = content if isinstance(content, dict) else {"value": content}
+    return json.dumps({"event": name or event_name(type(event)), **fields}, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,80 @@
+"""docs/output.md lists every event with the fields that --json prints, and the exit codes that there are."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from osbert.runs.json_lines import event_name, reported
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "output.md").read_text(encoding="utf-8")
+TREES = {path: ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / "src" / "osbert").rglob("*.py"))}
+CALLABLES = {node.name: node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def listed() -> dict[str, tuple[str, ...]]:
+    """Return the fields of each event on the page."""
+    table = PAGE.partition("### Events")[2].partition("### Results")[0]
+    return {
+        name: (*re.findall("`([a-z_]+)`", cells),)
+        for name, cells in re.findall(r"^\| `([a-z-]+)` \|([^|]*)\|", table, re.M)
+    }
+
+
+def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
+    """Yield the classes of the source with their files."""
+    for path, tree in TREES.items():
+        yield from ((path, node) for node in tree.body if isinstance(node, ast.ClassDef))
+
+
+def loaded(path: Path, name: str) -> type:
+    place = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    found: type = getattr(importlib.import_module(place), name)
+    return found
+
+
+def event_name_of(name: str) -> str:
+    return event_name(type(name, (), {}))
+
+
+def reports() -> Iterator[str]:
+    """Yield the classes of the events that the source reports, as far as its text shows them."""
+    for tree in TREES.values():
+        for scope in ast.walk(tree):
+            if not isinstance(scope, ast.FunctionDef):
+                continue
+            made = {
+                ast.unparse(node.targets[0]): node.value for node in ast.walk(scope) if isinstance(node, ast.Assign)
+            }
+            for node in ast.walk(scope):
+                if isinstance(node, ast.Call) and re.fullmatch(r"(self\.)?watch", ast.unparse(node.func)) and node.args:
+                    yield from named(made.get(ast.unparse(node.args[0]), node.args[0]))
+
+
+def named(value: ast.expr) -> Iterator[str]:
+    """Yield the class that a call makes or, by its annotation, returns."""
+    if isinstance(value, ast.Call):
+        name = ast.unparse(value.func).rpartition(".")[2]
+        returns = CALLABLES[name].returns if name in CALLABLES else value.func
+        if re.fullmatch("[A-Z][A-Za-z]+", said := ast.unparse(returns) if returns else ""):
+            yield said
+
+
+def test_the_page_lists_every_event_that_the_source_reports() -> None:
+    assert {event_name_of(name) for name in reports()} <= {*listed()}
+
+
+def test_the_page_lists_the_fields_of_every_event() -> None:
+    kinds = [loaded(path, node.name) for path, node in classes() if event_name_of(node.name) in listed()]
+    assert {event_name(kind): reported(kind) for kind in kinds} == listed()
+
+
+def test_every_reported_name_is_an_attribute() -> None:
+    for path, node in classes():
+        if any(isinstance(one, ast.AnnAssign) and ast.unparse(one.target) == "reported" for one in node.body):
+            kind = loaded(path, node.name)
+            assert {*reported(kind)} <= {*dir(kind), *kind.__dataclass_fields__}, kind
