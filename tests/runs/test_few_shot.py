@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import osbert
-from osbert.errors import UserError
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.few_shot import PENALTY
 from osbert.runs.finetune.result import FinetuneRun
@@ -124,5 +123,5 @@ def test_what_it_is_not_for_is_refused_by_name(
 
 
 def test_settings_that_do_nothing_beside_it_are_refused(encoder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="few_shot"):
+    with refusal("invalid-value", "few_shot", "lora"):
         osbert.finetune("classify", model=encoder, data=DATA, out=tmp_path / "o", few_shot="linear", tuning="lora")

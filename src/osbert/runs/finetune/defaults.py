@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from osbert.interop.folder import open_folder
-from osbert.models.architecture import Architecture
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune.few_shot import with_sentences
 from osbert.runs.finetune.plan import LEFT_OPEN, LENGTH, FinetunePlan
 from osbert.runs.study.search import listed
 from osbert.tasks import Record, Task
@@ -91,7 +91,7 @@ def few_shot_suits(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> b
         return False
     if any(len(row.texts) > 1 for row in rows):
         return False
-    return isinstance(open_folder(plan.model, plan.opening.again).architecture, Architecture)
+    return with_sentences(open_folder(plan.model, plan.opening.again).architecture) is not None
 
 
 def _small_data(plan: FinetunePlan, records: Sequence[Sequence[Record]], watch: Watch) -> FinetunePlan:

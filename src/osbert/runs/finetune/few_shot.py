@@ -11,16 +11,27 @@ from torch import Tensor
 from osbert.data.batch import Batch
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
-from osbert.models.architecture import Architecture
-from osbert.models.contract import Backbone, Learner, States
+from osbert.models.contract import Backbone, Learner, Sizes, States
 from osbert.models.heads.predictions import SequenceHead
 from osbert.models.heads.same_class import SameClassHead
+from osbert.models.pooling import Pooling
 from osbert.runs.finetune.model import StartingModel
 
 PENALTY = 0.1
 """Weight of half the squared norm of the layer, against the sum of the losses: states have length 1 in the mean."""
 ITERATIONS = 200
 """Most steps of L-BFGS."""
+
+
+def with_sentences(sizes: Sizes, pooling: Pooling = "mean") -> Sizes | None:
+    """Return the settings of the encoder with sentence vectors for pooled states; None if its family has none such.
+
+    They are those of the first token (cls), or else the mean.
+    """
+    try:
+        return sizes.changed(summary="token" if pooling == "cls" else "mean", pooling="none")
+    except TypeError:  # settings without these fields
+        return None
 
 
 def sentence_model(model: StartingModel) -> StartingModel:
@@ -30,21 +41,16 @@ def sentence_model(model: StartingModel) -> StartingModel:
     settings of the encoder say so, so that whatever opens the run reads the same vectors. Raises UserError for a
     backbone of another family.
     """
-    sizes = model.backbone.architecture
-    if not isinstance(sizes, Architecture):
+    sizes, trained = model.backbone.architecture, model.source.sentences
+    changed = with_sentences(sizes, trained.pooling if trained else "mean")
+    if changed is None:
         raise UserError(
             f"--few-shot needs sentence vectors, which the family {sizes.family} does not have as pooled states. Take "
             "--few-shot none.",
             code="unsupported-model",
         )
-    trained = model.source.sentences
-    first = trained is not None and trained.pooling == "cls"
-    changed = sizes.changed(summary="token" if first else "mean", pooling="none")
-    backbone = changed.empty()
-    backbone.load_state_dict(
-        {name: weight for name, weight in model.backbone.state_dict().items() if not name.startswith("pooler.")},
-        assign=True,
-    )
+    backbone, weights = changed.empty(), model.backbone.state_dict()
+    backbone.load_state_dict({name: weights[name] for name in backbone.state_dict()}, assign=True)
     return replace(model, backbone=backbone)
 
 
