@@ -60,7 +60,7 @@ def fill_defaults(
         watch(Notice(f"{listed(stored)}: kept from the run in {out}"))
         return plan
     if plan.training.few_shot != "none":
-        own = CONTRASTIVE if plan.training.few_shot == "contrastive" else {}
+        own = {} if plan.training.few_shot == "linear" else CONTRASTIVE
         return plan.changed({name: value for name, value in own.items() if name in plan.open})
     if not plan.open.issuperset(LENGTH):
         return plan

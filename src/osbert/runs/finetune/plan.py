@@ -178,7 +178,7 @@ def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
         problems.add(
             f"{task.name} does not learn one answer a text: leave --few-shot out.", code="options-exclude-each-other"
         )
-    elif kind == "contrastive" and task.values != "classes":
+    elif kind != "linear" and task.values != "classes":
         problems.add(
             f"{task.name} has no classes, whose texts would get like vectors: take --few-shot linear.",
             code="options-exclude-each-other",

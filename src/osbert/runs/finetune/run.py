@@ -67,7 +67,7 @@ class FinetuneTrainer:
         self.learner.weights = {language: settings.auxiliary} if model.language else {}
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
-        contrastive = settings.few_shot == "contrastive"
+        contrastive = settings.few_shot not in ("none", "linear")
         trained = contrastive_learner(model.backbone, *heads) if contrastive else self.learner
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
         self.learner.to(self.trainer.processor.device)

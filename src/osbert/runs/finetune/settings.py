@@ -87,7 +87,7 @@ class FinetuneSettings:
     def _conflicts(self) -> Iterator[str]:
         """Yield the settings that do nothing beside another one."""
         idle: dict[str, tuple[str, ...]] = {"tuning": ("rank", "merge") if self.tuning == "full" else ("frozen",)}
-        if self.few_shot in ("linear", "contrastive"):
+        if self.few_shot not in ("auto", "none"):
             idle["few_shot"] = ("rank", "merge", "frozen", "recurrent", "auxiliary")
             if self.tuning != "full":
                 yield f"tuning = {self.tuning} does nothing with few_shot = {self.few_shot}"
