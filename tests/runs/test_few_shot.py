@@ -123,5 +123,5 @@ def test_what_it_is_not_for_is_refused_by_name(
 
 
 def test_settings_that_do_nothing_beside_it_are_refused(encoder: Path, tmp_path: Path) -> None:
-    with refusal("invalid-value", "few_shot", "lora"):
+    with refusal("invalid-setting", "few_shot", "lora"):
         osbert.finetune("classify", model=encoder, data=DATA, out=tmp_path / "o", few_shot="linear", tuning="lora")
